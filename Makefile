@@ -1,0 +1,51 @@
+# A fresh machine needs Python 3.11 or newer and make; everything else goes into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check bench proto fmt lint types generated faults clean
+
+$(READY): pyproject.toml requirements-dev.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "fedboost needs Python 3.11 or newer; set PYTHON=/path/to/python3" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo "python3 cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $(READY)
+
+demo: $(READY)  ## trains on real data with daemons on this machine, in about a minute
+	$(BIN)/fedboost demo
+
+test: $(READY)  ## the whole test suite
+	$(BIN)/python -m pytest
+
+check: lint types generated test  ## what CI runs
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(READY)
+	$(BIN)/mypy
+
+generated: $(READY)  ## the committed stubs are what protos/ says
+	$(BIN)/python protos/generate.py
+	@git diff --exit-code --stat -- fedboost/messages \
+	  || { echo "fedboost/messages is stale: commit what 'make proto' wrote" >&2; exit 1; }
+
+proto: $(READY)
+	$(BIN)/python protos/generate.py
+
+fmt: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)  ## every benchmark, quick: each ends within four minutes on two cores
+	for name in $$(cd benchmarks && ls *.py | sed 's/\.py$$//' | grep -v __init__); do \
+	  $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,192 @@
+"""`fedboost data`: look at tables before a job does, and deal a pooled table out to parties."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fedboost.data.columns import kind_of
+from fedboost.data.places import placed
+from fedboost.data.sources import SourceSpec, read_table
+from fedboost.data.split import SplitPlan, split_table, write_tables
+from fedboost.data.survey import ColumnSurvey, TableSurvey, survey
+from fedboost.errors import DataError
+from fedboost.settings import parse
+
+COLUMN_HEADS = ("column", "type", "role", "missing", "distinct", "min", "max")
+PARTY_HEADS = ("party", "file", "rows", "columns", "label")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object as last line.")
+
+
+@click.group("data")
+def data_group() -> None:
+    """Check tables, or split a pooled one into parties' tables."""
+
+
+@data_group.command("check")
+@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@json_option
+def check(files: tuple[str, ...], as_json: bool) -> None:
+    """Describe each FILE (csv, parquet or svmlight) and what a job would refuse about it.
+
+    Ends with exit code 2 if there is a problem.
+    """
+    surveys = [survey(SourceSpec(path=file)) for file in files]
+    n_problems = sum(len(one.problems) for one in surveys)
+    if as_json:
+        click.echo(json.dumps({"files": [asdict(s) for s in surveys], "problems": n_problems}))
+    else:
+        console = Console()
+        for one in surveys:
+            _print_survey(console, one)
+    if n_problems:
+        bad = [one.file for one in surveys if one.problems]
+        raise DataError(
+            f"problems found: {n_problems}",
+            file=", ".join(bad),
+            todo="mend the tables, or leave the named columns out of the job with 'ignore'",
+        )
+
+
+@data_group.command("split")
+@click.argument("pooled", metavar="POOLED")
+@click.option("--layout", required=True, help="vertical, horizontal or hybrid.")
+@click.option(
+    "--party",
+    "parties",
+    multiple=True,
+    required=True,
+    metavar="NAME[=COLUMN,…]",
+    help="A party and its columns; the first is the guest. Repeat it.",
+)
+@click.option("--out", required=True, metavar="DIR", help="Folder for PARTY.parquet.")
+@click.option("--label", help="The pooled file's label column.")
+@click.option("--id", help="Its id column; absent: 'id', or row numbers if there is none.")
+@click.option("--seed", type=int, help="What is drawn depends on nothing else.")
+@click.option("--skew", type=float, help="Horizontal, hybrid: deal each class by Dirichlet(skew).")
+@click.option("--overlap", type=float, help="Hybrid: share of rows that two hosts hold.")
+@click.option("--drop-columns", type=float, help="Hybrid: share of its columns each host lacks.")
+@json_option
+def split(pooled: str, parties: tuple[str, ...], out: str, as_json: bool, **given: Any) -> None:
+    """Deal the table POOLED out to parties: one DIR/PARTY.parquet each, with `id` everywhere."""
+    raw = {key: value for key, value in given.items() if value is not None}
+    plan = parse(SplitPlan, raw | {"parties": [_party(text) for text in parties]})
+    source = SourceSpec(path=pooled)
+    table = read_table(source)
+    with placed(file=source.name):
+        tables = split_table(table, plan)
+    paths = write_tables(tables, Path(out), Path(pooled))
+    written = [
+        {
+            "party": party,
+            "file": str(paths[party]),
+            "rows": one.num_rows,
+            "columns": [name for name in one.column_names if name not in ("id", plan.label)],
+            "label": plan.label if plan.label in one.column_names else None,
+        }
+        for party, one in tables.items()
+    ]
+    if as_json:
+        click.echo(json.dumps({"layout": plan.layout, "parties": written}))
+    else:
+        _print_split(Console(), written, _left_out(table, tables), _not_numbers(tables))
+
+
+def _party(text: str) -> dict[str, Any]:
+    """``bank=age,income`` as the plan's settings; no ``=`` means no columns were named."""
+    name, sign, columns = text.partition("=")
+    named = [column.strip() for column in columns.split(",") if column.strip()]
+    return {"name": name.strip(), "columns": named if sign else None}
+
+
+def _left_out(pooled: pa.Table, tables: dict[str, pa.Table]) -> list[str]:
+    used = {name for table in tables.values() for name in table.column_names}
+    return [name for name in pooled.column_names if name not in used]
+
+
+def _not_numbers(tables: dict[str, pa.Table]) -> list[str]:
+    numeric = {"boolean", "integer", "number", "decimal", "empty"}
+    return sorted(
+        {
+            field.name
+            for table in tables.values()
+            for field in table.schema
+            if field.name != "id" and kind_of(field.type) not in numeric
+        }
+    )
+
+
+def _print_survey(console: Console, one: TableSurvey) -> None:
+    label = one.label or "none found"
+    title = f"{one.file}: {one.rows} rows, {len(one.columns)} columns"
+    console.print(Text(f"{title}; id: {one.id or 'none found'}; label: {label}", style="bold"))
+    if one.columns:
+        rows = [_cells(column) for column in one.columns]
+        console.print(_table(COLUMN_HEADS, rows, numbers_from=3))
+    for problem in one.problems:
+        console.print(Text(f"problem: {problem}", style="red"))
+    for note in one.notes:
+        console.print(Text(f"note: {note}"))
+    if not one.problems:
+        console.print(Text("no problems found", style="green"))
+    console.print()
+
+
+def _cells(column: ColumnSurvey) -> tuple[str, ...]:
+    return (
+        column.name,
+        column.type,
+        column.role,
+        f"{100 * column.missing:.3g} %",
+        "" if column.distinct is None else str(column.distinct),
+        _number(column.least),
+        _number(column.greatest),
+    )
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.0f}" if value == round(value) and abs(value) < 2**53 else f"{value:.6g}"
+
+
+def _print_split(
+    console: Console, written: list[dict[str, Any]], left_out: list[str], not_numbers: list[str]
+) -> None:
+    rows: list[tuple[str, ...]] = [
+        (
+            one["party"],
+            one["file"],
+            str(one["rows"]),
+            ", ".join(one["columns"]) or "none",
+            one["label"] or "",
+        )
+        for one in written
+    ]
+    console.print(_table(PARTY_HEADS, rows, numbers_from=len(PARTY_HEADS)))
+    for what, names in (
+        ("columns that no party got", left_out),
+        ("columns that are not numbers, which a job must ignore", not_numbers),
+    ):
+        if names:
+            console.print(Text(f"note: {what}: {', '.join(names)}"))
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]], numbers_from: int) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    for place, head in enumerate(heads):
+        table.add_column(
+            head, justify="right" if place >= numbers_from else "left", overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table

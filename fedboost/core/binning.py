@@ -1,0 +1,176 @@
+"""Columns as bins: equal-frequency cut points from the training rows, and values as bin numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fedboost.core.params import MAX_BIN
+from fedboost.errors import DataError
+
+Values = NDArray[np.float32]
+Bins = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Binning:
+    """The cut points of each column, and `max_bin`, which is also the bin of missing values.
+
+    Bin b of a column holds cuts[b-1] ≤ x < cuts[b]: `x < cut` goes left, as in XGBoost.
+    """
+
+    max_bin: int
+    cuts: tuple[Values, ...]  # per column float32, rising; one less than the column has bins
+
+    @property
+    def n_columns(self) -> int:
+        """How many columns there are."""
+        return len(self.cuts)
+
+    @property
+    def missing(self) -> int:
+        """The bin of missing values, the same in every column."""
+        return self.max_bin
+
+    @property
+    def n_cells(self) -> int:
+        """Bins of a column with the one for missing values."""
+        return self.max_bin + 1
+
+    @property
+    def n_bins(self) -> NDArray[np.int32]:
+        """Bins in use per column, without missing values; int32 (columns,), at least 1."""
+        return np.array([len(cuts) + 1 for cuts in self.cuts], dtype=np.int32)
+
+    def threshold(self, column: int, bin_number: int) -> np.float32:
+        """What a value must be below to lie in a bin up to `bin_number`; +inf after the last."""
+        cuts = self.cuts[column]
+        return cuts[bin_number] if bin_number < len(cuts) else np.float32(np.inf)
+
+    def transform(self, values: Values) -> Bins:
+        """float32 (n, columns), NaN where missing, as bins uint8 (n, columns), Fortran order."""
+        assert values.shape[1] == self.n_columns
+        bins = np.empty(values.shape, dtype=np.uint8, order="F")
+        for column, cuts in enumerate(self.cuts):
+            bins[:, column] = _place(
+                np.ascontiguousarray(values[:, column]), cuts, np.uint8(self.missing)
+            )
+        return bins
+
+    def columns(self, start: int, stop: int) -> Binning:
+        """The binning of columns start..stop-1 only, as the party that has them would fit it."""
+        return Binning(self.max_bin, self.cuts[start:stop])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers for JSON; a float32 survives the way through a float64 unchanged."""
+        return {"max_bin": self.max_bin, "cuts": [cuts.tolist() for cuts in self.cuts]}
+
+    @classmethod
+    def from_json(cls, raw: Any) -> Binning:
+        """What `to_json` gave; a DataError where it is not cut points."""
+        try:
+            max_bin = raw["max_bin"]
+            cuts = tuple(np.array(column, dtype=np.float32).reshape(-1) for column in raw["cuts"])
+        except (KeyError, TypeError, ValueError):
+            raise DataError("the cut points cannot be read", todo="export them again") from None
+        fits = isinstance(max_bin, int) and 2 <= max_bin <= MAX_BIN
+        if not fits or not all(_are_cuts(column, max_bin) for column in cuts):
+            raise DataError("the cut points are not rising numbers, or too many")
+        return cls(max_bin, cuts)
+
+
+def fit(values: Values, max_bin: int) -> Binning:
+    """Cut points of each column of float32 (n, columns), from the training rows only.
+
+    A column with at most `max_bin` distinct values gets one bin for each, cut midway between
+    neighbours; others get bins of as equal row counts as their ties allow. Columns do not
+    influence one another, so parties bin theirs alone. A DataError names an infinite value.
+    """
+    return Binning(
+        max_bin, tuple(_fit_column(values[:, c], c, max_bin) for c in range(values.shape[1]))
+    )
+
+
+def _fit_column(column: Values, number: int, max_bin: int) -> Values:
+    present = column[~np.isnan(column)]
+    infinite = int(np.count_nonzero(np.isinf(present)))
+    if infinite:
+        raise DataError(
+            f"{infinite} of {len(column)} values are infinite",
+            todo="replace them by numbers, or leave them empty as missing",
+            column=number,
+        )
+    distinct, counts = np.unique(present, return_counts=True)
+    if len(distinct) <= 1:
+        return np.empty(0, dtype=np.float32)
+    if len(distinct) <= max_bin:
+        ends = np.arange(len(distinct) - 1)
+    else:
+        ends = _equal_frequency(counts.astype(np.int64), max_bin)
+    return _between(distinct[ends], distinct[ends + 1])
+
+
+def _between(low: Values, high: Values) -> Values:
+    """A float32 cut with low < cut ≤ high: the middle, or high where they are neighbours."""
+    middle = ((low.astype(np.float64) + high) / 2.0).astype(np.float32)
+    return np.where((low < middle) & (middle <= high), middle, high).astype(np.float32)
+
+
+def _are_cuts(cuts: Values, max_bin: int) -> bool:
+    return bool(len(cuts) < max_bin and np.isfinite(cuts).all() and (np.diff(cuts) > 0).all())
+
+
+@njit(nogil=True, cache=True)
+def _equal_frequency(counts: NDArray[np.int64], max_bin: int) -> NDArray[np.int64]:
+    """The last distinct value of each bin but the last bin, for more values than bins.
+
+    A value with at least an even share of all rows is frequent and ends its bin. The others
+    share the remaining bins evenly: one ends where its next value would overshoot the fair share
+    of what is left by more than stopping undershoots it, and before a frequent value once it
+    holds half a fair share; with less it joins the frequent value.
+    """
+    frequent = counts * max_bin >= counts.sum()
+    bins = max_bin - frequent.sum()  # for the others and not yet closed; at least 1
+    left = counts[~frequent].sum()  # rows of the others not yet in a closed bin
+    held = 0  # of those, in the open bin
+    ends = np.empty(max_bin - 1, dtype=np.int64)
+    n_ends = 0
+    for i in range(len(counts) - 1):  # shares are left/bins, compared in integers
+        if not frequent[i]:
+            held += counts[i]
+            if frequent[i + 1]:
+                full = held == left or (bins > 1 and 2 * held * bins >= left)
+            else:
+                full = bins > 1 and (2 * held + counts[i + 1]) * bins > 2 * left
+            if not full:
+                continue
+            bins -= 1
+        ends[n_ends] = i
+        n_ends += 1
+        left -= held
+        held = 0
+    return ends[:n_ends]
+
+
+@njit(nogil=True, cache=True)
+def _place(column: Values, cuts: Values, missing: np.uint8) -> Bins:
+    """For each value the number of cuts at or below it; `missing` for NaN."""
+    bins = np.empty(len(column), dtype=np.uint8)
+    for i in range(len(column)):
+        x = column[i]
+        if np.isnan(x):
+            bins[i] = missing
+            continue
+        low, high = 0, len(cuts)
+        while low < high:
+            middle = (low + high) // 2
+            if cuts[middle] <= x:
+                low = middle + 1
+            else:
+                high = middle
+        bins[i] = low
+    return bins

@@ -1,0 +1,87 @@
+"""Gradients as integers, so that sums are exact and the same in every order and on every thread."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.errors import ConfigError, JobError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+SUM_BITS = 62  # a sum of all rows, and the difference of two such sums, stays within int64
+BITS_MAX = 53  # a float64 has no more
+BITS_MIN = 8  # fewer leave no order among the gains
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """|g| ≤ g_bound as integers within ±2^bits, 0 ≤ h ≤ h_bound as integers within 0..2^bits."""
+
+    bits: int
+    g_bound: float
+    h_bound: float
+
+    @property
+    def g_unit(self) -> float:
+        """What 1 in an integer gradient is worth."""
+        return math.ldexp(self.g_bound, -self.bits)
+
+    @property
+    def h_unit(self) -> float:
+        """What 1 in an integer hessian is worth."""
+        return math.ldexp(self.h_bound, -self.bits)
+
+    def encode(self, g: Floats, h: Floats) -> Integers:
+        """Gradients and hessians float64 (n, k) as int64 (n, 2k): g0 h0 g1 h1 …
+
+        Rounded to the nearest, so one value is off by at most half a unit and a sum of n by n/2
+        units. A JobError where a value exceeds its declared bound or is not a number.
+        """
+        if not (np.all(np.abs(g) <= self.g_bound) and np.all((h >= 0.0) & (h <= self.h_bound))):
+            raise JobError(
+                "gradients left the bounds declared at the start of the job",
+                todo="check labels, weights and base_score, or lower learning_rate",
+            )
+        encoded = np.empty((len(g), 2 * g.shape[1]), dtype=np.int64)
+        encoded[:, 0::2] = np.rint(g / self.g_unit)
+        encoded[:, 1::2] = np.rint(h / self.h_unit)
+        return encoded
+
+    def decode_g(self, sums: Integers) -> Floats:
+        """Integer gradient sums, any shape, as float64."""
+        return sums.astype(np.float64) * self.g_unit
+
+    def decode_h(self, sums: Integers) -> Floats:
+        """Integer hessian sums, any shape, as float64."""
+        return sums.astype(np.float64) * self.h_unit
+
+
+def for_rows(n_rows: int, precision_bits: int | None, g_bound: float, h_bound: float) -> FixedPoint:
+    """The encoding of a job with `n_rows` training rows.
+
+    `precision_bits` None means as many as fit: min(53, 62 − ⌈log2 n⌉). The bounds are rounded up
+    to powers of two, which costs less than a bit and makes decoding exact below 2^53 units.
+    A ConfigError where sums of `n_rows` values of `precision_bits` could leave int64.
+    """
+    # ⌈log2 n⌉ in integers, which no rounding can get wrong.
+    fits = min(BITS_MAX, SUM_BITS - max(n_rows - 1, 0).bit_length())
+    bits = fits if precision_bits is None else precision_bits
+    if not BITS_MIN <= bits <= fits:
+        raise ConfigError(
+            f"precision_bits is {bits}; sums of {n_rows} rows need {BITS_MIN} to {fits} bits",
+            todo=f"set precision_bits to at most {fits}, or leave it out",
+        )
+    return FixedPoint(bits, power_of_two_above(g_bound), power_of_two_above(h_bound))
+
+
+def power_of_two_above(bound: float) -> float:
+    """The smallest power of two that is at least `bound` (positive and finite)."""
+    if not 0.0 < bound < math.inf:
+        raise JobError(f"a bound of gradients must be positive and finite, not {bound}")
+    fraction, exponent = math.frexp(bound)
+    return math.ldexp(1.0, exponent - 1 if fraction == 0.5 else exponent)

@@ -1,0 +1,257 @@
+"""Training on one pooled table: the yardstick whose trees every lossless protocol must grow.
+
+fit cuts ─► bins ─┐
+labels ─► g, h ─► integers ─► histograms ─► candidate sums ─► gains ─► splits ─► next layer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core import binning, fixed_point, histogram, metrics, objectives, sampling, split
+from fedboost.core.binning import Binning
+from fedboost.core.early_stopping import EarlyStopping
+from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.metrics import METRICS
+from fedboost.core.objectives import Objective
+from fedboost.core.params import TreeParams
+from fedboost.core.partition import ROOT, Partition, left_child, right_child
+from fedboost.core.split import Candidates
+from fedboost.core.tree import Node, Split, Tree, grown
+from fedboost.errors import ConfigError, DataError
+
+Values = NDArray[np.float32]
+Bins = NDArray[np.uint8]
+Rows = NDArray[np.int32]
+Floats = NDArray[np.float64]
+Sums = NDArray[np.int64]
+History = list[dict[str, dict[str, float]]]  # per round: {"train": {"auc": 0.8}, "validation": …}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one table with their labels and weights; the unit a job trains or validates on."""
+
+    values: Values  # (n, columns), NaN where missing
+    y: Floats  # (n,)
+    weight: Floats | None = None  # (n,), None: all 1
+
+    @property
+    def weights(self) -> Floats:
+        """(n,) weights, never None."""
+        return np.ones(len(self.y)) if self.weight is None else self.weight
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of a job: trees by round and class, and how it got there."""
+
+    params: TreeParams
+    binning: Binning
+    base_margin: Floats  # (outputs,)
+    rounds: tuple[tuple[Tree, ...], ...]  # [round][class]; one tree a round if leaves are vectors
+    history: History
+    best_round: int  # from 0; the last round unless early stopping found an earlier one better
+
+    def margins(self, values: Values) -> Floats:
+        """float64 (n, outputs) of float32 (n, columns), with the trees up to the best round."""
+        margin = np.tile(self.base_margin, (len(values), 1))
+        for trees in self.rounds[: self.best_round + 1]:
+            add_to_margin(margin, [tree.predict(values) for tree in trees])
+        return margin
+
+    def predict(self, values: Values) -> Floats:
+        """float64 (n, outputs): probabilities or means, by the objective."""
+        return objectives.transform(self.params.objective, self.margins(values))
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What decides how a tree of this job grows, whatever its rows are."""
+
+    params: TreeParams
+    binning: Binning
+    fixed: FixedPoint
+
+
+def train(
+    table: Table,
+    params: TreeParams,
+    validation: Table | None = None,
+    column_groups: tuple[int, ...] | None = None,
+) -> Trained:
+    """Boosted trees on one table; cut points come from its rows only, never from validation's.
+
+    `column_groups` are the parties' column counts in canonical order, which only column sampling
+    looks at. A DataError says what labels, values or weights cannot be used; a ConfigError what
+    settings do not fit them.
+    """
+    groups = column_groups or (table.values.shape[1],)
+    _check(table, params, validation, groups)
+    objective = objectives.start(params, table.y, table.weights)
+    bounds = objective.bounds(table.y, table.weights)
+    fixed = fixed_point.for_rows(len(table.y), params.precision_bits, *bounds)
+    rules = Rules(params, binning.fit(table.values, params.max_bin), fixed)
+    watched = {"train": Watched(table, rules.binning, objective)}
+    if validation is not None:
+        watched["validation"] = Watched(validation, rules.binning, objective)
+    decisive = params.metrics[-1]
+    stopping = EarlyStopping(params.early_stopping_rounds, METRICS[decisive].bigger_is_better)
+    rounds: list[tuple[Tree, ...]] = []
+    history: History = []
+    for number in range(params.n_estimators):
+        rounds.append(grow_round(rules, objective, watched["train"], number, groups))
+        for part in watched.values():
+            part.advance(rounds[-1], rules.binning.missing)
+        history.append({name: part.measure(params) for name, part in watched.items()})
+        if params.early_stopping_rounds is not None:
+            stopping = stopping.after(history[-1]["validation"][decisive])
+            if stopping.stop:
+                break
+    best = len(rounds) - 1 if stopping.best is None else stopping.best_round
+    return Trained(params, rules.binning, objective.base_margin, tuple(rounds), history, best)
+
+
+class Watched:
+    """A table during training: its bins, and its margins after the rounds so far."""
+
+    def __init__(self, table: Table, cuts: Binning, objective: Objective) -> None:
+        self.bins: Bins = cuts.transform(table.values)
+        self.y = table.y
+        self.weight = table.weights
+        self.margin = np.tile(objective.base_margin, (len(table.y), 1))
+
+    def advance(self, trees: Sequence[Tree], missing: int) -> None:
+        """Adds a finished round to the margins."""
+        add_to_margin(self.margin, [tree.predict_bins(self.bins, missing) for tree in trees])
+
+    def measure(self, params: TreeParams) -> dict[str, float]:
+        """The job's metrics at this point, by name."""
+        prediction = objectives.transform(params.objective, self.margin)
+        return {
+            name: metrics.evaluate(name, self.y, prediction, self.weight) for name in params.metrics
+        }
+
+
+def grow_round(
+    rules: Rules, objective: Objective, rows: Watched, number: int, groups: tuple[int, ...]
+) -> tuple[Tree, ...]:
+    """The trees of round `number`, one per class or one with vector leaves, on sampled rows."""
+    params = rules.params
+    gh = rules.fixed.encode(*objective.gradients(rows.margin, rows.y, rows.weight))
+    chosen = sampling.rows(params.seed, number, len(rows.y), params.subsample)
+    width = gh.shape[1] // params.trees_per_round
+    trees = []
+    for i in range(params.trees_per_round):
+        tree_number = number * params.trees_per_round + i
+        columns = sampling.columns(params.seed, tree_number, groups, params.colsample_bytree)
+        own = np.ascontiguousarray(gh[:, i * width : (i + 1) * width])
+        tree = grow(rules, rows.bins, own, chosen, columns)
+        trees.append(renewed(tree, rules, rows, chosen) if objective.renews_leaves else tree)
+    return tuple(trees)
+
+
+def grow(rules: Rules, bins: Bins, gh: Sums, rows: Rows, columns: Rows) -> Tree:
+    """One tree, layer by layer.
+
+    bins uint8 (n, columns) Fortran order; gh int64 (n, 2·outputs) in units of rules.fixed; rows
+    int32 ascending, the ones the tree learns from; columns int32 ascending, the ones it may use.
+    """
+    partition = Partition(rows)
+    totals = {ROOT: gh[rows].sum(axis=0)}
+    splits: dict[int, Split] = {}
+    divided: dict[int, Sums] = {}
+    for depth in range(rules.params.max_depth):
+        if depth == 0:
+            opened = {ROOT: histogram.build(bins, [rows], gh, rules.binning.n_cells, columns)[0]}
+        else:
+            opened = histogram.children(bins, partition, gh, divided, columns)
+        divided = {}
+        for node, cells in opened.items():
+            own = partition.rows(node)
+            missing = histogram.has_missing(bins, [own], rules.binning.missing)[0]
+            listed = split.candidates(rules.binning.n_bins, missing, columns)
+            won = choose(rules, cells, totals[node], listed)
+            if won is None:
+                continue
+            splits[node], left = won
+            totals[left_child(node)], totals[right_child(node)] = left, totals[node] - left
+            partition.divide(node, _goes_right(bins, own, splits[node], rules.binning.missing))
+            divided[node] = cells
+        if not divided:
+            break
+    return grown({node: _node(rules, totals[node], splits.get(node)) for node in totals})
+
+
+def choose(rules: Rules, cells: Sums, total: Sums, listed: Candidates) -> tuple[Split, Sums] | None:
+    """The best split of a node and the sums on its left, or None where no split is worth it.
+
+    cells int64 (columns, n_cells, 2·outputs), total int64 (2·outputs,).
+    """
+    left = split.left_sums(cells, listed)
+    gain = split.gains(
+        left[:, 0::2], left[:, 1::2], total[0::2], total[1::2], rules.params, rules.fixed
+    )
+    won = split.best(gain, rules.params)
+    if won < 0:
+        return None
+    column, bin_number = int(listed.column[won]), int(listed.bin[won])
+    threshold = rules.binning.threshold(column, bin_number)
+    missing_left = bool(listed.missing_left[won])
+    return Split(column, bin_number, threshold, missing_left, float(gain[won])), left[won]
+
+
+def renewed(tree: Tree, rules: Rules, rows: Watched, chosen: Rows) -> Tree:
+    """The tree with the median residual of each leaf's rows, times learning_rate, as its value."""
+    leaves = tree.leaf_of_bins(rows.bins, rules.binning.missing)[chosen]
+    residual, weight = (rows.y - rows.margin[:, 0])[chosen], rows.weight[chosen]
+    value = np.zeros_like(tree.value)
+    for leaf in np.flatnonzero(tree.is_leaf):
+        own = leaves == leaf
+        value[leaf] = rules.params.learning_rate * objectives.median(residual[own], weight[own])
+    return replace(tree, value=value)
+
+
+def add_to_margin(margin: Floats, added: Sequence[Floats]) -> None:
+    """Adds a round in place: one (n, 1) array per class, or one (n, outputs) array."""
+    if len(added) == 1:
+        margin += added[0]
+        return
+    for c, one in enumerate(added):
+        margin[:, c] += one[:, 0]
+
+
+def _node(rules: Rules, total: Sums, won: Split | None) -> Node:
+    G, H = total[0::2], total[1::2]
+    value = split.leaf_value(G, H, rules.params, rules.fixed)
+    return Node(value, float(split.cover(H, rules.fixed)), won)
+
+
+def _goes_right(bins: Bins, rows: Rows, won: Split, missing: int) -> NDArray[np.bool_]:
+    return split.goes_right(bins[rows, won.column], won.bin, won.missing_left, missing)
+
+
+def _check(
+    table: Table, params: TreeParams, validation: Table | None, groups: tuple[int, ...]
+) -> None:
+    n_columns = table.values.shape[1]
+    if sum(groups) != n_columns or min(groups) < 0 or n_columns == 0:
+        raise ConfigError(f"column groups {groups} do not make up {n_columns} columns")
+    if params.early_stopping_rounds is not None and validation is None:
+        raise ConfigError(
+            "early_stopping_rounds needs validation rows and there are none",
+            todo="hold rows out for validation, or leave early_stopping_rounds out",
+        )
+    for name, part in (("training", table), ("validation", validation)):
+        if part is None:
+            continue
+        if part.values.shape != (len(part.y), n_columns):
+            raise DataError(
+                f"{name} values have the shape {part.values.shape}, expected "
+                f"{(len(part.y), n_columns)}"
+            )
+        objectives.check_labels(params, part.y, learn=name == "training")

@@ -1,0 +1,131 @@
+"""The settings every boosting protocol shares, under XGBoost's names; not how data is protected."""
+
+from __future__ import annotations
+
+from typing import Literal, Self, get_args
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from fedboost.core.metrics import MetricName
+from fedboost.settings import Settings
+
+ObjectiveName = Literal[
+    "binary:logistic",
+    "multi:softprob",
+    "reg:squarederror",
+    "reg:absoluteerror",
+    "count:poisson",
+    "reg:tweedie",
+]
+OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
+
+MAX_DEPTH = 14  # a layer has at most 2**14 nodes, the limit of every message that lists nodes
+MAX_BIN = 255  # with the index of missing values a bin fits into one byte
+NUM_CLASS_MAX = 1000  # a row costs two sums per class; beyond this no exchange would end
+ROUNDS_MAX = 10_000  # bounds a job's length and the model's size
+
+_BINARY: tuple[MetricName, ...] = (
+    "auc", "aucpr", "map", "ks", "logloss", "error", "accuracy", "f1", "rmse", "mae",
+)  # fmt: skip
+_REGRESSION: tuple[MetricName, ...] = ("rmse", "mae")
+
+# What may be measured for each objective; the first is XGBoost's default where we have it
+# (count:poisson and reg:tweedie take rmse: their likelihoods are not on the list of metrics).
+METRICS_OF: dict[ObjectiveName, tuple[MetricName, ...]] = {
+    "binary:logistic": ("logloss", *(name for name in _BINARY if name != "logloss")),
+    "multi:softprob": ("mlogloss", "merror", "accuracy", "f1"),
+    "reg:squarederror": _REGRESSION,
+    "reg:absoluteerror": ("mae", "rmse"),
+    "count:poisson": _REGRESSION,
+    "reg:tweedie": _REGRESSION,
+}
+
+
+class TreeParams(Settings):
+    """Settings every boosting protocol shares; names, defaults and meaning are XGBoost's.
+
+    max_bin differs from XGBoost's 256: each bin of each column is a ciphertext to add up, send
+    and decrypt, and 32 is the papers' choice, at an AUC within 0.005.
+    """
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    objective: ObjectiveName = "binary:logistic"  # the loss, which decides what a label may be
+    num_class: int | None = Field(None, ge=2, le=NUM_CLASS_MAX)  # classes of multi:softprob
+    multi_strategy: Literal["one_output_per_tree", "multi_output_tree"] = (
+        "one_output_per_tree"  # one tree per class and round, or one tree with vector leaves
+    )
+    n_estimators: int = Field(100, ge=1, le=ROUNDS_MAX)  # rounds
+    max_depth: int = Field(6, ge=1, le=MAX_DEPTH)  # layers below the root
+    learning_rate: float = Field(0.3, gt=0.0, le=1.0)  # factor on every leaf
+    reg_lambda: float = Field(1.0, ge=0.0)  # added to the hessian sum of a leaf
+    reg_alpha: float = Field(0.0, ge=0.0)  # taken from |gradient sum| of a leaf, not below 0
+    gamma: float = Field(0.0, ge=0.0)  # least gain of a split
+    min_child_weight: float = Field(1.0, ge=0.0)  # least hessian sum (over outputs) of a child
+    max_bin: int = Field(32, ge=2, le=MAX_BIN)  # bins of a column, not counting missing values
+    subsample: float = Field(1.0, gt=0.0, le=1.0)  # chance of a row to be used in a round
+    colsample_bytree: float = Field(1.0, gt=0.0, le=1.0)  # share of columns used by a tree
+    scale_pos_weight: float = Field(1.0, gt=0.0)  # factor on the weight of rows with label 1
+    tweedie_variance_power: float = Field(1.5, gt=1.0, lt=2.0)  # 1 is Poisson, 2 is gamma
+    base_score: float | None = None  # first prediction; None: estimated from the labels
+    early_stopping_rounds: int | None = Field(None, ge=1)  # rounds without a better last metric
+    eval_metric: tuple[MetricName, ...] = Field((), strict=False)  # empty: the objective's own
+    seed: int = Field(0, ge=0, lt=1 << 63)  # public: which rows and columns are sampled
+    precision_bits: int | None = Field(None, ge=8, le=53)  # of one gradient; None: most that fit
+
+    @field_validator("eval_metric", mode="before")
+    @classmethod
+    def _one_metric_needs_no_list(cls, given: object) -> object:
+        return [given] if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _settings_fit_together(self) -> Self:
+        multi = self.objective == "multi:softprob"
+        if multi and self.num_class is None:
+            raise ValueError("num_class is missing; multi:softprob needs the number of classes")
+        if not multi and self.num_class is not None:
+            raise ValueError(f"num_class is only for multi:softprob, not for {self.objective}")
+        if not multi and self.multi_strategy != "one_output_per_tree":
+            raise ValueError(f"multi_output_tree needs multi:softprob, not {self.objective}")
+        if self.scale_pos_weight != 1.0 and self.objective != "binary:logistic":
+            raise ValueError(f"scale_pos_weight needs binary:logistic, not {self.objective}")
+        return self
+
+    @model_validator(mode="after")
+    def _metrics_fit_the_objective(self) -> Self:
+        known = METRICS_OF[self.objective]
+        for name in self.eval_metric:
+            if name not in known:
+                raise ValueError(
+                    f"eval_metric {name} does not fit {self.objective}, which has "
+                    + ", ".join(known)
+                )
+        if len(set(self.eval_metric)) < len(self.eval_metric):
+            raise ValueError("eval_metric names the same metric twice")
+        return self
+
+    @model_validator(mode="after")
+    def _base_score_is_a_prediction(self) -> Self:
+        score = self.base_score
+        if score is None:
+            return self
+        if self.objective == "binary:logistic" and not 0.0 < score < 1.0:
+            raise ValueError(f"base_score is {score}; binary:logistic needs one between 0 and 1")
+        if self.objective in ("count:poisson", "reg:tweedie") and score <= 0.0:
+            raise ValueError(f"base_score is {score}; {self.objective} needs one above 0")
+        return self
+
+    @property
+    def metrics(self) -> tuple[MetricName, ...]:
+        """What is measured every round; the last one decides on early stopping."""
+        return self.eval_metric or METRICS_OF[self.objective][:1]
+
+    @property
+    def n_outputs(self) -> int:
+        """Margins per row: one, or one per class."""
+        return self.num_class or 1
+
+    @property
+    def trees_per_round(self) -> int:
+        """One, or one per class unless a tree has vector leaves."""
+        return 1 if self.multi_strategy == "multi_output_tree" else self.n_outputs

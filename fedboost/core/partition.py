@@ -1,0 +1,70 @@
+"""Which rows stand in which node: heap ids (root 0, children 2i+1 and 2i+2), rows ascending."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.int32]
+
+ROOT = 0
+
+
+def left_child(node: int) -> int:
+    """The heap id of the left child."""
+    return 2 * node + 1
+
+
+def right_child(node: int) -> int:
+    """The heap id of the right child."""
+    return 2 * node + 2
+
+
+def parent(node: int) -> int:
+    """The heap id of the parent; not for the root."""
+    return (node - 1) // 2
+
+
+def sibling(node: int) -> int:
+    """The heap id of the other child of the same parent; not for the root."""
+    return node + 1 if node % 2 else node - 1
+
+
+class Partition:
+    """The rows of one tree's current leaves; one for training rows, another for validation rows."""
+
+    def __init__(self, rows: Rows) -> None:
+        """All `rows` (int32, ascending) stand in the root."""
+        self._rows: dict[int, Rows] = {ROOT: rows}
+
+    def rows(self, node: int) -> Rows:
+        """The rows of a current leaf; int32, ascending. A KeyError for any other node."""
+        return self._rows[node]
+
+    def leaves(self) -> list[int]:
+        """Heap ids of the current leaves, ascending; some may hold no rows."""
+        return sorted(self._rows)
+
+    def divide(self, node: int, goes_right: NDArray[np.bool_]) -> None:
+        """Moves the rows of a leaf into its two children; goes_right bool (rows of the node,)."""
+        rows = self._rows[node]
+        assert goes_right.shape == rows.shape
+        del self._rows[node]
+        self._rows[left_child(node)] = rows[~goes_right]
+        self._rows[right_child(node)] = rows[goes_right]
+
+    def node_of_rows(self, n_rows: int) -> Rows:
+        """Each row's leaf as heap id, −1 for rows that are not in this tree; int32 (n_rows,)."""
+        nodes = np.full(n_rows, -1, dtype=np.int32)
+        for node, rows in self._rows.items():
+            nodes[rows] = node
+        return nodes
+
+
+def smaller_child(partition: Partition, node: int) -> int:
+    """Of a divided node's children the one with fewer rows, the left one if they are equal.
+
+    Only its histogram needs adding up: the sibling's is the parent's minus this one.
+    """
+    left, right = left_child(node), right_child(node)
+    return left if len(partition.rows(left)) <= len(partition.rows(right)) else right

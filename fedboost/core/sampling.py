@@ -1,0 +1,81 @@
+"""Which rows and columns a tree sees, drawn from the job's public seed; never from global state."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.int32]
+Floats = NDArray[np.float64]
+
+
+class Purpose(IntEnum):
+    """Keeps the draws for different purposes independent of one another."""
+
+    ROWS = 1
+    COLUMNS = 2
+    GOSS = 3
+
+
+def draws(seed: int, purpose: Purpose, *numbers: int, n: int) -> NDArray[np.uint64]:
+    """`n` public random words for a purpose and, say, a round; uint64 (n,).
+
+    Philox's raw words, whose stream numpy promises to keep, so every release draws the same.
+    """
+    key = np.random.SeedSequence([seed, int(purpose), *numbers])
+    return np.random.Philox(key).random_raw(n)
+
+
+def rows(seed: int, round_number: int, n_rows: int, rate: float) -> Rows:
+    """Rows of a round, each with chance `rate` (`subsample`); int32, ascending, at least one."""
+    if rate >= 1.0:
+        return np.arange(n_rows, dtype=np.int32)
+    words = draws(seed, Purpose.ROWS, round_number, n=n_rows)
+    chosen = np.flatnonzero((words >> np.uint64(11)) * 2.0**-53 < rate)
+    return (chosen if len(chosen) else np.array([np.argmin(words)])).astype(np.int32)
+
+
+def columns(seed: int, tree: int, groups: tuple[int, ...], rate: float) -> Rows:
+    """Columns of tree number `tree` over all rounds (`colsample_bytree`); int32, ascending.
+
+    `groups` holds the column count of each party in canonical order: each draws max(1, ⌊rate·c⌋)
+    of its own, so that no party needs to know another's count.
+    """
+    chosen, start = [], 0
+    for group, count in enumerate(groups):
+        words = draws(seed, Purpose.COLUMNS, tree, group, n=count)
+        keep = count if rate >= 1.0 else min(count, max(1, int(rate * count)))
+        chosen.append(start + np.sort(np.argsort(words, kind="stable")[:keep]))
+        start += count
+    return np.concatenate(chosen).astype(np.int32)
+
+
+def goss(
+    gradients: Floats, seed: int, round_number: int, top_rate: float, other_rate: float
+) -> tuple[Rows, Floats]:
+    """Gradient-based one-side sampling: the rows of a round and the factor on their g and h.
+
+    gradients float64 (n, k); rows rank by Σ_k |g|, equal ones by row number. The ⌈top_rate·n⌉
+    first stay with factor 1, ⌈other_rate·n⌉ of the others with (1 − top_rate) / other_rate
+    (SecureBoost+, section 6.1; LightGBM, algorithm 2). Returns int32 (m,)
+    ascending and float64 (m,).
+    """
+    n = len(gradients)
+    n_top = min(n, int(np.ceil(top_rate * n)))
+    n_other = min(n - n_top, int(np.ceil(other_rate * n)))
+    order = np.argsort(-np.abs(gradients).sum(axis=1), kind="stable")
+    rest = np.sort(order[n_top:])
+    words = draws(seed, Purpose.GOSS, round_number, n=len(rest))
+    others = rest[np.argsort(words, kind="stable")[:n_other]]
+    factor = np.zeros(n)
+    factor[order[:n_top]] = 1.0
+    factor[others] = goss_factor(top_rate, other_rate)
+    chosen = np.flatnonzero(factor)
+    return chosen.astype(np.int32), factor[chosen]
+
+
+def goss_factor(top_rate: float, other_rate: float) -> float:
+    """The amplification of sampled small-gradient rows; bounds on g and h grow by it."""
+    return (1.0 - top_rate) / other_rate

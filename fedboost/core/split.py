@@ -1,0 +1,159 @@
+"""Candidate splits in canonical order, their gains and the leaf values, from exact integer sums.
+
+Listing candidates needs no gradients, so a host lists them over ciphertexts; scoring needs no
+columns, so a guest scores sums whose columns it does not know. Equal sums give bit-equal gains
+wherever and in whatever order they are scored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.params import TreeParams
+
+Floats = NDArray[np.float64]
+Sums = NDArray[np.int64]
+
+GAIN_MIN = 1e-6  # XGBoost's kRtEps: less is rounding, not a gain
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Splits of one node: present values in bins up to `bin` go left, missing ones as told.
+
+    Canonical order: by column, then bin, then missing right before missing left.
+    """
+
+    column: NDArray[np.int32]
+    bin: NDArray[np.int16]
+    missing_left: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+
+def candidates(
+    n_bins: NDArray[np.int32],
+    has_missing: NDArray[np.bool_],
+    columns: NDArray[np.int32] | None = None,
+) -> Candidates:
+    """All splits of a node, in canonical order; `columns` (int32, ascending) limits them.
+
+    n_bins int32 (columns,); has_missing bool (columns,): whether training rows of the node miss
+    the column. Without missing rows: bins 0..n_bins-2, missing right. With them: the same, each
+    also with missing left, and last all present left against missing right.
+    """
+    if columns is None:
+        columns = np.arange(len(n_bins), dtype=np.int32)
+    bins, missing = n_bins[columns].astype(np.int64), has_missing[columns]
+    # Place p of a column with missing rows is bin p/2 with missing left at odd places.
+    each = np.where(missing, 2 * bins - 1, bins - 1)
+    column = np.repeat(columns, each)
+    place = np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)
+    doubled = np.repeat(missing, each)
+    return Candidates(
+        column.astype(np.int32),
+        np.where(doubled, place // 2, place).astype(np.int16),
+        doubled & (place % 2 == 1),
+    )
+
+
+def left_sums(histogram: Sums, listed: Candidates) -> Sums:
+    """int64 (candidates, 2·outputs): what goes left, from int64 (columns, n_cells, 2·outputs).
+
+    The last cell of a column is the one of its missing rows.
+    """
+    up_to = np.cumsum(histogram[:, :-1], axis=1)
+    sums = up_to[listed.column, listed.bin]
+    sums[listed.missing_left] += histogram[listed.column[listed.missing_left], -1]
+    return sums
+
+
+def gains(
+    G_left: Sums, H_left: Sums, G: Sums, H: Sums, params: TreeParams, fixed: FixedPoint
+) -> Floats:
+    """float64 (n,): score(left) + score(right) − score(node), summed over the outputs.
+
+    G_left, H_left int64 (n, outputs) of the candidates, G, H int64 (outputs,) of the node, in
+    units of `fixed`. XGBoost's gain without the factor 1/2; several outputs as in SecureBoost+,
+    eq. 18–19. −inf where either child's hessian sum over the outputs is below min_child_weight.
+    Swapping left and right gives the same bits.
+    """
+    G_right, H_right = G - G_left, H - H_left
+    gain = (
+        _score(G_left, H_left, params, fixed) + _score(G_right, H_right, params, fixed)
+    ) - _score(G[None, :], H[None, :], params, fixed)
+    light = (cover(H_left, fixed) < params.min_child_weight) | (
+        cover(H_right, fixed) < params.min_child_weight
+    )
+    gain[light] = -np.inf
+    return gain
+
+
+def best(gain: Floats, params: TreeParams) -> int:
+    """The first of the greatest gains in canonical order, or −1 where none is worth a split.
+
+    A split needs a gain above 1e-6 and of at least `gamma`.
+    """
+    if len(gain) == 0:
+        return -1
+    chosen = int(np.argmax(gain))
+    return chosen if is_worth(float(gain[chosen]), params) else -1
+
+
+def is_worth(gain: float, params: TreeParams) -> bool:
+    """Whether a gain justifies a split: above 1e-6 and at least `gamma`."""
+    return gain > GAIN_MIN and gain >= params.gamma
+
+
+def leaf_value(G: Sums, H: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
+    """−G/(H + λ) with reg_alpha, times learning_rate; int64 (…, outputs) to float64 (…, outputs).
+
+    SecureBoost+, eq. 17. 0 where H + λ is 0.
+    """
+    weight = -_divided(_shrunk(G, params, fixed), fixed.decode_h(H) + params.reg_lambda)
+    return weight * params.learning_rate
+
+
+def cover(H: Sums, fixed: FixedPoint) -> Floats:
+    """Hessian sum over the outputs: int64 (…, outputs) to float64 (…)."""
+    total = fixed.decode_h(H[..., 0])
+    for k in range(1, H.shape[-1]):  # one after the other: the same bits for every n
+        total = total + fixed.decode_h(H[..., k])
+    return total
+
+
+def goes_right(
+    column_bins: NDArray[np.uint8], bin_number: int, missing_left: bool, missing: int
+) -> NDArray[np.bool_]:
+    """bool (n,): which rows, given by their bins uint8 (n,) in the split's column, go right."""
+    right = column_bins > bin_number
+    if missing_left:
+        right &= column_bins != missing
+    return right
+
+
+def _score(G: Sums, H: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
+    """Σ over outputs of T(G)² / (H + λ); int64 (n, outputs) to float64 (n,)."""
+    total = np.zeros(len(G))
+    for k in range(G.shape[1]):  # one after the other: the same bits for every n
+        pull = _shrunk(G[:, k], params, fixed)
+        total += _divided(pull * pull, fixed.decode_h(H[:, k]) + params.reg_lambda)
+    return total
+
+
+def _shrunk(G: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
+    """The gradient sum pulled towards 0 by reg_alpha, not beyond it."""
+    pull = fixed.decode_g(G)
+    if params.reg_alpha == 0.0:
+        return pull
+    return np.sign(pull) * np.maximum(np.abs(pull) - params.reg_alpha, 0.0)
+
+
+def _divided(top: Floats, bottom: Floats) -> Floats:
+    """top / bottom, 0 where bottom is 0 (no hessian and reg_lambda 0)."""
+    return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0.0)

@@ -1,0 +1,204 @@
+"""One grown tree as flat arrays: it finds a row's leaf from raw values or from bins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fedboost.core.params import MAX_DEPTH
+from fedboost.core.partition import ROOT, left_child
+from fedboost.errors import DataError
+
+Values = NDArray[np.float32]
+Bins = NDArray[np.uint8]
+Positions = NDArray[np.int32]
+
+LEAF = -1  # the feature, bin and children of a leaf
+NODES_MAX = 2 ** (MAX_DEPTH + 1) - 1
+
+
+@dataclass(frozen=True)
+class Split:
+    """What divides a node: bins up to `bin`, that is values below `threshold`, go left."""
+
+    column: int
+    bin: int
+    threshold: np.float32
+    missing_left: bool
+    gain: float
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node while its tree grows: `value` counts only where `split` is None."""
+
+    value: NDArray[np.float64]  # (outputs,), with learning_rate
+    cover: float  # hessian sum of its training rows
+    split: Split | None = None
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Nodes in order of their heap ids, so layer by layer; all arrays have one entry per node."""
+
+    node: NDArray[np.int32]  # heap id: root 0, children 2i+1 and 2i+2
+    left: NDArray[np.int32]  # where the left child is in these arrays, the right one next; −1: leaf
+    feature: NDArray[np.int32]  # column in canonical order; −1: a leaf
+    bin: NDArray[np.int16]
+    threshold: NDArray[np.float32]  # values below go left
+    missing_left: NDArray[np.bool_]
+    value: NDArray[np.float64]  # (nodes, outputs), 0 within the tree
+    gain: NDArray[np.float64]
+    cover: NDArray[np.float64]
+
+    @property
+    def n_nodes(self) -> int:
+        """Nodes, leaves included."""
+        return len(self.node)
+
+    @property
+    def is_leaf(self) -> NDArray[np.bool_]:
+        """bool (nodes,): which nodes are leaves."""
+        return self.left == LEAF
+
+    def leaf_of_values(self, values: Values) -> Positions:
+        """Each row's leaf as position in the arrays; float32 (n, columns), NaN where missing."""
+        self._needs_columns(values.shape[1])
+        return _walk_values(values, self.left, self.feature, self.threshold, self.missing_left)
+
+    def leaf_of_bins(self, bins: Bins, missing: int) -> Positions:
+        """Each row's leaf as position in the arrays; uint8 (n, columns), `missing` for NaN."""
+        self._needs_columns(bins.shape[1])
+        return _walk_bins(
+            bins, np.uint8(missing), self.left, self.feature, self.bin, self.missing_left
+        )
+
+    def predict(self, values: Values) -> NDArray[np.float64]:
+        """What this tree adds to the margins; float32 (n, columns) to float64 (n, outputs)."""
+        return self.value[self.leaf_of_values(values)]
+
+    def predict_bins(self, bins: Bins, missing: int) -> NDArray[np.float64]:
+        """What this tree adds to the margins; uint8 (n, columns) to float64 (n, outputs)."""
+        return self.value[self.leaf_of_bins(bins, missing)]
+
+    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
+        """The arrays by name, for npz; `tolist` of each is JSON (thresholds may be infinite)."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[np.generic]]) -> Tree:
+        """The tree of `to_arrays`; a DataError where the arrays are not one tree."""
+        names = {f.name for f in fields(cls)}
+        if set(arrays) != names:
+            raise DataError(f"a tree has the arrays {sorted(names)}, got {sorted(arrays)}")
+        tree = cls(**{name: np.asarray(arrays[name], dtype=DTYPES[name]) for name in sorted(names)})
+        tree._check()
+        return tree
+
+    def _check(self) -> None:
+        """Every walk ends in a leaf: nodes rise, children are where their heap ids say."""
+        n = self.n_nodes
+        if not 1 <= n <= NODES_MAX or any(
+            len(array) != n or array.ndim != (2 if name == "value" else 1)
+            for name, array in self.to_arrays().items()
+        ):
+            raise DataError(f"the arrays of a tree have different lengths, or not 1 to {NODES_MAX}")
+        inner = np.flatnonzero(~self.is_leaf)
+        left = self.left[inner]
+        within = bool(np.all((left > inner) & (left < n - 1)))
+        if not within or self.node[0] != ROOT or np.any(np.diff(self.node) <= 0):
+            raise DataError("the nodes of a tree are not in the order of their ids")
+        if (
+            np.any(self.node[left] != 2 * self.node[inner] + 1)
+            or np.any(self.node[left + 1] != 2 * self.node[inner] + 2)
+            or np.any(self.feature[inner] < 0)
+        ):
+            raise DataError("a node of a tree has a child or a column that it cannot have")
+
+    def _needs_columns(self, n_columns: int) -> None:
+        """The walks do not look whether a column exists, so a foreign tree is refused here."""
+        if self.feature.max() >= n_columns:
+            raise DataError(
+                f"a tree splits on column number {self.feature.max()} and there are {n_columns}",
+                todo="give the columns the model was trained on",
+            )
+
+
+DTYPES: dict[str, type[np.generic]] = {
+    "node": np.int32,
+    "left": np.int32,
+    "feature": np.int32,
+    "bin": np.int16,
+    "threshold": np.float32,
+    "missing_left": np.bool_,
+    "value": np.float64,
+    "gain": np.float64,
+    "cover": np.float64,
+}
+
+
+def grown(nodes: Mapping[int, Node]) -> Tree:
+    """The tree of finished nodes, by heap id; every split node's children must be there."""
+    ids = sorted(nodes)
+    position = {node: i for i, node in enumerate(ids)}
+    splits = [nodes[node].split for node in ids]
+    zero = np.zeros_like(nodes[ROOT].value)
+    return Tree.from_arrays(
+        {
+            "node": np.array(ids),
+            "left": np.array(
+                [position[left_child(i)] if s else LEAF for i, s in zip(ids, splits, strict=True)]
+            ),
+            "feature": np.array([s.column if s else LEAF for s in splits]),
+            "bin": np.array([s.bin if s else LEAF for s in splits]),
+            "threshold": np.array([s.threshold if s else 0.0 for s in splits], dtype=np.float32),
+            "missing_left": np.array([bool(s and s.missing_left) for s in splits]),
+            "value": np.array([zero if nodes[i].split else nodes[i].value for i in ids]),
+            "gain": np.array([s.gain if s else 0.0 for s in splits]),
+            "cover": np.array([nodes[i].cover for i in ids]),
+        }
+    )
+
+
+@njit(nogil=True, cache=True)
+def _walk_values(
+    values: Values,
+    left: Positions,
+    feature: NDArray[np.int32],
+    threshold: NDArray[np.float32],
+    missing_left: NDArray[np.bool_],
+) -> Positions:
+    leaves = np.empty(len(values), dtype=np.int32)
+    for i in range(len(values)):
+        at = 0
+        while left[at] >= 0:
+            x = values[i, feature[at]]
+            goes_left = missing_left[at] if np.isnan(x) else x < threshold[at]
+            at = left[at] if goes_left else left[at] + 1
+        leaves[i] = at
+    return leaves
+
+
+@njit(nogil=True, cache=True)
+def _walk_bins(
+    bins: Bins,
+    missing: np.uint8,
+    left: Positions,
+    feature: NDArray[np.int32],
+    last: NDArray[np.int16],
+    missing_left: NDArray[np.bool_],
+) -> Positions:
+    """`last` is the last bin that goes left."""
+    leaves = np.empty(len(bins), dtype=np.int32)
+    for i in range(len(bins)):
+        at = 0
+        while left[at] >= 0:
+            b = bins[i, feature[at]]
+            goes_left = missing_left[at] if b == missing else b <= last[at]
+            at = left[at] if goes_left else left[at] + 1
+        leaves[i] = at
+    return leaves

@@ -1,0 +1,1 @@
+"""Mathematics without conversation: encryption, packing, blinding, set intersection; no trees."""

@@ -1,0 +1,216 @@
+"""What every encryption scheme offers, on whole arrays; and what may leave a party.
+
+Three types keep apart what must not be mixed:
+
+* `Ciphertexts`: what a party holds, received or computed. It cannot be written to the wire.
+* `Encrypted`: the key owner's own fresh encryptions, which only `PrivateKey.encrypt` makes.
+* `Released`: compressed, blinded answers of a host, which only `PublicKey.release` makes.
+
+Messages are made of the last two, so that a sum cannot be sent unblinded by mistake (SECURITY.md,
+D5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto.packing import GhLayout
+from fedboost.errors import PeerError
+
+Index = slice | NDArray[np.integer] | NDArray[np.bool_]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Ciphertexts:
+    """Ciphertexts of one key, uint8 (n, width), each a big-endian number of fixed width."""
+
+    data: NDArray[np.uint8]
+
+    def __post_init__(self) -> None:
+        if self.data.dtype != np.uint8 or self.data.ndim != 2:
+            raise TypeError(f"ciphertexts are uint8 (n, width), not {self.data.dtype}")
+
+    @classmethod
+    def received(cls, octets: bytes, count: int, width: int) -> Ciphertexts:
+        """What a message carried: `count` ciphertexts of `width` bytes, or a PeerError.
+
+        Only the size is checked here; `PublicKey.check` and `PrivateKey.decrypt` check the content.
+        """
+        if count < 0 or len(octets) != count * width:
+            raise PeerError(
+                f"expected {count} ciphertexts of {width} bytes, got {len(octets)} bytes in all"
+            )
+        return cls(np.frombuffer(octets, dtype=np.uint8).reshape(count, width))
+
+    @classmethod
+    def concat(cls, parts: Sequence[Ciphertexts]) -> Ciphertexts:
+        """All parts, one after the other; at least one."""
+        return cls(np.concatenate([part.data for part in parts]))
+
+    @property
+    def width(self) -> int:
+        """Bytes of one ciphertext."""
+        return self.data.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: Index) -> Ciphertexts:
+        """The ciphertexts at these places; a copy unless `index` is a slice."""
+        return Ciphertexts(self.data[index])
+
+    def __repr__(self) -> str:
+        return f"Ciphertexts({len(self)} × {self.width} bytes)"
+
+
+_SEAL = object()
+
+
+class Outgoing:
+    """Ciphertexts that may leave; made by `seal_released` and `seal_encrypted` alone."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: NDArray[np.uint8], seal: object) -> None:
+        if seal is not _SEAL:
+            raise TypeError(f"{type(self).__name__} is made by a key's own methods only")
+        self._data = np.ascontiguousarray(data)
+
+    @property
+    def width(self) -> int:
+        """Bytes of one ciphertext."""
+        return self._data.shape[1]
+
+    def to_bytes(self) -> bytes:
+        """The ciphertexts one after the other, for the wire."""
+        return self._data.tobytes()
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} × {self.width} bytes)"
+
+
+class Encrypted(Outgoing):
+    """The key owner's fresh encryptions of consecutive rows."""
+
+    __slots__ = ()
+
+
+class Released(Outgoing):
+    """Packages of sums, each with a fresh random factor and its headroom blinded."""
+
+    __slots__ = ()
+
+
+def seal_encrypted(data: NDArray[np.uint8]) -> Encrypted:
+    """For the `encrypt` of a scheme and nothing else; a test holds every other caller up."""
+    return Encrypted(data, _SEAL)
+
+
+def seal_released(data: NDArray[np.uint8]) -> Released:
+    """For the `release` of a scheme and nothing else; a test holds every other caller up."""
+    return Released(data, _SEAL)
+
+
+class Blinders(Protocol):
+    """Random factors that hide how a ciphertext came about; each is used once."""
+
+    def prepare(self, count: int) -> None:
+        """Has at least `count` made ready in the background; returns at once."""
+
+    def take(self, count: int) -> NDArray[np.uint8]:
+        """`count` factors never given before, uint8 (count, width); waits for those that lack."""
+
+
+class PublicKey(Protocol):
+    """A host's side: sums without seeing."""
+
+    @property
+    def width(self) -> int:
+        """Bytes of one ciphertext."""
+
+    @property
+    def plaintext_bits(self) -> int:
+        """Any number below 2^plaintext_bits can be encrypted."""
+
+    def to_bytes(self) -> bytes:
+        """The key as the scheme's `load_public` reads it."""
+
+    def check(self, ciphertexts: Ciphertexts) -> None:
+        """A PeerError unless every one is of this key's width, in range and a unit."""
+
+    def segment_sum(
+        self,
+        ciphertexts: Ciphertexts,
+        rows: NDArray[np.integer],
+        cells: NDArray[np.int32],
+        n_cells: int,
+    ) -> Ciphertexts:
+        """Adds ciphertext `rows[i]` into each cell of `cells[i]`.
+
+        `rows` (n,) are places in `ciphertexts`; `cells` int32 (n, columns) are cells below
+        `n_cells`, −1 adds nothing. A cell that nothing fell into is an encryption of zero.
+        """
+
+    def add(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
+        """a[i] + b[i]."""
+
+    def subtract(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
+        """a[i] − b[i]."""
+
+    def prefix_sums(self, cells: Ciphertexts, offsets: NDArray[np.integer]) -> Ciphertexts:
+        """Running sums within each segment cells[offsets[s]:offsets[s + 1]]; offsets span all."""
+
+    def blinders(self) -> Blinders:
+        """A new pool of blinding factors for this key."""
+
+    def release(
+        self,
+        ciphertexts: Ciphertexts,
+        layout: GhLayout,
+        blinders: Blinders,
+        counts: Sequence[int] | None = None,
+    ) -> Released:
+        """Compresses into packages, blinds them, and lets them go: the only way out of a host.
+
+        A package holds `layout.capacity` ciphertexts of one of the consecutive groups whose sizes
+        are `counts` (None: one group); a group's last package may be part full.
+        """
+
+
+class PrivateKey(Protocol):
+    """The guest's side: the key's owner."""
+
+    @property
+    def width(self) -> int:
+        """Bytes of one ciphertext."""
+
+    @property
+    def plaintext_bits(self) -> int:
+        """Any number below 2^plaintext_bits can be encrypted."""
+
+    def public_bytes(self) -> bytes:
+        """The public key, with its proof, as the scheme's `load_public` reads it."""
+
+    def encrypt(
+        self, g: NDArray[np.int64], h: NDArray[np.int64], layout: GhLayout
+    ) -> Iterator[Encrypted]:
+        """Fresh encryptions of the rows' (g, h), int64 (n,) each, as consecutive blocks of rows."""
+
+    def decrypt(
+        self, packages: Ciphertexts, layout: GhLayout, counts: Sequence[int]
+    ) -> NDArray[np.int64]:
+        """The sums (G, H) in a host's packages, int64 (sum(counts), 2); see `PublicKey.release`.
+
+        One and the same PeerError for whatever does not decrypt into the declared range.
+        """
+
+    def to_bytes(self) -> bytes:
+        """The secret key, for the party's own sealed store."""

@@ -1,0 +1,223 @@
+"""The mathematics of private set intersection: ids as points of Curve25519, and secret exponents.
+
+A point is its u-coordinate on the Montgomery curve, 32 bytes little-endian (RFC 7748), which
+stands for P and −P alike; multiplying is X25519's ladder, three times cheaper than on Edwards
+points.
+
+* Ids hash to the prime-order subgroup: candidates drawn by SHA-512 are refused until one lies on
+  the curve and not on its twist, then multiplied by the cofactor 8. How often is refused depends on
+  the id alone, and is seen by nobody but the party that holds the id.
+* Exponents are multiples of 8 with an inverse that is one too (X25519's form). A received point
+  with a small-order part therefore loses that part in the first multiplication, and nothing about
+  an exponent modulo 8 can be learnt; points of the twist, of small order and numbers beyond the
+  field are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import NoReturn
+
+import gmpy2
+import numpy as np
+from gmpy2 import mpz
+from nacl.bindings import crypto_scalarmult
+from numpy.typing import NDArray
+
+from fedboost.crypto.workers import Workers, blocks
+from fedboost.errors import PeerError
+
+POINT_BYTES = 32
+FIELD = mpz(2) ** 255 - 19
+ORDER = mpz(2) ** 252 + 27742317777372353535851937790883648493  # of the prime-order subgroup
+A = 486662
+SMALL_ORDER = frozenset(  # u of the curve's points of order 1, 2, 4 and 8
+    (
+        mpz(0),
+        mpz(1),
+        mpz(325606250916557431795983626356110631294008115727848805560023387167927233504),
+        mpz(39382357235489614581723060781553021112529911719440698176882885853963445705823),
+    )
+)
+_LABEL = b"fedboost id to curve25519 1"
+
+Points = NDArray[np.uint8]  # (n, 32)
+
+
+class Exponent:
+    """A secret exponent; it prints nothing and cannot be pickled."""
+
+    __slots__ = ("_inverse", "_scalar")
+
+    def __init__(self, scalar: bytes, inverse: bytes) -> None:
+        self._scalar = scalar
+        self._inverse = inverse
+
+    @classmethod
+    def random(cls) -> Exponent:
+        """A fresh one from the operating system's randomness."""
+        return cls.from_seed(os.urandom(32))
+
+    @classmethod
+    def from_seed(cls, seed: bytes) -> Exponent:
+        """The exponent that a secret seed (at least 32 bytes) stands for, the same for ever.
+
+        Drawn until both it and its inverse have X25519's form: 2^254 + 8·k below 2^255.
+        """
+        if len(seed) < 32:
+            raise ValueError(f"a secret seed has 32 bytes at least, got {len(seed)}")
+        for attempt in range(1 << 16):
+            drawn = hashlib.sha512(b"exponent" + attempt.to_bytes(4, "big") + seed).digest()
+            scalar = (int.from_bytes(drawn, "little") % (1 << 254) & ~7) | (1 << 254)
+            inverse = _clamped(gmpy2.invert(scalar, ORDER)) if scalar % ORDER else None
+            if inverse is not None:
+                return cls(scalar.to_bytes(32, "little"), inverse.to_bytes(32, "little"))
+        raise AssertionError("half of all numbers have an inverse of this form")
+
+    def seal(self) -> tuple[bytes, bytes]:
+        """The scalar and its inverse, for the workers and the party's own sealed store."""
+        return self._scalar, self._inverse
+
+    def __repr__(self) -> str:
+        return "Exponent(hidden)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("exponents are not pickled")
+
+
+def hash_to_points(ids: Sequence[bytes], domain: bytes, workers: Workers) -> Points:
+    """Each id as a point of the prime-order subgroup, uint8 (n, 32).
+
+    Equal ids of one `domain` (what the ids are and for which job) give equal points; as a function
+    of the id it is a random oracle onto the subgroup's points up to sign.
+    """
+    tasks = [(list(ids[cut]), domain) for cut in blocks(len(ids), workers.count, 256, 8192)]
+    return _joined(workers.map(hash_ids, tasks))
+
+
+def multiply(points: Points, exponent: Exponent, workers: Workers) -> Points:
+    """Every point times the secret exponent, uint8 (n, 32); order is kept.
+
+    A PeerError on a point of small order.
+    """
+    return _multiply(points, exponent.seal()[0], workers)
+
+
+def remove(points: Points, exponent: Exponent, workers: Workers) -> Points:
+    """Undoes `multiply`, uint8 (n, 32)."""
+    return _multiply(points, exponent.seal()[1], workers)
+
+
+def check_points(points: Points, workers: Workers) -> None:
+    """A PeerError unless all are canonical, on the curve (not its twist) and not of small order.
+
+    A part of small order beside one of the prime order is not looked for: see the module's text.
+    """
+    if points.ndim != 2 or points.shape[1] != POINT_BYTES:
+        raise PeerError(f"expected points of {POINT_BYTES} bytes")
+    tasks = [(points[cut],) for cut in blocks(len(points), workers.count, 256, 8192)]
+    if not all(workers.map(are_points, tasks)):
+        raise PeerError("a blinded id is not a point of the curve, or of small order")
+
+
+def hash_ids(ids: Sequence[bytes], domain: bytes) -> Points:
+    """The kernel of `hash_to_points`."""
+    prefix = hashlib.sha512(_LABEL + len(domain).to_bytes(4, "big") + domain)
+    numerators, denominators = [], []
+    for octets in ids:
+        X, Z = _hash_one(prefix, octets)
+        numerators.append(X)
+        denominators.append(Z)
+    return _octets(
+        [x * z % FIELD for x, z in zip(numerators, _inverses(denominators), strict=True)]
+    )
+
+
+def multiply_points(points: Points, scalar: bytes) -> Points | None:
+    """The kernel of `multiply`; None where a product is the point at infinity."""
+    raw = points.tobytes()
+    products = []
+    try:
+        for start in range(0, len(raw), POINT_BYTES):
+            products.append(crypto_scalarmult(scalar, raw[start : start + POINT_BYTES]))
+    except RuntimeError:  # what the library says of a product that is zero
+        return None
+    return np.frombuffer(b"".join(products), dtype=np.uint8).reshape(-1, POINT_BYTES)
+
+
+def are_points(points: Points) -> bool:
+    """The kernel of `check_points`."""
+    for u in _numbers(points):
+        if u >= FIELD or u in SMALL_ORDER or gmpy2.legendre(_right_side(u), FIELD) != 1:
+            return False
+    return True
+
+
+def _hash_one(prefix: hashlib._Hash, octets: bytes) -> tuple[mpz, mpz]:
+    """Eight times the first drawn number that lies on the curve, as X/Z."""
+    for attempt in range(1 << 16):
+        state = prefix.copy()
+        state.update(attempt.to_bytes(4, "big") + octets)
+        u = mpz.from_bytes(state.digest(), "little") % FIELD
+        if u not in SMALL_ORDER and gmpy2.legendre(_right_side(u), FIELD) == 1:
+            return _times_eight(u)
+    raise AssertionError("half of all numbers lie on the curve")
+
+
+def _right_side(u: mpz) -> mpz:
+    """v² = u³ + A·u² + u of the point with this u, if there is one."""
+    return (u * u + A * u + 1) * u % FIELD
+
+
+def _times_eight(u: mpz) -> tuple[mpz, mpz]:
+    """Three doublings of u/1 in projective coordinates (RFC 7748's formulas, Montgomery 1987)."""
+    X, Z = u, mpz(1)
+    for _ in range(3):
+        xx, zz, xz = X * X % FIELD, Z * Z % FIELD, X * Z % FIELD
+        X, Z = (xx - zz) ** 2 % FIELD, 4 * xz * (xx + A * xz + zz) % FIELD
+    return X, Z
+
+
+def _inverses(numbers: list[mpz]) -> list[mpz]:
+    """All inverses modulo the field's prime with one inversion (Montgomery's trick)."""
+    products = [mpz(1)]
+    for number in numbers:
+        products.append(products[-1] * number % FIELD)
+    inverse = gmpy2.invert(products[-1], FIELD)
+    results = []
+    for number, before in zip(reversed(numbers), reversed(products[:-1]), strict=True):
+        results.append(inverse * before % FIELD)
+        inverse = inverse * number % FIELD
+    return results[::-1]
+
+
+def _clamped(residue: mpz) -> int | None:
+    """The number in 2^254..2^255 that is 0 modulo 8 and `residue` modulo the order, if any."""
+    number = residue + (-residue * gmpy2.invert(ORDER, 8) % 8) * ORDER
+    return int(number) if 1 << 254 <= number < 1 << 255 else None
+
+
+def _multiply(points: Points, scalar: bytes, workers: Workers) -> Points:
+    tasks = [(points[cut], scalar) for cut in blocks(len(points), workers.count, 64, 4096)]
+    parts = []
+    for part in workers.map(multiply_points, tasks):
+        if part is None:
+            raise PeerError("a blinded id is a point of small order")
+        parts.append(part)
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[Points]) -> Points:
+    return np.concatenate([np.empty((0, POINT_BYTES), dtype=np.uint8), *parts])
+
+
+def _numbers(points: Points) -> list[mpz]:
+    raw = points.tobytes()
+    return [mpz.from_bytes(raw[i : i + 32], "little") for i in range(0, len(raw), 32)]
+
+
+def _octets(numbers: Sequence[mpz]) -> Points:
+    joined = b"".join([number.to_bytes(POINT_BYTES, "little") for number in numbers])
+    return np.frombuffer(joined, dtype=np.uint8).reshape(-1, POINT_BYTES)

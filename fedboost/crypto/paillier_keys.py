@@ -1,0 +1,111 @@
+"""Paillier keys: made, proved and checked.
+
+A public key travels with a proof that raising to the power n permutes the units modulo n, i.e. that
+n and φ(n) have no common factor (Goldberg, Reyzin, Sagga, Baldimtsi, "Efficient noninteractive
+certification of RSA moduli and beyond", 2019, section 3). Without it a key could be made for which
+n-th residues are few, e.g. q = 2p + 1, and a host's blinding would hide nothing. The proof: n-th
+roots of numbers that a hash draws from n. Where a prime beyond 2^16 divides both n and φ(n), one
+drawn number in 2^16 has a root; smaller primes are excluded by trial division.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import gmpy2
+from gmpy2 import mpz
+
+from fedboost.crypto.fixed_base import small_prime_product
+from fedboost.errors import ConfigError, PeerError
+
+KEY_BITS_MIN = 2048
+KEY_BITS_MAX = 8192
+ROOTS = 8  # 16 bits each: a bad key passes with probability 2^-128
+_LABEL = b"fedboost paillier key proof 1"
+
+
+@dataclass(frozen=True, repr=False)
+class SecretPrimes:
+    """The two prime factors of a key."""
+
+    p: int
+    q: int
+
+    @property
+    def n(self) -> int:
+        """The public key."""
+        return self.p * self.q
+
+    def __repr__(self) -> str:
+        return f"SecretPrimes({self.n.bit_length()} bits, hidden)"
+
+
+def check_key_bits(key_bits: int) -> None:
+    """A ConfigError unless keys of this length are safe and sensible."""
+    if not KEY_BITS_MIN <= key_bits <= KEY_BITS_MAX or key_bits % 16:
+        raise ConfigError(
+            f"key_bits is {key_bits}; paillier needs {KEY_BITS_MIN} to {KEY_BITS_MAX}, "
+            "and a multiple of 16"
+        )
+
+
+def generate(key_bits: int) -> SecretPrimes:
+    """A fresh key of exactly `key_bits` bits, from the operating system's randomness."""
+    from phe.paillier import generate_paillier_keypair
+
+    check_key_bits(key_bits)
+    while True:
+        public, private = generate_paillier_keypair(n_length=key_bits)
+        p, q = int(private.p), int(private.q)
+        n = int(public.n)
+        if n.bit_length() == key_bits and gmpy2.gcd(n, (p - 1) * (q - 1)) == 1:
+            return SecretPrimes(p, q)
+
+
+def prove(secret: SecretPrimes) -> bytes:
+    """The public key as it travels: n, then the n-th roots of its proof."""
+    n = secret.n
+    inverse = int(gmpy2.invert(n, (secret.p - 1) * (secret.q - 1)))
+    width = (n.bit_length() + 7) // 8
+    roots = [gmpy2.powmod(_challenge(n, i), inverse, n) for i in range(ROOTS)]
+    return b"".join([int(number).to_bytes(width, "big") for number in (n, *roots)])
+
+
+def read_public(octets: bytes, key_bits: int) -> int:
+    """n, from what `prove` wrote; a PeerError unless it is a sound key of exactly `key_bits`
+    bits.
+    """
+    width = key_bits // 8
+    if len(octets) != (1 + ROOTS) * width:
+        raise PeerError(
+            f"expected a key of {key_bits} bits and its proof, {(1 + ROOTS) * width} bytes, "
+            f"got {len(octets)} bytes"
+        )
+    parts = [int.from_bytes(octets[i : i + width], "big") for i in range(0, len(octets), width)]
+    n, roots = parts[0], parts[1:]
+    check_key(n, key_bits)
+    for i, root in enumerate(roots):
+        if not 0 < root < n or gmpy2.powmod(root, n, n) != _challenge(n, i):
+            raise PeerError("the proof of the encryption key does not hold")
+    return n
+
+
+def check_key(n: int, key_bits: int) -> None:
+    """A PeerError unless n is odd, has `key_bits` bits, no prime factor below 2^16 and is no
+    power.
+    """
+    if n <= 0 or n.bit_length() != key_bits:
+        raise PeerError(f"the encryption key has {n.bit_length()} bits, expected {key_bits}")
+    number = mpz(n)
+    if number % 2 == 0 or gmpy2.gcd(number, small_prime_product() % number) != 1:
+        raise PeerError("the encryption key has a small prime factor")
+    if gmpy2.is_power(number) or gmpy2.is_prime(number):
+        raise PeerError("the encryption key is a prime or a power, not a product of two primes")
+
+
+def _challenge(n: int, index: int) -> int:
+    """The number whose n-th root is asked for: drawn from n, uniform below it but for 2^-128."""
+    width = (n.bit_length() + 7) // 8
+    drawn = hashlib.shake_256(_LABEL + index.to_bytes(4, "big") + n.to_bytes(width, "big"))
+    return int.from_bytes(drawn.digest(width + 16), "big") % n

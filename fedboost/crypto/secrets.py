@@ -1,0 +1,92 @@
+"""A party's sealed secret: everything random that a job must be able to draw again comes from it.
+
+Each draw names its purpose; equal seeds and purposes give equal bytes in every release
+(SECURITY.md, D11), different purposes give independent ones.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NoReturn
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+SEED_BYTES = 32
+_SALT = b"fedboost secrets 1"  # a release that draws differently must change it
+
+Octets = bytes  # the class below has a method named bytes
+Purpose = str | int | Octets
+
+
+class Secrets:
+    """A secret seed from which purposes draw; it prints nothing and cannot be pickled."""
+
+    __slots__ = ("_seed",)
+
+    def __init__(self, seed: Octets) -> None:
+        if len(seed) < SEED_BYTES:
+            raise ValueError(f"a secret seed has {SEED_BYTES} bytes at least, got {len(seed)}")
+        self._seed = Octets(seed)
+
+    @classmethod
+    def from_os(cls) -> Secrets:
+        """A fresh secret from the operating system."""
+        return cls(os.urandom(SEED_BYTES))
+
+    def derive(self, *purpose: Purpose) -> Octets:
+        """32 bytes for this purpose (HKDF-SHA256, RFC 5869)."""
+        return self._expand("derive", purpose)
+
+    def child(self, *purpose: Purpose) -> Secrets:
+        """A secret of its own for this purpose, e.g. for one stage of a job."""
+        return Secrets(self._expand("child", purpose))
+
+    def bytes(self, n: int, *purpose: Purpose) -> Octets:
+        """`n` bytes for this purpose (ChaCha20 under a derived key, RFC 8439's block function)."""
+        cipher = Cipher(ChaCha20(self._expand("stream", purpose), Octets(16)), mode=None)
+        return cipher.encryptor().update(Octets(n))
+
+    def permutation(self, n: int, *purpose: Purpose) -> NDArray[np.int64]:
+        """A secret order of 0..n−1, int64 (n,): the order that sorts n random 64-bit keys.
+
+        Equal keys, of which n have one pair with probability below n² / 2^65, keep their order.
+        """
+        drawn = self.bytes(8 * n, "permutation", n, *purpose)
+        return np.argsort(np.frombuffer(drawn, dtype="<u8"), kind="stable").astype(np.int64)
+
+    def seal(self) -> Octets:
+        """The seed itself, for the party's own sealed store and for nothing else."""
+        return self._seed
+
+    def _expand(self, use: str, purpose: tuple[Purpose, ...]) -> Octets:
+        info = _encoded((use, *purpose))
+        return HKDF(algorithm=SHA256(), length=SEED_BYTES, salt=_SALT, info=info).derive(self._seed)
+
+    def __repr__(self) -> str:
+        return "Secrets(hidden)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("secrets are not pickled")
+
+
+def _encoded(purpose: tuple[Purpose, ...]) -> bytes:
+    """The purpose as bytes: each part with its kind and length, so that no two purposes meet."""
+    parts = []
+    for part in purpose:
+        if isinstance(part, str):
+            kind, octets = b"s", part.encode()
+        elif isinstance(part, bytes):
+            kind, octets = b"b", part
+        elif isinstance(part, int) and not isinstance(part, bool):
+            kind, octets = b"i", b"%d" % part
+        else:
+            raise TypeError(
+                f"a purpose is text, a whole number or bytes, not {type(part).__name__}"
+            )
+        parts.append(kind + len(octets).to_bytes(4, "big") + octets)
+    return b"".join(parts)

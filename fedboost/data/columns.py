@@ -1,0 +1,177 @@
+"""What the cells of one column are: its kind, and its numbers where it has any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+# Words that mean a missing number in a text cell; what R, pandas and SQL exports write.
+MISSING_WORDS = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "NULL", "null")
+NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+INFINITE = r"(?i)^[+-]?inf(inity)?$"
+WHOLE = r"^-?(0|[1-9][0-9]{0,17})$"  # at most 18 digits: fits int64
+LEADING_ZERO = r"^[+-]?0[0-9]"
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+READABLE = frozenset({"boolean", "integer", "number", "decimal", "text", "empty"})
+
+_KINDS: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
+    ("boolean", pa.types.is_boolean),
+    ("integer", pa.types.is_integer),
+    ("number", pa.types.is_floating),
+    ("decimal", pa.types.is_decimal),
+    ("text", pa.types.is_string),
+    ("text", pa.types.is_large_string),
+    ("text", pa.types.is_string_view),
+    ("empty", pa.types.is_null),
+    ("date", pa.types.is_date),
+    ("timestamp", pa.types.is_timestamp),
+    ("time", pa.types.is_time),
+    ("duration", pa.types.is_duration),
+    ("interval", pa.types.is_interval),
+    ("list", pa.types.is_list),
+    ("list", pa.types.is_large_list),
+    ("list", pa.types.is_fixed_size_list),
+    ("struct", pa.types.is_struct),
+    ("map", pa.types.is_map),
+)
+
+
+def kind_of(kind: pa.DataType) -> str:
+    """One word for an Arrow type: those in READABLE can become numbers, no other can."""
+    if pa.types.is_dictionary(kind):
+        return kind_of(kind.value_type)
+    return next((word for word, fits in _KINDS if fits(kind)), "binary")
+
+
+def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column without dictionary coding, its text as `string`."""
+    if pa.types.is_dictionary(column.type):
+        column = pc.cast(column, column.type.value_type)
+    return pc.cast(column, pa.large_string()) if kind_of(column.type) == "text" else column
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Numbers:
+    """The numbers of a column: float64 (n,), NaN where missing or not a number.
+
+    `text_cells` counts cells that are neither a number nor missing; `missing` the empty ones.
+    """
+
+    values: NDArray[np.float64]
+    text_cells: int
+    missing: int
+
+    @property
+    def infinite(self) -> int:
+        """How many values are infinite (or too large for 64-bit floats)."""
+        return int(np.isinf(self.values).sum())
+
+    @property
+    def beyond(self) -> int:
+        """How many finite values lie beyond what a 32-bit float holds."""
+        size = np.abs(self.values)
+        return int(((size > FLOAT32_MAX) & np.isfinite(size)).sum())
+
+    @property
+    def rounded(self) -> int:
+        """How many whole numbers (beyond 2^24) change when they become 32-bit floats."""
+        large = self.values[np.abs(self.values) > 2**24]
+        with np.errstate(over="ignore"):
+            moved = large.astype(np.float32).astype(np.float64) != large
+        return int((moved & np.isfinite(large) & (large == np.floor(large))).sum())
+
+    @property
+    def is_text(self) -> bool:
+        """No cell is a number and at least one is text."""
+        return self.text_cells > 0 and self.text_cells + self.missing == len(self.values)
+
+
+def read_numbers(column: pa.ChunkedArray) -> Numbers:
+    """The numbers of a column whose kind is READABLE; booleans are 0 and 1.
+
+    Text cells are read as numbers where they are written as such; MISSING_WORDS are missing.
+    """
+    assert kind_of(column.type) in READABLE
+    column = plain(column)
+    if kind_of(column.type) == "text":
+        return _written_numbers(column)
+    # Unsafe casts round large integers and decimals, which `rounded` counts.
+    values = _float64(pc.cast(column, pa.float64(), safe=False))
+    return Numbers(values, text_cells=0, missing=int(np.isnan(values).sum()))
+
+
+def narrow(column: pa.ChunkedArray, *, fractions: bool = True) -> pa.ChunkedArray:
+    """A text column as the type its cells are written in; unchanged if they agree on none.
+
+    Whole numbers become int64, yes-no words bool, numbers float64 (unless not `fractions`),
+    only missing cells null. Cells such as ``007``, which a number would change, stay text.
+    """
+    if kind_of(column.type) != "text":
+        return column
+    cells = _without_missing_words(plain(column))
+    if cells.null_count < len(cells) and _all_match(cells, WHOLE):
+        return pc.cast(cells, pa.int64())
+    if not fractions or pc.any(pc.match_substring_regex(cells, LEADING_ZERO)).as_py():
+        return column
+    if cells.null_count == len(cells):
+        return pa.chunked_array([pa.nulls(len(cells))])
+    words = _as_booleans(cells)
+    numbers = _written_numbers(cells)
+    if words is None and not numbers.text_cells:
+        return pa.chunked_array([pa.array(numbers.values, from_pandas=True)])
+    return column if words is None else words
+
+
+def _written_numbers(column: pa.ChunkedArray) -> Numbers:
+    cells = _without_missing_words(column)
+    try:
+        values = _float64(pc.cast(cells, pa.float64()))
+    except pa.ArrowInvalid:
+        return _some_written_numbers(cells)
+    if int(np.isnan(values).sum()) > cells.null_count:  # spellings of NaN that we do not list
+        return _some_written_numbers(cells)
+    return Numbers(values, text_cells=0, missing=cells.null_count)
+
+
+def _some_written_numbers(cells: pa.ChunkedArray) -> Numbers:
+    """As `_written_numbers`, for trimmed cells of which not all are numbers as Arrow reads them."""
+    words = _as_booleans(cells)
+    if words is not None:
+        values = _float64(pc.cast(words, pa.float64()))
+        return Numbers(values, text_cells=0, missing=int(np.isnan(values).sum()))
+    written = pc.or_(
+        pc.match_substring_regex(cells, NUMBER), pc.match_substring_regex(cells, INFINITE)
+    )
+    text_cells = pc.sum(pc.invert(written), min_count=0).as_py()
+    # Arrow's parser knows no plus sign.
+    digits = pc.replace_substring_regex(pc.if_else(written, cells, None), r"^\+", "")
+    values = _float64(pc.cast(digits, pa.float64()))
+    return Numbers(values, text_cells=text_cells, missing=cells.null_count)
+
+
+def _without_missing_words(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The cells trimmed, null where they are a word for missing."""
+    cells = pc.utf8_trim_whitespace(column)
+    words = pa.array(MISSING_WORDS, type=cells.type)
+    return pc.if_else(pc.is_in(cells, value_set=words), None, cells)
+
+
+def _as_booleans(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """The cells as bool where every one is the word true or false, in any case."""
+    if cells.null_count == len(cells) or not _all_match(cells, r"(?i)^(true|false)$"):
+        return None
+    return pc.match_substring_regex(cells, r"(?i)^true$")
+
+
+def _all_match(cells: pa.ChunkedArray, pattern: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(cells, pattern)).as_py())
+
+
+def _float64(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    return np.asarray(column.to_numpy(), dtype=np.float64)

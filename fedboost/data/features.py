@@ -1,0 +1,122 @@
+"""Columns as float32 features, or the one error that says which of them cannot be and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fedboost.data.columns import READABLE, Numbers, kind_of, read_numbers
+from fedboost.errors import DataError
+
+NAMES_SHOWN_MAX = 5
+
+_LEAVE_OUT = "leave them out of the job with 'ignore'"
+# What is wrong with the named columns, and what to do; gravest first.
+_TEXTS = {
+    "sparse": (
+        "hold lists; sparse tables are not supported",
+        "write one column per feature, or " + _LEAVE_OUT,
+    ),
+    "type": ("cannot become numbers", _LEAVE_OUT + ", or write them as numbers"),
+    "text": ("are text, not numbers", _LEAVE_OUT + ", or encode them as numbers"),
+    "cells": (
+        "have cells that are not numbers",
+        "mend these cells; leave a missing value's cell empty",
+    ),
+    "infinite": ("have infinite values", "mend them; leave a missing value's cell empty"),
+    "beyond": (
+        "have values beyond what 32-bit floats hold (3.4e38)",
+        "rescale them, or " + _LEAVE_OUT,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a column cannot be a feature; `detail` has a count or type, never cells."""
+
+    kind: str
+    column: str
+    detail: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Feature:
+    """A column read as a feature: its numbers if its type has any, and its fault if any."""
+
+    name: str
+    numbers: Numbers | None
+    fault: Fault | None
+
+
+def read_feature(name: str, column: pa.ChunkedArray) -> Feature:
+    """The column's numbers, and the first thing that keeps it from being a feature."""
+    kind = kind_of(column.type)
+    if kind not in READABLE:
+        return Feature(name, None, Fault("sparse" if kind == "list" else "type", name, kind))
+    numbers = read_numbers(column)
+    n_rows = len(numbers.values)
+    if numbers.is_text:
+        return Feature(name, numbers, Fault("text", name, ""))
+    counts = {
+        "cells": numbers.text_cells,
+        "infinite": numbers.infinite,
+        "beyond": numbers.beyond,
+    }
+    for fault, count in counts.items():
+        if count:
+            return Feature(name, numbers, Fault(fault, name, f"{count} of {n_rows} rows"))
+    return Feature(name, numbers, None)
+
+
+def feature_matrix(
+    table: pa.Table, names: Sequence[str]
+) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+    """The named columns as float32 (n, c), Fortran order, NaN where missing; and notes.
+
+    Whole numbers beyond 2^24 may be rounded: a note counts them. One DataError for all columns
+    that cannot be features for the same reason.
+    """
+    values = np.empty((table.num_rows, len(names)), dtype=np.float32, order="F")
+    notes: list[str] = []
+    faults: list[Fault] = []
+    for place, name in enumerate(names):
+        feature = read_feature(name, table.column(name))
+        if feature.fault is not None:
+            faults.append(feature.fault)
+        elif feature.numbers is not None and not faults:
+            values[:, place] = feature.numbers.values
+            if feature.numbers.rounded:
+                notes.append(rounding_note(name, feature.numbers.rounded))
+    if faults:
+        raise fault_errors(faults, table.num_rows)[0]
+    return values, tuple(notes)
+
+
+def rounding_note(name: str, count: int) -> str:
+    """What the log says of whole numbers that a 32-bit float cannot tell apart."""
+    return f"column {name}: {count} whole numbers beyond 2^24 were rounded to 32-bit floats"
+
+
+def shown(names: Sequence[str]) -> str:
+    """At most NAMES_SHOWN_MAX names, and how many there are besides."""
+    rest = len(names) - NAMES_SHOWN_MAX
+    more = f" and {rest} more" if rest > 0 else ""
+    return ", ".join(names[:NAMES_SHOWN_MAX]) + more
+
+
+def fault_errors(faults: Sequence[Fault], n_rows: int) -> list[DataError]:
+    """One error per kind of fault, naming all columns that have it; the gravest kind first."""
+    errors = []
+    for kind, (what, todo) in _TEXTS.items():
+        same = [fault for fault in faults if fault.kind == kind]
+        if same:
+            listed = shown([f"{one.column} ({one.detail})".replace(" ()", "") for one in same])
+            names = shown([fault.column for fault in same])
+            text = f"columns that {what}: {listed}"
+            errors.append(DataError(text, column=names, rows=n_rows, todo=todo))
+    return errors

@@ -1,0 +1,88 @@
+"""The one shape in which a party's table enters a job: ids, float32 columns, label."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+DIGEST_LABEL = b"fedboost.frame.1"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Frame:
+    """A checked table of n rows and c columns; its arrays are read-only.
+
+    `ids`: n encoded ids (`fedboost.data.ids`), all different. `values`: float32 (n, c),
+    Fortran order, NaN where missing, never infinite. `columns`: c names, all different.
+    `label`: float64 (n,), finite, or None. `id_columns`: the names the ids were read from.
+    `notes`: sentences for the party's own log about what was read less than literally.
+    """
+
+    ids: list[bytes]
+    values: NDArray[np.float32]
+    columns: tuple[str, ...]
+    label: NDArray[np.float64] | None
+    id_columns: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Own invariants: whoever builds a frame has checked the table already."""
+        assert self.values.dtype == np.float32
+        assert self.values.shape == (len(self.ids), len(self.columns))
+        assert self.values.flags.f_contiguous
+        assert len(set(self.columns)) == len(self.columns)
+        self.values.flags.writeable = False
+        if self.label is not None:
+            assert self.label.dtype == np.float64
+            assert self.label.shape == (len(self.ids),)
+            self.label.flags.writeable = False
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        """The shape, never content."""
+        label = "no label" if self.label is None else "label"
+        return f"Frame({self.n_rows} rows, {len(self.columns)} columns, {label})"
+
+    def take(self, rows: NDArray[np.int64] | Sequence[int]) -> Frame:
+        """The rows numbered `rows` (int (k,), from 0), in that order."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        return Frame(
+            ids=[self.ids[row] for row in chosen.tolist()],
+            values=np.take(self.values.T, chosen, axis=1).T,
+            columns=self.columns,
+            label=None if self.label is None else self.label[chosen],
+            id_columns=self.id_columns,
+            notes=self.notes,
+        )
+
+    def digest(self) -> bytes:
+        """SHA-256 over ids, names, values and label: equal if and only if the tables are.
+
+        Rows and columns count in their order. All missing values are alike. It stands for the
+        table inside one party only: it is not keyed, so a short table could be guessed from it.
+        """
+        digest = hashlib.sha256(DIGEST_LABEL)
+        parts = [*self.id_columns, "", *self.columns]
+        digest.update(_sizes(self.n_rows, len(self.id_columns), len(self.columns)))
+        for name in (part.encode() for part in parts):
+            digest.update(_sizes(len(name)) + name)
+        digest.update(np.array([len(row) for row in self.ids], dtype="<u4").tobytes())
+        digest.update(b"".join(self.ids))
+        for column in self.values.T:
+            alike = np.where(np.isnan(column), np.float32(np.nan), column)
+            digest.update(alike.astype("<f4", copy=False).tobytes())
+        if self.label is not None:
+            digest.update(b"label" + self.label.astype("<f8", copy=False).tobytes())
+        return digest.digest()
+
+
+def _sizes(*sizes: int) -> bytes:
+    return b"".join(size.to_bytes(8, "little") for size in sizes)

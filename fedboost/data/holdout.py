@@ -1,0 +1,50 @@
+"""Which rows are held out, and in which order rows stand, decided by id on every party alike."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.errors import ConfigError
+
+RANK_LABEL = b"fedboost.validation.1"
+
+
+def validation_rows(ids: Sequence[bytes], fraction: float, seed: int) -> NDArray[np.bool_]:
+    """True for the rows held out, bool (n,); exactly ``round(fraction * n)`` of them.
+
+    Rows are ranked by SHA-256 of (seed, id), so every party that holds the same ids, which
+    must all differ, holds out the same ones in whatever order its rows stand. A ConfigError
+    where `fraction` is not in [0, 1).
+    """
+    if not 0.0 <= fraction < 1.0:
+        raise ConfigError(
+            f"the validation fraction is {fraction}", todo="choose one from 0 up to, not with, 1"
+        )
+    held_out = np.zeros(len(ids), dtype=np.bool_)
+    count = round(fraction * len(ids))
+    if count:
+        key = RANK_LABEL + b"/" + str(seed).encode() + b"/"
+        sha256 = hashlib.sha256
+        ranks = b"".join([sha256(key + row).digest() for row in ids])
+        words = np.frombuffer(ranks, dtype=">u8").reshape(len(ids), 4).astype(np.uint64)
+        held_out[_smallest(words, count)] = True
+    return held_out
+
+
+def canonical_order(ids: Sequence[bytes]) -> NDArray[np.int64]:
+    """The permutation, int64 (n,), that puts the rows into ascending order of their id bytes."""
+    order = sorted(range(len(ids)), key=ids.__getitem__)
+    return np.array(order, dtype=np.int64)
+
+
+def _smallest(words: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
+    """The numbers of the `count` lexicographically smallest rows of uint64 (n, 4)."""
+    # Only rows that reach the cut by their first word need the other three.
+    cut = np.partition(words[:, 0], count - 1)[count - 1]
+    reach = np.flatnonzero(words[:, 0] <= cut)
+    ranked = np.lexsort(tuple(words[reach].T[::-1]))
+    return reach[ranked[:count]]

@@ -1,0 +1,152 @@
+"""What a job uses of a party's table, and the checks a table must pass before any payload leaves.
+
+Error texts may be read by every party: they hold names, types and counts, never cells.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from fedboost.data.columns import READABLE, kind_of, read_numbers
+from fedboost.data.features import feature_matrix
+from fedboost.data.frame import Frame
+from fedboost.data.ids import encode_ids, shared_ids
+from fedboost.data.places import placed
+from fedboost.data.sources import SourceSpec, read_table
+from fedboost.errors import ConfigError, DataError
+from fedboost.settings import Settings
+
+ROW_INDEX = re.compile(r"__index_level_[0-9]+__")  # how pandas stores an index without a name
+
+
+class Selection(Settings):
+    """What a job's `data:` says of one party: which data set, and what its columns are.
+
+    Id and label columns never become features. Absent `columns` means all others but `ignore`.
+    """
+
+    dataset: str | None = None  # a name the party has declared; commands with --data fill it in
+    id: list[str] = Field(default_factory=lambda: ["id"], min_length=1)  # together they name a row
+    label: str | None = None  # the guest's, or everybody's in a horizontal job
+    columns: list[str] | None = None  # features, in this order
+    ignore: list[str] = Field(default_factory=list)  # columns that are not features
+
+    @model_validator(mode="after")
+    def _one_use_each(self) -> Self:
+        features = self.columns or []
+        label = [] if self.label is None else [self.label]
+        for key, names in (("id", self.id), ("columns", features), ("ignore", self.ignore)):
+            if len(set(names)) < len(names):
+                raise ValueError(f"{key!r} names a column twice")
+        uses = {"id": self.id, "label": label, "columns": features, "ignore": self.ignore}
+        keys = list(uses)
+        for place, key in enumerate(keys):
+            for other in keys[place + 1 :]:
+                both = sorted(set(uses[key]) & set(uses[other]))
+                if both:
+                    raise ValueError(f"column {both[0]!r} is named in {key!r} and in {other!r}")
+        return self
+
+
+def load(source: SourceSpec, selection: Selection, *, party: str, needs_label: bool) -> Frame:
+    """The party's table as a Frame whose columns are the job's features, in the table's order.
+
+    `needs_label`: the party must bring a label (a guest; every owner in a horizontal job) and may
+    then have no features; another needs at least one. ConfigError where the selection says too
+    little; DataError naming party, file and column for every table that does not fit it.
+    """
+    with placed(party=party):
+        if needs_label and selection.label is None:
+            raise ConfigError("the job names no label", todo=f"add 'label' to data: {party}:")
+        table = read_table(source)
+        with placed(file=source.name):
+            return frame_of(table, selection, needs_label=needs_label)
+
+
+def frame_of(table: pa.Table, selection: Selection, *, needs_label: bool) -> Frame:
+    """`table` as a Frame; what `load` does after reading."""
+    for role, names in (
+        ("id", selection.id),
+        ("label", [] if selection.label is None else [selection.label]),
+        ("feature", selection.columns or []),
+        ("ignored", selection.ignore),
+    ):
+        _require(names, role, table)
+    features = _feature_names(table.column_names, selection)
+    if not features and not needs_label:
+        raise DataError(
+            "no columns are left as features",
+            rows=table.num_rows,
+            todo="select columns, or leave this party out of the job",
+        )
+    ids = _ids(table, selection.id)
+    label = None if selection.label is None else _label(table.column(selection.label), selection)
+    values, notes = feature_matrix(table, features)
+    return Frame(ids, values, tuple(features), label, tuple(selection.id), notes)
+
+
+def absent_column(role: str, name: str, names: Sequence[str]) -> DataError:
+    """The error for a column that the table does not have, with the nearest name it has."""
+    folded = {known.casefold().strip(): known for known in reversed(names)}
+    nearest = difflib.get_close_matches(name.casefold().strip(), folded, n=1, cutoff=0.6)
+    # Other parties read this: one near name at most, never the list of columns.
+    todo = "see its columns with: fedboost data check FILE"
+    if nearest:
+        todo = f"did you mean {folded[nearest[0]]!r}?"
+    return DataError(f"the table has no {role} column {name!r}", column=name, todo=todo)
+
+
+def _require(names: Sequence[str], role: str, table: pa.Table) -> None:
+    for name in names:
+        if name not in table.column_names:
+            raise absent_column(role, name, table.column_names)
+
+
+def _feature_names(names: Sequence[str], selection: Selection) -> list[str]:
+    if selection.columns is not None:
+        return list(selection.columns)
+    other = {*selection.id, selection.label, *selection.ignore}
+    return [name for name in names if name not in other and not ROW_INDEX.fullmatch(name)]
+
+
+def _ids(table: pa.Table, names: Sequence[str]) -> list[bytes]:
+    ids = encode_ids([table.column(name) for name in names], names)
+    rows, shared = shared_ids(ids)
+    if rows:
+        raise DataError(
+            f"{rows} of {len(ids)} rows share their id with another row ({shared} ids)",
+            column=", ".join(names),
+            todo="leave one row per id, or name more id columns",
+        )
+    return ids
+
+
+def _label(column: pa.ChunkedArray, selection: Selection) -> NDArray[np.float64]:
+    """The label, float64 (n,), every one a finite number."""
+    with placed(column=selection.label or ""):
+        kind = kind_of(column.type)
+        if kind not in READABLE:
+            raise DataError(
+                f"the label holds values of type {kind}", todo="write the label as numbers"
+            )
+        numbers = read_numbers(column)
+        n_rows = len(numbers.values)
+        if numbers.is_text:
+            raise DataError("the label is text", todo="write classes as 0, 1, …")
+        counts = (
+            (numbers.missing, "no label", "leave these rows out, or give them a label"),
+            (numbers.text_cells, "a label that is not a number", "write classes as 0, 1, …"),
+            (numbers.infinite, "an infinite label", "mend these labels"),
+        )
+        for count, what, todo in counts:
+            if count:
+                raise DataError(f"{count} of {n_rows} rows have {what}", todo=todo)
+        return numbers.values

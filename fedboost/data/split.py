@@ -1,0 +1,308 @@
+"""One pooled table dealt out to parties, as experiments need it: vertical, horizontal, hybrid.
+
+Hybrid follows HybridTree's experiments (section 5 and appendix C of the paper, which calls our
+guest *host*): the guest has the label and its columns for all rows, the other rows' columns are
+dealt to the hosts. Where the paper draws the amount of overlap and of dropped columns at random
+per party, here the share is given, so that it can be varied.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from fedboost.data.columns import narrow
+from fedboost.data.ids import encode_ids, shared_ids
+from fedboost.data.selection import ROW_INDEX, absent_column
+from fedboost.errors import ConfigError, DataError
+from fedboost.settings import Settings
+
+ID = "id"  # the id column of every party's table
+PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # also the name of the party's file
+SKEW_CLASSES_MAX = 1000  # more label values than this are no classes
+
+Rows = NDArray[np.int64]
+
+
+class PartyColumns(Settings):
+    """A party to deal to, and the columns it asks for; None: whatever the layout gives it."""
+
+    name: str = Field(pattern=f"^{PARTY_NAME.pattern}$")
+    columns: list[str] | None = None
+
+
+class SplitPlan(Settings):
+    """How to deal a pooled table; the first party is the guest, except in `horizontal`."""
+
+    layout: Literal["vertical", "horizontal", "hybrid"]
+    parties: list[PartyColumns] = Field(min_length=2)
+    label: str = "y"
+    id: str | None = None  # absent: the column `id`, or row numbers from 1 if there is none
+    seed: int = Field(0, ge=0)
+    skew: float | None = Field(None, gt=0.0)  # Dirichlet concentration per class; absent: even
+    overlap: float = Field(0.0, ge=0.0, le=1.0)  # hybrid: share of rows that two hosts hold
+    drop_columns: float = Field(0.0, ge=0.0, lt=1.0)  # hybrid: share of its columns a host lacks
+
+    @model_validator(mode="after")
+    def _fits_layout(self) -> Self:
+        names = Counter(party.name for party in self.parties)
+        twice = [name for name, count in names.items() if count > 1]
+        if twice:
+            raise ValueError(f"party {twice[0]!r} is named twice")
+        if self.skew is not None and self.layout == "vertical":
+            raise ValueError("'skew' deals rows; in a vertical layout every party has all rows")
+        if self.layout != "hybrid" and (self.overlap or self.drop_columns):
+            raise ValueError("'overlap' and 'drop_columns' belong to the hybrid layout")
+        if self.overlap and len(self.parties) < 3:
+            raise ValueError("'overlap' needs at least two hosts")
+        if self.layout == "horizontal" and any(p.columns is not None for p in self.parties):
+            raise ValueError("a horizontal layout gives every party all columns: name none")
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """What one party gets: rows (int64 (k,), ascending), its columns, and whether the label."""
+
+    party: str
+    rows: Rows
+    columns: tuple[str, ...]
+    has_label: bool
+
+
+def split_table(table: pa.Table, plan: SplitPlan) -> dict[str, pa.Table]:
+    """Per party its table: `id`, the label if it gets it, then its columns; rows in pooled order.
+
+    Text columns become numbers where all cells are. The same plan deals the same rows (with the
+    same release of numpy). DataError where the pooled table lacks a column or its ids are not
+    unique; ConfigError where a party would get no rows or a host no columns.
+    """
+    ids = _id_column(table, plan.id)
+    if plan.label not in table.column_names:
+        raise absent_column("label", plan.label, table.column_names)
+    other = {plan.id or ID, plan.label}
+    names = [n for n in table.column_names if n not in other and not ROW_INDEX.fullmatch(n)]
+    if ID in (plan.label, *names):
+        raise ConfigError(
+            f"column {ID!r} is taken: the parties' id column has this name",
+            todo=f"rename it, or use it as the id: --id {ID}",
+        )
+    _check_columns(names, plan)
+    label = table.column(plan.label)
+    deal = {"vertical": _vertical, "horizontal": _horizontal, "hybrid": _hybrid}[plan.layout]
+    shares = deal(names, label, plan)
+    columns = {name: narrow(table.column(name)) for name in names}
+    columns |= {ID: ids, plan.label: narrow(label)}
+    return {share.party: _cut(columns, share, plan.label) for share in shares}
+
+
+def write_tables(tables: dict[str, pa.Table], out: Path, pooled: Path) -> dict[str, Path]:
+    """Write every table to ``out/PARTY.parquet``, no file half-written; returns the paths.
+
+    Files of an earlier split are replaced once all are written; a ConfigError where one of them
+    is `pooled` itself or the folder cannot be written.
+    """
+    paths = {party: out / f"{party}.parquet" for party in tables}
+    if pooled.resolve() in {path.resolve() for path in paths.values()}:
+        raise ConfigError("the pooled file would be overwritten", todo="choose another --out")
+    parts = {party: out / f".{party}.parquet.{os.getpid()}.part" for party in tables}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for party, table in tables.items():
+            pa.parquet.write_table(table, parts[party], compression="zstd")
+        for party, path in paths.items():
+            parts[party].replace(path)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write into the folder: {error.strerror or 'input/output error'}",
+            folder=str(out),
+            todo="choose another --out",
+        ) from None
+    finally:
+        for part in parts.values():
+            part.unlink(missing_ok=True)
+    return paths
+
+
+def _id_column(table: pa.Table, name: str | None) -> pa.ChunkedArray:
+    """The pooled ids, checked, text as int64 where all are whole numbers; or row numbers."""
+    if name is None and ID not in table.column_names:
+        return pa.chunked_array([np.arange(1, table.num_rows + 1)])
+    name = name or ID
+    if name not in table.column_names:
+        raise absent_column("id", name, table.column_names)
+    column = table.column(name)
+    rows, shared = shared_ids(encode_ids([column], [name]))
+    if rows:
+        raise DataError(
+            f"{rows} of {table.num_rows} rows share their id with another row ({shared} ids)",
+            column=name,
+            todo="leave one row per id, or name another --id",
+        )
+    return narrow(column, fractions=False)
+
+
+def _check_columns(names: Sequence[str], plan: SplitPlan) -> None:
+    owner: dict[str, str] = {}
+    for party in plan.parties:
+        for name in party.columns or ():
+            if name in (plan.label, plan.id or ID):
+                raise ConfigError(
+                    f"column {name!r} is the label or the id, which the layout deals out",
+                    party=party.name,
+                    todo="leave it out of the party's columns",
+                )
+            if name not in names:
+                raise absent_column("feature", name, names).at(party=party.name)
+            if name in owner and (plan.layout == "vertical" or owner[name] == party.name):
+                raise ConfigError(
+                    f"column {name!r} is given to {owner[name]} already",
+                    party=party.name,
+                    todo="give each column to one party, once",
+                )
+            owner[name] = party.name
+
+
+def _vertical(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[Share]:
+    """All rows for everybody; one party may be named without columns and gets the rest."""
+    taken = {name for party in plan.parties for name in party.columns or ()}
+    unnamed = [party.name for party in plan.parties if party.columns is None]
+    if len(unnamed) > 1:
+        raise ConfigError(
+            f"{len(unnamed)} parties are named without columns: {', '.join(unnamed)}",
+            todo="only one can get the remaining columns; write --party NAME=COLUMN,…",
+        )
+    rest = [name for name in names if name not in taken]
+    rows = np.arange(len(label))
+    shares = []
+    for place, party in enumerate(plan.parties):
+        columns = rest if party.columns is None else party.columns
+        if place and not columns:
+            raise _no_columns(party.name)
+        shares.append(Share(party.name, rows, tuple(columns), has_label=place == 0))
+    return shares
+
+
+def _horizontal(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[Share]:
+    """All columns and the label for everybody, each row for one party."""
+    rng = np.random.default_rng(plan.seed)
+    dealt = _deal_rows(label, len(plan.parties), plan.skew, rng)
+    return [
+        Share(party.name, _some(rows, party.name), tuple(names), has_label=True)
+        for party, rows in zip(plan.parties, dealt, strict=True)
+    ]
+
+
+def _hybrid(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[Share]:
+    """The guest's columns for all rows; the hosts' columns for the rows dealt to each."""
+    rng = np.random.default_rng(plan.seed)
+    guest, *hosts = plan.parties
+    own = _guest_columns(names, plan, rng)
+    rest = [name for name in names if name not in own]
+    shares = [Share(guest.name, np.arange(len(label)), tuple(own), has_label=True)]
+    dealt = _deal_rows(label, len(hosts), plan.skew, rng)
+    if plan.overlap:
+        dealt = _share_rows(dealt, plan.overlap, rng)
+    for host, rows in zip(hosts, dealt, strict=True):
+        columns = rest if host.columns is None else host.columns
+        if not columns:
+            raise _no_columns(host.name)
+        kept = _drop(columns, plan.drop_columns, rng)
+        shares.append(Share(host.name, _some(rows, host.name), tuple(kept), has_label=False))
+    return shares
+
+
+def _guest_columns(names: Sequence[str], plan: SplitPlan, rng: np.random.Generator) -> list[str]:
+    """Those the plan names; else those no host names, or a random part (at least 1) of them.
+
+    Appendix C.1 draws their number between none and all; hosts without named columns share the
+    others, of which at least one stays.
+    """
+    guest, *hosts = plan.parties
+    if guest.columns is not None:
+        return guest.columns
+    asked = {name for host in hosts for name in host.columns or ()}
+    free = [name for name in names if name not in asked]
+    if all(host.columns is not None for host in hosts):
+        return free
+    if len(free) < 2:
+        raise _no_columns(next(host.name for host in hosts if host.columns is None))
+    count = int(rng.integers(1, len(free)))
+    drawn = set(rng.choice(len(free), size=count, replace=False).tolist())
+    return [name for place, name in enumerate(free) if place in drawn]
+
+
+def _deal_rows(
+    label: pa.ChunkedArray, n_parties: int, skew: float | None, rng: np.random.Generator
+) -> list[Rows]:
+    """Every row to one party: evenly, or each class by Dirichlet(skew) shares (appendix C.3)."""
+    if skew is None:
+        return [np.sort(part) for part in np.array_split(rng.permutation(len(label)), n_parties)]
+    codes = pc.dictionary_encode(label.combine_chunks(), null_encoding="encode").indices.to_numpy()
+    n_classes = int(codes.max()) + 1
+    if n_classes > SKEW_CLASSES_MAX:
+        raise ConfigError(
+            f"the label has {n_classes} different values, too many for classes",
+            todo="leave 'skew' out",
+        )
+    parts: list[list[Rows]] = [[] for _ in range(n_parties)]
+    for code in range(n_classes):
+        rows = rng.permutation(np.flatnonzero(codes == code))
+        shares = rng.dirichlet(np.full(n_parties, skew))
+        ends = np.rint(np.cumsum(shares)[:-1] * len(rows)).astype(np.int64)
+        for part, dealt in zip(parts, np.split(rows, ends), strict=True):
+            part.append(dealt)
+    return [np.sort(np.concatenate(part)) for part in parts]
+
+
+def _share_rows(dealt: list[Rows], overlap: float, rng: np.random.Generator) -> list[Rows]:
+    """The share `overlap` of all rows goes to one more host each, drawn evenly from the others."""
+    n_hosts = len(dealt)
+    rows = np.concatenate(dealt)
+    holders = np.repeat(np.arange(n_hosts), [len(part) for part in dealt])
+    chosen = rng.choice(len(rows), size=round(overlap * len(rows)), replace=False)
+    second = (holders[chosen] + rng.integers(1, n_hosts, size=len(chosen))) % n_hosts
+    return [
+        np.sort(np.concatenate([part, rows[chosen[second == host]]]))
+        for host, part in enumerate(dealt)
+    ]
+
+
+def _drop(columns: Sequence[str], share: float, rng: np.random.Generator) -> list[str]:
+    """The columns without a random share of them; at least one stays."""
+    count = min(round(share * len(columns)), len(columns) - 1)
+    dropped = set(rng.choice(len(columns), size=count, replace=False).tolist())
+    return [name for place, name in enumerate(columns) if place not in dropped]
+
+
+def _cut(columns: dict[str, pa.ChunkedArray], share: Share, label: str) -> pa.Table:
+    names = [ID, *([label] if share.has_label else []), *share.columns]
+    return pa.table({name: columns[name] for name in names}).take(share.rows)
+
+
+def _some(rows: Rows, party: str) -> Rows:
+    if len(rows):
+        return rows
+    raise ConfigError(
+        "this party would get no rows",
+        party=party,
+        todo="name fewer parties, raise 'skew', or choose another seed",
+    )
+
+
+def _no_columns(party: str) -> ConfigError:
+    return ConfigError(
+        "this party would get no columns", party=party, todo="write --party NAME=COLUMN,…"
+    )

@@ -1,0 +1,193 @@
+"""What a table holds, column by column, and what a job would refuse about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fedboost.data.columns import kind_of, narrow, plain
+from fedboost.data.features import Feature, fault_errors, read_feature, rounding_note
+from fedboost.data.ids import encode_ids, shared_ids
+from fedboost.data.sources import SourceSpec, read_table
+from fedboost.errors import ConfigError, DataError
+
+CLASSES_MAX = 100  # a label guessed by its place has at most so many classes
+LABEL_NAMES = ("y", "label", "target", "class")
+
+
+@dataclass(frozen=True)
+class ColumnSurvey:
+    """One column: `role` is id, label, feature or empty where it can be none of them.
+
+    `type` is the kind of its cells; `missing` a share of rows; `least` and `greatest` are None
+    where no cell is a finite number; `distinct` is None for nested cells.
+    """
+
+    name: str
+    type: str
+    role: str
+    missing: float
+    distinct: int | None
+    least: float | None
+    greatest: float | None
+
+
+@dataclass(frozen=True)
+class TableSurvey:
+    """A file: its rows, columns, guessed id and label, and one sentence per problem or note."""
+
+    file: str
+    rows: int
+    columns: tuple[ColumnSurvey, ...]
+    id: str | None
+    label: str | None
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def survey(source: SourceSpec) -> TableSurvey:
+    """Read `source` and describe it; a table that cannot be read has one problem and no columns."""
+    try:
+        table = read_table(source)
+    except (ConfigError, DataError) as error:
+        text = f"{error.what} ({error.place}); {error.todo}"
+        return TableSurvey(source.name, 0, (), None, None, (text,), ())
+    return survey_table(source.name, table)
+
+
+def survey_table(file: str, table: pa.Table) -> TableSurvey:
+    """Describe `table`; its problems are what a job would refuse unless it ignores the column."""
+    # What is written as 0.1 in a csv file is shown as a number, as a job would read it.
+    columns = {name: narrow(table.column(name)) for name in table.column_names}
+    distinct = {name: _distinct(column) for name, column in columns.items()}
+    features = {name: read_feature(name, column) for name, column in columns.items()}
+    id_name, id_problem = _guess_id(table, distinct)
+    label = _guess_label(features, distinct, id_name)
+    faults = [
+        feature.fault
+        for name, feature in features.items()
+        if feature.fault is not None and name not in (id_name, label)
+    ]
+    problems = [id_problem] if id_problem else []
+    problems += [f"{error.what}; {error.todo}" for error in fault_errors(faults, table.num_rows)]
+    if label is not None:
+        problems += _label_problems(features[label])
+    rounded = {
+        name: feature.numbers.rounded
+        for name, feature in features.items()
+        if feature.numbers is not None and name not in (id_name, label)
+    }
+    notes = [rounding_note(name, count) for name, count in rounded.items() if count]
+    return TableSurvey(
+        file=file,
+        rows=table.num_rows,
+        columns=tuple(
+            _describe(feature, columns[name], distinct[name], _role(feature, id_name, label))
+            for name, feature in features.items()
+        ),
+        id=id_name,
+        label=label,
+        problems=tuple(problems),
+        notes=tuple(notes),
+    )
+
+
+def _describe(
+    feature: Feature, column: pa.ChunkedArray, distinct: int | None, role: str
+) -> ColumnSurvey:
+    missing = column.null_count
+    values = np.empty(0)
+    if feature.numbers is not None:
+        missing = feature.numbers.missing
+        values = feature.numbers.values[np.isfinite(feature.numbers.values)]
+    return ColumnSurvey(
+        name=feature.name,
+        type=kind_of(column.type),
+        role=role,
+        missing=missing / len(column),
+        distinct=distinct,
+        least=float(values.min()) if len(values) else None,
+        greatest=float(values.max()) if len(values) else None,
+    )
+
+
+def _role(feature: Feature, id_name: str | None, label: str | None) -> str:
+    if feature.name == id_name:
+        return "id"
+    if feature.name == label:
+        return "label"
+    return "feature" if feature.fault is None else ""
+
+
+def _distinct(column: pa.ChunkedArray) -> int | None:
+    """How many different values the cells have, missing ones aside; None if Arrow cannot tell."""
+    cells = plain(column)
+    if kind_of(cells.type) == "empty":
+        return 0
+    if pa.types.is_floating(cells.type):
+        cells = pc.if_else(pc.is_nan(cells), None, cells)
+    try:
+        return int(pc.count_distinct(cells, mode="only_valid").as_py())
+    except pa.ArrowNotImplementedError:  # nested and extension types
+        return None
+
+
+def _guess_id(table: pa.Table, distinct: dict[str, int | None]) -> tuple[str | None, str]:
+    """The column that names rows: `id`, else a unique one named …id, else the first unique one.
+
+    The second value is the problem, if that column cannot name rows, or none can.
+    """
+    if "id" in distinct:
+        return "id", _id_problem(table, "id") or ""
+    candidates = [
+        name
+        for name, count in distinct.items()
+        if count == table.num_rows and kind_of(table.schema.field(name).type) in ("integer", "text")
+    ]
+    candidates.sort(key=lambda name: not name.casefold().endswith("id"))
+    found = next((name for name in candidates if _id_problem(table, name) is None), None)
+    if found is None:
+        return None, "no column has an id of its own for every row; add one"
+    return found, ""
+
+
+def _id_problem(table: pa.Table, name: str) -> str | None:
+    try:
+        ids = encode_ids([table.column(name)], [name])
+    except DataError as error:
+        return f"column {name}: {error.what}; {error.todo}"
+    rows, shared = shared_ids(ids)
+    if not rows:
+        return None
+    return (
+        f"column {name}: {rows} of {len(ids)} rows share their id with another row ({shared} ids); "
+        "leave one row per id, or name more id columns in the job"
+    )
+
+
+def _guess_label(
+    features: dict[str, Feature], distinct: dict[str, int | None], id_name: str | None
+) -> str | None:
+    """A column with a usual name for the label, whatever it holds; None if there is none."""
+    by_name = {name.casefold(): name for name in reversed(features)}
+    for usual in LABEL_NAMES:
+        name = by_name.get(usual)
+        if name is not None and name != id_name and (distinct[name] or 0) <= CLASSES_MAX:
+            return name
+    return None
+
+
+def _label_problems(feature: Feature) -> Sequence[str]:
+    numbers = feature.numbers
+    if numbers is None or numbers.text_cells:
+        return [f"the label {feature.name} is not a number in every row; write classes as 0, 1, …"]
+    counts = ((numbers.missing, "no label"), (numbers.infinite, "an infinite label"))
+    return [
+        f"{count} of {len(numbers.values)} rows have {what} in {feature.name}; mend these rows"
+        for count, what in counts
+        if count
+    ]

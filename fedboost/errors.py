@@ -1,0 +1,108 @@
+"""Every error of fedboost: its code, whose fault it is, and what a peer may be told.
+
+An error has three lines: what happened, where (party, file, column, step), and what to do.
+The three lines may be read by everybody in the job; anything that only the log may hold goes
+into `private`, which never crosses a boundary and never reaches `str`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class FedboostError(Exception):
+    """What the user reads as three lines; subclasses say whose fault it is.
+
+    `where` holds short named places, e.g. ``party="bank", column="age"``.
+    """
+
+    code: ClassVar[str] = "internal"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, todo: str = "", private: str = "", **where: str | int) -> None:
+        super().__init__(what)
+        self.what = what
+        self.todo = todo
+        self.private = private
+        self.where: dict[str, str] = {key: str(value) for key, value in where.items()}
+
+    def at(self, **where: str | int) -> FedboostError:
+        """The same error, with places added that were not known where it was raised."""
+        for key, value in where.items():
+            self.where.setdefault(key, str(value))
+        return self
+
+    @property
+    def place(self) -> str:
+        """Where it happened, on one line: ``party bank, column age``; empty if unknown."""
+        return ", ".join(f"{key} {value}" for key, value in self.where.items())
+
+    def lines(self) -> list[str]:
+        """What, where and what to do: the non-empty ones of the three lines."""
+        where = f"where: {self.place}" if self.where else ""
+        todo = f"to do: {self.todo}" if self.todo else ""
+        return [line for line in (self.what, where, todo) if line]
+
+
+class ConfigError(FedboostError):
+    """The command line, a file or the job is wrong: whoever wrote it mends it."""
+
+    code = "config"
+    exit_code = 2
+
+
+class DataError(FedboostError):
+    """A table does not hold what the job needs; names party, file, column and row count."""
+
+    code = "data"
+    exit_code = 2
+
+
+class PolicyError(FedboostError):
+    """A party's owner does not allow it."""
+
+    code = "policy"
+    exit_code = 4
+
+
+class UnreachableError(FedboostError):
+    """A party or the network is not there, or did not answer within its deadline."""
+
+    code = "unreachable"
+    exit_code = 3
+
+
+class PeerError(FedboostError):
+    """Another party sent what no honest party sends: the job ends."""
+
+    code = "peer"
+    exit_code = 1
+
+
+class ProtocolError(FedboostError):
+    """We were driven wrongly: a step out of order, a message missing or used twice."""
+
+    code = "protocol"
+    exit_code = 1
+
+
+class JobError(FedboostError):
+    """The job cannot go on for a reason that lies in the job itself (cancelled, nothing to learn)."""
+
+    code = "job"
+    exit_code = 1
+
+
+BY_CODE: dict[str, type[FedboostError]] = {
+    kind.code: kind
+    for kind in (
+        FedboostError,
+        ConfigError,
+        DataError,
+        PolicyError,
+        UnreachableError,
+        PeerError,
+        ProtocolError,
+        JobError,
+    )
+}

@@ -1,0 +1,199 @@
+"""What a protocol is: roles, steps, the messages between them and the walk; no I/O.
+
+A protocol is a folder below `fedboost.protocols`. Its `walk.py` holds the table of steps and the
+order in which the coordinator calls them; one module per role holds one plain function per step.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+from google.protobuf.message import Message
+from numpy.typing import NDArray
+
+from fedboost.crypto.secrets import Secrets
+from fedboost.crypto.workers import Workers
+from fedboost.data.frame import Frame
+from fedboost.messages.job_pb2 import Told
+from fedboost.settings import Settings
+
+
+class Role(StrEnum):
+    """What a party does in one job."""
+
+    GUEST = "guest"  # holds the labels, owns the key
+    HOST = "host"  # holds further columns
+    AGGREGATOR = "aggregator"  # adds masked shares, holds no data
+
+
+GUEST, HOST, AGGREGATOR = Role.GUEST, Role.HOST, Role.AGGREGATOR
+EVERYBODY = (GUEST, HOST)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One row of a protocol's table: who does it, which message it takes and which it gives.
+
+    A step runs only when the messages it takes have arrived, and uses each once. `after` names the
+    steps of the same role that may come right before; None means the one above in the table.
+    """
+
+    name: str
+    role: Role | tuple[Role, ...]
+    takes: type[Message] | None = None
+    gives: type[Message] | None = None
+    after: tuple[str | None, ...] | None = None
+    streams: bool = False  # the message it gives comes in parts; the taker starts at the first
+    one_sender: bool = False  # takes one message from anybody, not one from each
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles that do this step."""
+        return self.role if isinstance(self.role, tuple) else (self.role,)
+
+
+@dataclass(frozen=True)
+class Out:
+    """What a step leaves: a message for all who take it or one for each, and words for the coordinator."""
+
+    send: Message | Mapping[str, Message] | None = None
+    told: Told | None = None
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """What a stage leaves in a party's own store: a checkpoint, an alignment, a model shard.
+
+    `facts` is JSON, `arrays` are plain numpy arrays; neither ever travels.
+    """
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, NDArray[np.generic]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Who takes part in a job, by role, in the manifest's order."""
+
+    guest: str
+    hosts: tuple[str, ...]
+    aggregator: str | None = None
+
+    def of(self, roles: tuple[Role, ...]) -> tuple[str, ...]:
+        """The parties with any of these roles, guest first."""
+        named = {GUEST: (self.guest,), HOST: self.hosts, AGGREGATOR: (self.aggregator,)}
+        found = [party for role in Role if role in roles for party in named[role] if party]
+        return tuple(dict.fromkeys(found))
+
+    def role_of(self, party: str) -> Role | None:
+        """A party's role, or None for a stranger."""
+        if party == self.guest:
+            return GUEST
+        if party in self.hosts:
+            return HOST
+        return AGGREGATOR if party == self.aggregator else None
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What a party brings to one stage of a job."""
+
+    party: str
+    role: Role
+    table: Table
+    params: Any  # the protocol's own Settings
+    frame: Frame | None  # the party's rows; None for a party without data
+    validation: NDArray[np.bool_]  # rows of `frame` held out, on every party the same ids
+    secrets: Secrets  # fresh for this stage and attempt
+    workers: Workers
+    artefacts: Mapping[str, Artefact]  # of the stages before, by their names
+    limits: Any  # the party's own policy: what it allows its peers
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Everybody else at the table."""
+        return tuple(p for p in self.table.of(tuple(Role)) if p != self.party)
+
+
+class Run(ABC):
+    """The coordinator's hand: calls steps, counts rounds."""
+
+    params: Any
+    table: Table
+
+    @abstractmethod
+    def __call__(self, step: Step, *, at: str | None = None) -> Awaitable[None]:
+        """Has every party of the step's role do it (or only `at`), and waits for the slowest."""
+
+    @abstractmethod
+    def rounds(self, name: str, most: int) -> Iterator[int]:
+        """Counts rounds of a loop: at most `most`, fewer when a party's answer ends it.
+
+        Progress, checkpoints and resuming hang on the outermost loop of a walk.
+        """
+
+
+Walk = Callable[[Run], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Asks:
+    """What a protocol's parameters ask of a party's policy."""
+
+    scheme: str | None = None
+    key_bits: int | None = None  # None for schemes without a modulus
+    gradient_bits: int | None = None  # declared bits of one encrypted gradient
+    insecure: bool = False  # the scheme hides nothing from a curious peer
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A protocol as the runtime sees it.
+
+    A role's module holds `begin(seat) -> state`, a function `(state, got) -> Out | Iterator[Out]`
+    for each of its steps (without `got` where the step takes nothing), `snapshot(state)` and
+    `restore(state, artefact) -> Told` for checkpoints, `finish(state) -> Artefact` and
+    `bytes_max(state, step)`: how large a message that step may be sent.
+    """
+
+    name: str
+    params: type[Settings]
+    flow: tuple[Step, ...]
+    walk: Walk
+    modules: Mapping[Role, ModuleType]
+    before: tuple[str, ...] = ()  # protocols whose artefacts this one needs, in order
+    leaves: Literal["artefact", "model", "predictions"] = "artefact"  # what `finish` gives
+    needs_labels: bool = True  # the guest's table must hold the label
+    uses_model: bool = False  # params.model names a model; its shard is the artefact "model"
+    asks: Callable[[Any], Asks] | None = None  # what the parameters ask of a policy
+    check: Callable[[Role, Any, Frame], None] | None = (
+        None  # refuses a table before any payload leaves
+    )
+
+    def step(self, name: str) -> Step | None:
+        """The step of that name."""
+        return next((step for step in self.flow if step.name == name), None)
+
+    def taker(self, kind: str) -> list[Step]:
+        """The steps that take messages of that full name."""
+        return [
+            s for s in self.flow if s.takes is not None and s.takes.DESCRIPTOR.full_name == kind
+        ]
+
+    def givers(self, kind: type[Message]) -> tuple[Role, ...]:
+        """The roles that give messages of that type."""
+        return tuple(dict.fromkeys(r for s in self.flow if s.gives is kind for r in s.roles))
+
+    def may_follow(self, role: Role, step: Step, last: str | None) -> bool:
+        """Whether a party of `role` whose last step was `last` may do `step` now."""
+        if step.after is not None:
+            return last in step.after
+        own = [s.name for s in self.flow if role in s.roles]
+        place = own.index(step.name)
+        return last == (own[place - 1] if place else None)

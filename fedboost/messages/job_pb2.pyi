@@ -1,0 +1,281 @@
+from fedboost.messages import array_pb2 as _array_pb2
+from fedboost.messages import fault_pb2 as _fault_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class HelloRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class HelloReply(_message.Message):
+    __slots__ = ("name", "role", "version", "wire_version", "clock", "certificate")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    role: str
+    version: str
+    wire_version: int
+    clock: float
+    certificate: str
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., version: _Optional[str] = ..., wire_version: _Optional[int] = ..., clock: _Optional[float] = ..., certificate: _Optional[str] = ...) -> None: ...
+
+class CheckLinkRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class CheckLinkReply(_message.Message):
+    __slots__ = ("fault",)
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    fault: _fault_pb2.Fault
+    def __init__(self, fault: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ...) -> None: ...
+
+class SubmitRequest(_message.Message):
+    __slots__ = ("spec",)
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    spec: bytes
+    def __init__(self, spec: _Optional[bytes] = ...) -> None: ...
+
+class SubmitReply(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ListRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class JobList(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobStatus]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ...) -> None: ...
+
+class JobId(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("id", "after")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    after: int
+    def __init__(self, id: _Optional[str] = ..., after: _Optional[int] = ...) -> None: ...
+
+class JobStatus(_message.Message):
+    __slots__ = ("id", "name", "protocol", "state", "reason", "waiting", "progress", "attempt", "created", "updated", "submitter")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTER_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    protocol: str
+    state: str
+    reason: _fault_pb2.Fault
+    waiting: _containers.RepeatedCompositeFieldContainer[Waiting]
+    progress: Progress
+    attempt: int
+    created: float
+    updated: float
+    submitter: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., waiting: _Optional[_Iterable[_Union[Waiting, _Mapping]]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., created: _Optional[float] = ..., updated: _Optional[float] = ..., submitter: _Optional[str] = ...) -> None: ...
+
+class Waiting(_message.Message):
+    __slots__ = ("party", "step", "since")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    step: str
+    since: float
+    def __init__(self, party: _Optional[str] = ..., step: _Optional[str] = ..., since: _Optional[float] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("round", "done", "of")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    OF_FIELD_NUMBER: _ClassVar[int]
+    round: str
+    done: int
+    of: int
+    def __init__(self, round: _Optional[str] = ..., done: _Optional[int] = ..., of: _Optional[int] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("number", "at", "state", "step", "round", "stage", "finished")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    at: float
+    state: StateChanged
+    step: StepDone
+    round: RoundDone
+    stage: StageDone
+    finished: Finished
+    def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., state: _Optional[_Union[StateChanged, _Mapping]] = ..., step: _Optional[_Union[StepDone, _Mapping]] = ..., round: _Optional[_Union[RoundDone, _Mapping]] = ..., stage: _Optional[_Union[StageDone, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ...) -> None: ...
+
+class StateChanged(_message.Message):
+    __slots__ = ("state", "reason", "parties")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PARTIES_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    reason: _fault_pb2.Fault
+    parties: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., parties: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class StepDone(_message.Message):
+    __slots__ = ("stage", "step", "seconds", "costs")
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    COSTS_FIELD_NUMBER: _ClassVar[int]
+    stage: str
+    step: str
+    seconds: float
+    costs: _containers.RepeatedCompositeFieldContainer[StepCost]
+    def __init__(self, stage: _Optional[str] = ..., step: _Optional[str] = ..., seconds: _Optional[float] = ..., costs: _Optional[_Iterable[_Union[StepCost, _Mapping]]] = ...) -> None: ...
+
+class StepCost(_message.Message):
+    __slots__ = ("party", "seconds", "cpu_seconds", "sent")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    seconds: float
+    cpu_seconds: float
+    sent: _containers.RepeatedCompositeFieldContainer[LinkBytes]
+    def __init__(self, party: _Optional[str] = ..., seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., sent: _Optional[_Iterable[_Union[LinkBytes, _Mapping]]] = ...) -> None: ...
+
+class LinkBytes(_message.Message):
+    __slots__ = ("peer", "bytes", "messages")
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    peer: str
+    bytes: int
+    messages: int
+    def __init__(self, peer: _Optional[str] = ..., bytes: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...
+
+class RoundDone(_message.Message):
+    __slots__ = ("stage", "progress", "seconds", "metrics")
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    stage: str
+    progress: Progress
+    seconds: float
+    metrics: _containers.RepeatedCompositeFieldContainer[Metric]
+    def __init__(self, stage: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., seconds: _Optional[float] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ...) -> None: ...
+
+class StageDone(_message.Message):
+    __slots__ = ("stage", "seconds")
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    stage: str
+    seconds: float
+    def __init__(self, stage: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class Finished(_message.Message):
+    __slots__ = ("result", "told")
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    TOLD_FIELD_NUMBER: _ClassVar[int]
+    result: bytes
+    told: Told
+    def __init__(self, result: _Optional[bytes] = ..., told: _Optional[_Union[Told, _Mapping]] = ...) -> None: ...
+
+class JobJournal(_message.Message):
+    __slots__ = ("status", "spec", "events")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    status: JobStatus
+    spec: bytes
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    def __init__(self, status: _Optional[_Union[JobStatus, _Mapping]] = ..., spec: _Optional[bytes] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
+
+class Told(_message.Message):
+    __slots__ = ("ends", "metrics", "counts", "curves", "importance", "best")
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    CURVES_FIELD_NUMBER: _ClassVar[int]
+    IMPORTANCE_FIELD_NUMBER: _ClassVar[int]
+    BEST_FIELD_NUMBER: _ClassVar[int]
+    ends: str
+    metrics: _containers.RepeatedCompositeFieldContainer[Metric]
+    counts: _containers.RepeatedCompositeFieldContainer[Count]
+    curves: _containers.RepeatedCompositeFieldContainer[Curve]
+    importance: _containers.RepeatedCompositeFieldContainer[Importance]
+    best: _containers.RepeatedCompositeFieldContainer[Metric]
+    def __init__(self, ends: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., importance: _Optional[_Iterable[_Union[Importance, _Mapping]]] = ..., best: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ...) -> None: ...
+
+class Metric(_message.Message):
+    __slots__ = ("split", "name", "value")
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    split: str
+    name: str
+    value: float
+    def __init__(self, split: _Optional[str] = ..., name: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+
+class Count(_message.Message):
+    __slots__ = ("name", "count")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    count: int
+    def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class Curve(_message.Message):
+    __slots__ = ("name", "split", "x", "y")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    X_FIELD_NUMBER: _ClassVar[int]
+    Y_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    split: str
+    x: _array_pb2.Array
+    y: _array_pb2.Array
+    def __init__(self, name: _Optional[str] = ..., split: _Optional[str] = ..., x: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., y: _Optional[_Union[_array_pb2.Array, _Mapping]] = ...) -> None: ...
+
+class Importance(_message.Message):
+    __slots__ = ("party", "feature", "gain", "splits")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_FIELD_NUMBER: _ClassVar[int]
+    GAIN_FIELD_NUMBER: _ClassVar[int]
+    SPLITS_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    feature: str
+    gain: float
+    splits: int
+    def __init__(self, party: _Optional[str] = ..., feature: _Optional[str] = ..., gain: _Optional[float] = ..., splits: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,189 @@
+from fedboost.messages import fault_pb2 as _fault_pb2
+from fedboost.messages import job_pb2 as _job_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Proposal(_message.Message):
+    __slots__ = ("manifest",)
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    manifest: bytes
+    def __init__(self, manifest: _Optional[bytes] = ...) -> None: ...
+
+class Agreement(_message.Message):
+    __slots__ = ("signature",)
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    signature: bytes
+    def __init__(self, signature: _Optional[bytes] = ...) -> None: ...
+
+class BeginRequest(_message.Message):
+    __slots__ = ("job", "manifest_sha256", "attempt", "signatures")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_SHA256_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURES_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    manifest_sha256: bytes
+    attempt: int
+    signatures: _containers.RepeatedCompositeFieldContainer[Signature]
+    def __init__(self, job: _Optional[str] = ..., manifest_sha256: _Optional[bytes] = ..., attempt: _Optional[int] = ..., signatures: _Optional[_Iterable[_Union[Signature, _Mapping]]] = ...) -> None: ...
+
+class Signature(_message.Message):
+    __slots__ = ("party", "signature")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    signature: bytes
+    def __init__(self, party: _Optional[str] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class BeginReply(_message.Message):
+    __slots__ = ("stages_done", "kept")
+    STAGES_DONE_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    stages_done: _containers.RepeatedScalarFieldContainer[str]
+    kept: _containers.RepeatedCompositeFieldContainer[Kept]
+    def __init__(self, stages_done: _Optional[_Iterable[str]] = ..., kept: _Optional[_Iterable[_Union[Kept, _Mapping]]] = ...) -> None: ...
+
+class Kept(_message.Message):
+    __slots__ = ("stage", "round")
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    stage: str
+    round: int
+    def __init__(self, stage: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
+
+class StageRequest(_message.Message):
+    __slots__ = ("job", "attempt", "stage", "round")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    stage: str
+    round: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
+
+class StageReply(_message.Message):
+    __slots__ = ("told",)
+    TOLD_FIELD_NUMBER: _ClassVar[int]
+    told: _job_pb2.Told
+    def __init__(self, told: _Optional[_Union[_job_pb2.Told, _Mapping]] = ...) -> None: ...
+
+class StepCall(_message.Message):
+    __slots__ = ("job", "attempt", "stage", "step", "number", "rounds")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    stage: str
+    step: str
+    number: int
+    rounds: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., step: _Optional[str] = ..., number: _Optional[int] = ..., rounds: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class StepReply(_message.Message):
+    __slots__ = ("working", "told", "cost")
+    WORKING_FIELD_NUMBER: _ClassVar[int]
+    TOLD_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    working: bool
+    told: _job_pb2.Told
+    cost: _job_pb2.StepCost
+    def __init__(self, working: _Optional[bool] = ..., told: _Optional[_Union[_job_pb2.Told, _Mapping]] = ..., cost: _Optional[_Union[_job_pb2.StepCost, _Mapping]] = ...) -> None: ...
+
+class CommitRequest(_message.Message):
+    __slots__ = ("job", "attempt", "stage", "round")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    stage: str
+    round: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
+
+class CommitReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FinishRequest(_message.Message):
+    __slots__ = ("job", "attempt", "result", "journal")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    result: bytes
+    journal: _job_pb2.JobJournal
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., result: _Optional[bytes] = ..., journal: _Optional[_Union[_job_pb2.JobJournal, _Mapping]] = ...) -> None: ...
+
+class FinishReply(_message.Message):
+    __slots__ = ("cpu_seconds", "memory_peak_bytes", "sent", "model", "ledger_head")
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_HEAD_FIELD_NUMBER: _ClassVar[int]
+    cpu_seconds: float
+    memory_peak_bytes: int
+    sent: _containers.RepeatedCompositeFieldContainer[_job_pb2.LinkBytes]
+    model: str
+    ledger_head: bytes
+    def __init__(self, cpu_seconds: _Optional[float] = ..., memory_peak_bytes: _Optional[int] = ..., sent: _Optional[_Iterable[_Union[_job_pb2.LinkBytes, _Mapping]]] = ..., model: _Optional[str] = ..., ledger_head: _Optional[bytes] = ...) -> None: ...
+
+class StopRequest(_message.Message):
+    __slots__ = ("job", "attempt", "state", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    state: str
+    reason: _fault_pb2.Fault
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ...) -> None: ...
+
+class StopReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class OwnedJobs(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[OwnedJob]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[OwnedJob, _Mapping]]] = ...) -> None: ...
+
+class OwnedJob(_message.Message):
+    __slots__ = ("id", "name", "protocol", "state", "reason", "coordinator", "submitter", "parties", "dataset", "updated")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTER_FIELD_NUMBER: _ClassVar[int]
+    PARTIES_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    protocol: str
+    state: str
+    reason: _fault_pb2.Fault
+    coordinator: str
+    submitter: str
+    parties: _containers.RepeatedScalarFieldContainer[str]
+    dataset: str
+    updated: float
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., coordinator: _Optional[str] = ..., submitter: _Optional[str] = ..., parties: _Optional[_Iterable[str]] = ..., dataset: _Optional[str] = ..., updated: _Optional[float] = ...) -> None: ...

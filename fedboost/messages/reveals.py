@@ -1,0 +1,65 @@
+"""What each message reveals and how it is protected; generated from protos/."""
+
+# name of the message: (reveals, protected)
+REVEALS: dict[str, tuple[str, str]] = {
+    "fedboost.align.BlindedSet": (
+        "to the next party, the size of a set.",
+        "blinded by the secret exponents of the parties it has passed (Diffie-Hellman on Curve25519).",
+    ),
+    "fedboost.align.FullSet": (
+        "to the guest, how many ids each set has and how many any of them share, but not which.",
+        "blinded by the secret exponents of all parties (Diffie-Hellman on Curve25519).",
+    ),
+    "fedboost.align.CommonSet": (
+        "to the hosts, how many ids all parties share; to the guest, which of its own ids they are.",
+        "blinded by the exponents of the parties it has yet to pass, and at the end by the guest's.",
+    ),
+    "fedboost.align.CommonDigests": (
+        "to the hosts, which of their own ids all parties share.",
+        "keyed digests, which a party without the id cannot reverse but by guessing it.",
+    ),
+    "fedboost.align.RowsDigest": (
+        "to the guest, that both hold the same ids in the same order.",
+        "a keyed digest over all of them.",
+    ),
+    "fedboost.echo.Call": (
+        "to the hosts, random numbers that mean nothing.",
+        "not at all, they are no secret.",
+    ),
+    "fedboost.echo.Answer": (
+        "to the guest, the sum of its own random numbers.",
+        "not at all, it is no secret.",
+    ),
+    "fedboost.predict.Questions": (
+        "to the host, which rows are scored and which of them stand at its own nodes.",
+        "not at all.",
+    ),
+    "fedboost.predict.Directions": (
+        "to the guest, one bit for each row and host node on its way.",
+        "not at all.",
+    ),
+    "fedboost.secureboost.EncryptionKey": (
+        "to the hosts, the guest's public key and the number of bits of its fixed-point gradients.",
+        "public by its nature.",
+    ),
+    "fedboost.secureboost.EncryptedGradients": (
+        "to the hosts, which training rows take part in a tree.",
+        "encrypted under the guest's key.",
+    ),
+    "fedboost.secureboost.Frontier": (
+        "to the hosts, which rows share a node.",
+        "not at all.",
+    ),
+    "fedboost.secureboost.CandidateSums": (
+        "to the guest, this host's candidate sums without column, bin or row count, and how many there are.",
+        "blinded ciphertexts under the guest's key.",
+    ),
+    "fedboost.secureboost.WonSplits": (
+        "to the host, which of its candidates won, and nothing of the others' nodes.",
+        "not at all.",
+    ),
+    "fedboost.secureboost.RowDivisions": (
+        "to the guest, on which side of the won splits each row lies.",
+        "not at all.",
+    ),
+}

@@ -1,0 +1,1 @@
+"""Model shards on disk, prediction and export."""

@@ -1,0 +1,23 @@
+"""Finds the rows that all parties share, by Diffie-Hellman on Curve25519, and nothing else.
+
+    every party ── BlindedSet ──► the next ──► … ──► all have blinded it ── FullSet ──► guest
+    guest ── CommonSet ──► last host ──► … ──► first host ──► guest     each host unblinds
+    guest ── CommonDigests ──► hosts ── RowsDigest ──► guest            all keep the same rows
+
+Every party shuffles what it passes on, so the guest sees how many ids the sets share, never which:
+only the intersection of all sets is opened. Everybody learns the ids in common and the set sizes.
+"""
+
+from fedboost.flow import GUEST, HOST, Protocol
+from fedboost.protocols.align import guest, host
+from fedboost.protocols.align.params import AlignParams
+from fedboost.protocols.align.walk import FLOW, walk
+
+PROTOCOL = Protocol(
+    name="align",
+    params=AlignParams,
+    flow=FLOW,
+    walk=walk,
+    modules={GUEST: guest, HOST: host},
+    needs_labels=False,
+)

@@ -1,0 +1,73 @@
+"""The guest of an alignment: compares the blinded sets and names the rows in common."""
+
+import hmac
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedboost.errors import DataError, PeerError
+from fedboost.flow import Out
+from fedboost.messages.job_pb2 import Count, Told
+from fedboost.messages.protocol.align_pb2 import CommonDigests, CommonSet, FullSet, RowsDigest
+from fedboost.protocols.align.ring import (
+    DIGEST_BYTES,
+    Member,
+    as_keys,
+    begin,
+    blind_ids,
+    bytes_max,
+    close_ring,
+    finish,
+    pass_on,
+    read_points,
+    restore,
+    settle,
+    snapshot,
+)
+
+__all__ = (
+    "begin", "blind_ids", "bytes_max", "close_ring", "compare_rows", "finish", "intersect",
+    "name_rows", "pass_on", "restore", "snapshot",
+)  # fmt: skip
+
+
+def intersect(me: Member, got: Mapping[str, FullSet]) -> Out:
+    """The points in every set, to the last host, which begins to unblind them."""
+    assert me.kept is not None
+    common = set(as_keys(me.kept))
+    for host, full in got.items():
+        common &= set(as_keys(read_points(full.points, full.data, f"the set from {host}")))
+    if not common:
+        raise DataError(
+            "no id is held by all parties",
+            party=me.seat.party,
+            todo="check that every party names the same id columns, written the same way",
+        )
+    data = b"".join(sorted(common))
+    return Out(send={me.seat.table.hosts[-1]: CommonSet(points=len(common), data=data)})
+
+
+def name_rows(me: Member, got: CommonSet) -> Out:
+    """Finds the own rows among the opened points and tells the hosts keyed digests of their ids."""
+    points = read_points(got.points, got.data, "the opened set")
+    row_of = {point: row for row, point in enumerate(as_keys(me.own))}
+    try:
+        common = np.array([row_of[point] for point in as_keys(points)], np.int64)
+    except KeyError:
+        raise PeerError("the opened set holds points that are not the guest's") from None
+    key = os.urandom(32)
+    digests = b"".join(
+        hmac.digest(key, me.ids[row], "sha256")[:DIGEST_BYTES] for row in np.sort(common)
+    )
+    me.digest = settle(me, common, key)
+    return Out(send=CommonDigests(key=key, ids=len(common), data=digests))
+
+
+def compare_rows(me: Member, got: Mapping[str, RowsDigest]) -> Out:
+    """Refuses a host that kept other rows, or the same in another order."""
+    for host, rows in got.items():
+        if not hmac.compare_digest(rows.digest, me.digest):
+            raise PeerError(f"{host} kept other rows than the guest", party=host)
+    assert me.rows is not None
+    return Out(told=Told(counts=[Count(name="aligned", count=len(me.rows))]))

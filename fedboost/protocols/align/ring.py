@@ -1,0 +1,136 @@
+"""What guest and host do alike: blind the own set, pass on the others'."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto import intersection
+from fedboost.crypto.intersection import Exponent
+from fedboost.data.holdout import canonical_order
+from fedboost.errors import PeerError
+from fedboost.flow import Artefact, Out, Seat
+from fedboost.messages.job_pb2 import Told
+from fedboost.messages.protocol.align_pb2 import BlindedSet, FullSet
+
+POINT_BYTES = 32
+SET_IDS_MAX = 1 << 24  # ids in one table: 512 MiB of points
+DIGEST_BYTES = 16  # of a keyed digest of one id
+DOMAIN = b"fedboost align v1"  # ids hash to other points in any other use of the group
+
+Points = NDArray[np.uint8]
+
+
+@dataclass
+class Member:
+    """What a party remembers while the sets go round."""
+
+    seat: Seat
+    ids: list[bytes]
+    exponent: Exponent
+    own: Points = field(default_factory=lambda: np.empty((0, POINT_BYTES), np.uint8))
+    passed: int = 0  # sets shuffled so far
+    digest: bytes = b""  # over the rows the guest keeps
+    kept: Points | None = None  # the fully blinded set that ended at this party
+    rows: NDArray[np.int64] | None = None
+
+    @property
+    def next(self) -> str:
+        """Who comes after this party in the ring."""
+        ring = (self.seat.table.guest, *self.seat.table.hosts)
+        return ring[(ring.index(self.seat.party) + 1) % len(ring)]
+
+
+def begin(seat: Seat) -> Member:
+    """A party with its ids and a fresh exponent."""
+    assert seat.frame is not None
+    return Member(seat, seat.frame.ids, Exponent.random())
+
+
+def blind_ids(me: Member) -> Out:
+    """The own ids as points under the own exponent, in secret order, to the next in the ring."""
+    points = intersection.hash_to_points(me.ids, DOMAIN, me.seat.workers)
+    me.own = intersection.multiply(points, me.exponent, me.seat.workers)
+    data = _shuffled(me, me.own)
+    message = BlindedSet(origin=me.seat.party, points=len(data), data=data.tobytes())
+    return Out(send={me.next: message})
+
+
+def pass_on(me: Member, got: BlindedSet) -> Out:
+    """Another party's set, blinded once more and shuffled, to the next in the ring."""
+    data = _blind_again(me, got)
+    message = BlindedSet(origin=got.origin, points=len(data), data=data.tobytes())
+    return Out(send={me.next: message})
+
+
+def close_ring(me: Member, got: BlindedSet) -> Out:
+    """The last blinding of a set: the guest keeps it, a host sends it to the guest."""
+    data = _blind_again(me, got)
+    if me.seat.party == me.seat.table.guest:
+        me.kept = data
+        return Out()
+    message = FullSet(origin=got.origin, points=len(data), data=data.tobytes())
+    return Out(send={me.seat.table.guest: message})
+
+
+def read_points(points: int, data: bytes, what: str) -> Points:
+    """The points in a message, every one of them in the prime-order group and all distinct."""
+    if len(data) != points * POINT_BYTES:
+        raise PeerError(f"{what} has {len(data)} bytes for {points} points")
+    got = np.frombuffer(data, np.uint8).reshape(points, POINT_BYTES)
+    if len(set(as_keys(got))) != points:
+        raise PeerError(f"{what} holds the same point twice")
+    return got
+
+
+def as_keys(points: Points) -> list[bytes]:
+    """Points as bytes, to look up."""
+    return [bytes(row) for row in points]
+
+
+def settle(me: Member, common: NDArray[np.int64], key: bytes) -> bytes:
+    """Keeps the common rows in canonical order; gives the keyed digest that all parties compare."""
+    ids = [me.ids[row] for row in common]
+    order = canonical_order(ids)
+    me.rows = common[order]
+    digest = hmac.new(key, digestmod="sha256")
+    for place in order:
+        digest.update(len(ids[place]).to_bytes(4, "big") + ids[place])
+    return digest.digest()
+
+
+def snapshot(me: Member) -> Artefact:
+    """The kept rows; there is nothing worth keeping before."""
+    return Artefact(arrays={} if me.rows is None else {"rows": me.rows})
+
+
+def restore(_: Member, __: Artefact) -> Told:
+    """An alignment starts anew: its exponents are gone."""
+    return Told()
+
+
+def finish(me: Member) -> Artefact:
+    """The rows of the party's table that all share, in the order that all share."""
+    assert me.rows is not None
+    return Artefact(arrays={"rows": me.rows})
+
+
+def bytes_max(me: Member, step: str) -> int:
+    """Sets of others may be as large as a table; what is common is no larger than the own."""
+    of_own = {"unblind", "name_rows", "keep_rows", "compare_rows"}
+    count = len(me.ids) if step in of_own else SET_IDS_MAX
+    return count * POINT_BYTES + 1024
+
+
+def _blind_again(me: Member, got: BlindedSet) -> Points:
+    points = read_points(got.points, got.data, f"the set of {got.origin[:64]}")
+    intersection.check_points(points, me.seat.workers)
+    return _shuffled(me, intersection.multiply(points, me.exponent, me.seat.workers))
+
+
+def _shuffled(me: Member, points: Points) -> Points:
+    me.passed += 1
+    return points[me.seat.secrets.permutation(len(points), "order", me.passed)]

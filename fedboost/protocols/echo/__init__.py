@@ -1,0 +1,21 @@
+"""The smallest protocol: the guest calls numbers, the hosts answer their sum.
+
+    guest ── Call (in parts) ──► every host
+    guest ◄──── Answer ───────── every host        as many rounds as the job asks for
+
+Nobody learns anything. The runtime is tested with it, and `fedboost doctor` could be.
+"""
+
+from fedboost.flow import GUEST, HOST, Protocol
+from fedboost.protocols.echo import guest, host
+from fedboost.protocols.echo.params import EchoParams
+from fedboost.protocols.echo.walk import FLOW, walk
+
+PROTOCOL = Protocol(
+    name="echo",
+    params=EchoParams,
+    flow=FLOW,
+    walk=walk,
+    modules={GUEST: guest, HOST: host},
+    needs_labels=False,
+)

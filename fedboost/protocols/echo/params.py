@@ -1,0 +1,13 @@
+"""What a job may say about an echo."""
+
+from pydantic import Field
+
+from fedboost.settings import Settings
+
+
+class EchoParams(Settings):
+    """How much to say, and how often."""
+
+    rounds: int = Field(3, ge=1, le=1000)
+    parts: int = Field(4, ge=1, le=1000)  # messages a call consists of
+    numbers: int = Field(1000, ge=1, le=1 << 17)  # 8 bytes each, in every part

@@ -1,0 +1,32 @@
+"""Vertical boosting under encryption: the guest's labels never leave, the hosts' columns never leave.
+
+    guest ── EncryptionKey ──────────────────────► hosts      once a job
+    guest ── EncryptedGradients (in parts) ──────► hosts      once a tree
+    guest ── Frontier ───────────────────────────► hosts  ┐
+    guest ◄─ CandidateSums ─────────────────────── hosts  │   once a layer, all nodes together
+    guest ── WonSplits ──────────────────────────► hosts  │
+    guest ◄─ RowDivisions ──────────────────────── hosts  ┘
+
+The guest learns, for each candidate split of a host, anonymous and in a fresh secret order, the sums
+of gradients and hessians on its left, and how the rows of the splits it chose divide. A host learns
+which rows share a node and which of its own candidates won. SecureBoost+ (Chen et al., 2021),
+sections 2 and 4; the answers of hosts are re-randomised and their headroom blinded, which the paper
+leaves out.
+"""
+
+from fedboost.flow import GUEST, HOST, Protocol
+from fedboost.protocols.secureboost import guest, host
+from fedboost.protocols.secureboost.params import SecureBoostParams, asks, check
+from fedboost.protocols.secureboost.walk import FLOW, walk
+
+PROTOCOL = Protocol(
+    name="secureboost",
+    params=SecureBoostParams,
+    flow=FLOW,
+    walk=walk,
+    modules={GUEST: guest, HOST: host},
+    before=("align",),
+    leaves="model",
+    asks=asks,
+    check=check,
+)

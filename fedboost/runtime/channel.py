@@ -1,0 +1,230 @@
+"""Links out of this daemon: channels with mutual TLS, deadlines on every call, retries while a link is down."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+import grpc
+
+from fedboost import wire
+from fedboost.errors import UnreachableError
+from fedboost.messages import exchange_pb2_grpc, job_pb2, party_pb2, party_pb2_grpc
+from fedboost.messages.exchange_pb2 import Chunk, Envelope
+from fedboost.messages.party_pb2 import StepCall, StepReply
+from fedboost.runtime import status
+from fedboost.runtime.config import Timers
+from fedboost.runtime.tls import TlsFiles
+
+CLAIM_KEY = "fedboost-claims"  # who we say we are, where there is no TLS to show it
+
+Reply = TypeVar("Reply")
+
+
+def options(timers: Timers) -> list[tuple[str, Any]]:
+    """What channels and servers share: small messages, pings that notice a dead link."""
+    return [
+        ("grpc.max_receive_message_length", wire.CONTROL_BYTES_MAX + (1 << 16)),
+        ("grpc.max_send_message_length", wire.CONTROL_BYTES_MAX + (1 << 16)),
+        ("grpc.keepalive_time_ms", int(timers.keepalive_s * 1000)),
+        ("grpc.keepalive_timeout_ms", int(timers.keepalive_timeout_s * 1000)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", int(timers.keepalive_s * 500)),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", int(timers.keepalive_s * 500)),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.initial_reconnect_backoff_ms", int(timers.retry_first_s * 1000)),
+        ("grpc.max_reconnect_backoff_ms", int(timers.retry_max_s * 250)),
+        ("grpc.enable_http_proxy", 0),
+    ]
+
+
+class Dialer:
+    """Opens channels to daemons by name and address, and calls through them."""
+
+    def __init__(self, tls: TlsFiles | None, timers: Timers, claim: str = "") -> None:
+        """Without `tls` (loopback development only) `claim`, e.g. "party:bank", says who we are."""
+        self._tls = tls
+        self._claim = claim
+        self.timers = timers
+        self._channels: dict[tuple[str, str], grpc.aio.Channel] = {}
+
+    def channel(self, name: str, address: str) -> grpc.aio.Channel:
+        """The channel to the daemon `name`; its certificate must carry that name."""
+        known = self._channels.get((name, address))
+        if known is None:
+            known = self._open(name, address)
+            self._channels[name, address] = known
+        return known
+
+    def _open(self, name: str, address: str) -> grpc.aio.Channel:
+        wanted = options(self.timers)
+        if self._tls is None:
+            return grpc.aio.insecure_channel(address, options=wanted)
+        pems = self._tls.read()
+        credentials = grpc.ssl_channel_credentials(pems.ca, pems.key, pems.cert)
+        wanted.append(("grpc.ssl_target_name_override", name))
+        return grpc.aio.secure_channel(address, credentials, options=wanted)
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes with every call; empty under TLS, where the certificate speaks."""
+        return ((CLAIM_KEY, self._claim),) if self._tls is None else ()
+
+    async def call(
+        self,
+        target: tuple[str, str],
+        start: Callable[[grpc.aio.Channel], Any],
+        *,
+        retry_s: float = 0.0,
+    ) -> Any:
+        """Awaits the call that `start` makes on the channel to `target` (name, address).
+
+        While the link is down it is tried again for `retry_s`; every other failure is raised as the
+        typed error it stands for.
+        """
+        until = time.monotonic() + retry_s
+        pause = self.timers.retry_first_s
+        while True:
+            try:
+                return await start(self.channel(*target))
+            except grpc.aio.AioRpcError as error:
+                if not status.is_link_down(error) or time.monotonic() + pause > until:
+                    raise status.from_call(error, *target) from None
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (jitter)
+            pause = min(2 * pause, self.timers.retry_max_s)
+
+    async def close(self) -> None:
+        """Closes every channel."""
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()
+
+
+class PeerLinks:
+    """A party's links to the other parties, by name."""
+
+    def __init__(self, dialer: Dialer, addresses: dict[str, str]) -> None:
+        self._dialer = dialer
+        self._addresses = addresses
+
+    async def deliver(self, envelope: Envelope, payload: bytes) -> None:
+        """Sends one message and waits until the receiver holds it."""
+        name = envelope.receiver
+        address = self._addresses.get(name)
+        if address is None:
+            raise UnreachableError(
+                f"no address is known for {name}", party=name, todo="add it to `peers`"
+            )
+        timers = self._dialer.timers
+
+        async def chunks() -> AsyncIterator[Chunk]:
+            yield Chunk(envelope=envelope)
+            for piece in wire.pieces(payload):
+                yield Chunk(piece=piece)
+
+        await self._dialer.call(
+            (name, address),
+            lambda channel: exchange_pb2_grpc.ExchangeStub(channel).Deliver(
+                chunks(), timeout=timers.step_s, metadata=self._dialer.metadata
+            ),
+            retry_s=timers.peer_lost_s,
+        )
+
+
+class PartyControl:
+    """The coordinator's link to one party; implements `walker.Control`."""
+
+    def __init__(self, dialer: Dialer, name: str, address: str) -> None:
+        self._dialer = dialer
+        self._target = (name, address)
+
+    async def _ask(self, method: str, request: Any, deadline_s: float | None = None) -> Any:
+        timers = self._dialer.timers
+
+        def start(channel: grpc.aio.Channel) -> Any:
+            call = getattr(party_pb2_grpc.PartyStub(channel), method)
+            timeout = deadline_s or timers.step_s
+            return call(request, timeout=timeout, metadata=self._dialer.metadata)
+
+        return await self._dialer.call(self._target, start, retry_s=timers.peer_lost_s)
+
+    async def hello(self) -> job_pb2.HelloReply:
+        """Who answers there."""
+        reply: job_pb2.HelloReply = await self._ask(
+            "Hello", job_pb2.HelloRequest(), self._dialer.timers.call_s
+        )
+        return reply
+
+    async def check_link(self, request: job_pb2.CheckLinkRequest) -> job_pb2.CheckLinkReply:
+        """What the party finds on one of its own links."""
+        reply: job_pb2.CheckLinkReply = await self._ask(
+            "CheckLink", request, self._dialer.timers.call_s
+        )
+        return reply
+
+    async def propose(self, request: party_pb2.Proposal) -> party_pb2.Agreement:
+        reply: party_pb2.Agreement = await self._ask("Propose", request)
+        return reply
+
+    async def begin(self, request: party_pb2.BeginRequest) -> party_pb2.BeginReply:
+        reply: party_pb2.BeginReply = await self._ask("Begin", request)
+        return reply
+
+    async def open_stage(self, request: party_pb2.StageRequest) -> party_pb2.StageReply:
+        reply: party_pb2.StageReply = await self._ask("OpenStage", request)
+        return reply
+
+    async def commit(self, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
+        reply: party_pb2.CommitReply = await self._ask("Commit", request)
+        return reply
+
+    async def close_stage(self, request: party_pb2.StageRequest) -> party_pb2.StageReply:
+        reply: party_pb2.StageReply = await self._ask("CloseStage", request)
+        return reply
+
+    async def finish(self, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
+        reply: party_pb2.FinishReply = await self._ask("Finish", request)
+        return reply
+
+    async def stop(self, request: party_pb2.StopRequest) -> party_pb2.StopReply:
+        reply: party_pb2.StopReply = await self._ask(
+            "Stop", request, self._dialer.timers.peer_lost_s
+        )
+        return reply
+
+    async def run_step(self, request: StepCall) -> StepReply:
+        """Waits as long as the party shows that it works, and no longer than a step may take."""
+        return await self._dialer.call(
+            self._target,
+            lambda channel: self._until_done(channel, request),
+            retry_s=self._dialer.timers.peer_lost_s,
+        )
+
+    async def _until_done(self, channel: grpc.aio.Channel, request: StepCall) -> StepReply:
+        timers = self._dialer.timers
+        name, address = self._target
+        call = party_pb2_grpc.PartyStub(channel).RunStep(
+            request, timeout=timers.step_s, metadata=self._dialer.metadata
+        )
+        replies = aiter(call)
+        while True:
+            try:
+                reply: StepReply = await asyncio.wait_for(anext(replies), timers.peer_lost_s)
+            except TimeoutError:
+                call.cancel()
+                raise UnreachableError(
+                    f"{name} has shown no sign of life for {timers.peer_lost_s:g} s",
+                    party=name,
+                    address=address,
+                    todo="see its log; is it stopped, or its machine overloaded?",
+                ) from None
+            except StopAsyncIteration:
+                raise UnreachableError(
+                    f"{name} ended a step without an answer", party=name
+                ) from None
+            if not reply.working:
+                return reply

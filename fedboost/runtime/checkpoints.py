@@ -1,0 +1,187 @@
+"""What a job can be resumed from: per round a JSON file and the arrays it names, checked by hash.
+
+jobs/ID/checkpoint-00000012.json            written last: with it the checkpoint exists
+jobs/ID/checkpoint-00000012-3f9a….npz       arrays, without pickle; the JSON holds their hash
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.errors import ProtocolError
+from fedboost.runtime.disk import (
+    SECRET_MODE,
+    StoreError,
+    make_folder,
+    on_disk,
+    read_file,
+    write_file,
+)
+
+FORMAT = 1
+KEPT = 2  # the last joint commit may lie one round behind the last checkpoint
+ROUND_MAX = 99_999_999
+_JSON_NAME = re.compile(r"checkpoint-(\d{8})\.json")
+_PREFIX = "array."  # numpy takes no array called "file"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state after `round`; its contents stay out of `repr`."""
+
+    round: int
+    state: dict[str, Any] = field(repr=False)
+    arrays: dict[str, NDArray[Any]] = field(repr=False)
+
+
+class Checkpoints:
+    """The checkpoints of one store's jobs; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def save(
+        self,
+        folder: Path,
+        round_: int,
+        state: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]],
+    ) -> None:
+        """Keep the state after `round_`; durable when this returns, and the last two stay.
+
+        `state` is what JSON can hold, `arrays` any numeric, boolean or fixed-width text arrays;
+        a ProtocolError refuses everything else, so that nothing is lost silently.
+        """
+        if not 0 <= round_ <= ROUND_MAX:
+            raise ProtocolError(f"the round {round_} is outside 0..{ROUND_MAX}")
+        _check_plain(dict(state))
+        packed = _packed(arrays)
+        digest = hashlib.sha256(packed).hexdigest()
+        body = {
+            "format": FORMAT,
+            "round": round_,
+            "arrays": f"checkpoint-{round_:08d}-{digest[:16]}.npz",
+            "arrays_sha256": digest,
+            "state": dict(state),
+        }
+        text = json.dumps({**body, "sha256": _digest(body)}).encode()
+        with self._lock:
+            make_folder(folder)
+            write_file(folder / str(body["arrays"]), packed, SECRET_MODE)
+            write_file(folder / f"checkpoint-{round_:08d}.json", text, SECRET_MODE)
+            self._prune(folder)
+
+    def rounds(self, folder: Path) -> list[int]:
+        """The rounds that have a checkpoint, oldest first, whether whole or torn."""
+        with self._lock, on_disk(folder):
+            if not folder.exists():
+                return []
+            found = (_JSON_NAME.fullmatch(path.name) for path in folder.iterdir())
+            return sorted(int(match[1]) for match in found if match)
+
+    def load(self, folder: Path, round_: int | None = None) -> Checkpoint | None:
+        """The checkpoint of `round_`, or the newest whole one; None where there is none.
+
+        A StoreError names the file if the checkpoint asked for is absent, torn or changed, or
+        if there are checkpoints and none is whole.
+        """
+        with self._lock:
+            if round_ is not None:
+                return _load(folder / f"checkpoint-{round_:08d}.json")
+            torn: StoreError | None = None
+            for candidate in reversed(self.rounds(folder)):
+                try:
+                    return _load(folder / f"checkpoint-{candidate:08d}.json")
+                except StoreError as error:
+                    torn = torn or error
+            if torn is not None:
+                raise torn
+            return None
+
+    def discard_after(self, folder: Path, round_: int) -> None:
+        """Remove the checkpoints of later rounds: the parties agreed to go on from `round_`."""
+        with self._lock, on_disk(folder):
+            for later in self.rounds(folder):
+                if later > round_:
+                    (folder / f"checkpoint-{later:08d}.json").unlink()
+            self._prune(folder)
+
+    def _prune(self, folder: Path) -> None:
+        """Keep the last two checkpoints and the arrays that they name."""
+        with on_disk(folder):
+            for old in self.rounds(folder)[:-KEPT]:
+                (folder / f"checkpoint-{old:08d}.json").unlink()
+            kept = [folder / f"checkpoint-{kept:08d}.json" for kept in self.rounds(folder)]
+            named = {_arrays_named(path.read_bytes()) for path in kept}
+            for path in folder.glob("checkpoint-*.npz"):
+                if path.name not in named:
+                    path.unlink()
+
+
+def _load(path: Path) -> Checkpoint:
+    try:
+        body = json.loads(read_file(path))
+        claimed = body.pop("sha256")
+        if claimed != _digest(body) or body["format"] != FORMAT:
+            raise ValueError
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise _torn(path) from None
+    arrays_path = path.parent / body["arrays"]
+    packed = read_file(arrays_path)
+    if hashlib.sha256(packed).hexdigest() != body["arrays_sha256"]:
+        raise _torn(arrays_path)
+    with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
+        arrays = {name.removeprefix(_PREFIX): archive[name] for name in archive.files}
+    return Checkpoint(body["round"], body["state"], arrays)
+
+
+def _torn(path: Path) -> StoreError:
+    return StoreError(
+        "a checkpoint is torn or was changed",
+        todo="resume from an earlier one, or start the job anew",
+        private=str(path),
+        file=path.name,
+    )
+
+
+def _packed(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    for name, array in arrays.items():
+        if array.dtype.hasobject:
+            raise ProtocolError(f"the array {name} holds objects, which no checkpoint keeps")
+    out = io.BytesIO()
+    named: dict[str, Any] = {_PREFIX + name: array for name, array in arrays.items()}
+    np.savez(out, **named)
+    return out.getvalue()
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_plain(state: dict[str, Any]) -> None:
+    try:
+        back = json.loads(json.dumps(state))
+    except (TypeError, ValueError):
+        raise ProtocolError("the state of a checkpoint holds something that JSON cannot") from None
+    # Not a number never equals itself, but reads the same.
+    if back != state and repr(back) != repr(state):
+        raise ProtocolError("the state of a checkpoint changes in JSON (a tuple, a key not text)")
+
+
+def _arrays_named(text: bytes) -> str:
+    try:
+        return str(json.loads(text)["arrays"])
+    except (ValueError, KeyError, TypeError):
+        return ""

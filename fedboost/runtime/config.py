@@ -1,0 +1,312 @@
+"""The settings files of a party, a coordinator and a client.
+
+Relative paths in them are relative to the folder in which the command runs; ~ is the home folder.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import ConfigError, PolicyError
+from fedboost.runtime.identity import CertificateFaultError, Role, owner, read_certificate
+from fedboost.runtime.policy import Name, Names, Policy, undeclared, unenforced
+from fedboost.runtime.tls import FilePath, TlsFiles
+from fedboost.settings import Settings, parse, read_yaml
+
+HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+DATASET_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+COORDINATOR_NAME = "coord"  # what a client expects where nothing says otherwise
+CLIENT_FILE = Path(".config/fedboost/client.yaml")  # below the home folder
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of ``host:port`` or ``[ipv6]:port``; a ConfigError where it is neither."""
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        good = _is_ip(host)
+    else:
+        good = HOST_PATTERN.fullmatch(host) is not None
+    if colon and good and port.isascii() and port.isdigit() and int(port) <= 65535:
+        return host, int(port)
+    raise ConfigError(f"{address!r} is not an address", todo="write HOST:PORT or [IPV6]:PORT")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether ``host:port`` cannot leave this machine."""
+    host, _ = split_address(address)
+    return host == "localhost" or (_is_ip(host) and ipaddress.ip_address(host).is_loopback)
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _listen(text: str) -> str:
+    try:
+        split_address(text)
+    except ConfigError as error:
+        raise ValueError(f"{error.what}: {error.todo}") from None
+    return text
+
+
+def _address(text: str) -> str:
+    if split_address(_listen(text))[1] == 0:
+        raise ValueError(f"{text!r} has port 0, which nobody can call")
+    return text
+
+
+def _dataset(text: str) -> str:
+    if DATASET_PATTERN.fullmatch(text):
+        return text
+    raise ValueError(f"{text!r} is not a data set's name: letters, digits and . _ -, 63 at most")
+
+
+Listen = Annotated[str, AfterValidator(_listen)]  # host:port; port 0 takes any free one
+Address = Annotated[str, AfterValidator(_address)]  # host:port
+DatasetName = Annotated[str, AfterValidator(_dataset)]
+
+
+class Timers(Settings):
+    """Every wait and its limit, in seconds; tests shorten them."""
+
+    step_s: float = Field(600.0, gt=0)  # one step of a protocol, computation included
+    call_s: float = Field(20.0, gt=0)  # one small question with a small answer
+    peer_lost_s: float = Field(15.0, gt=0)  # silence after which a peer counts as lost
+    retry_first_s: float = Field(0.5, gt=0)  # first pause before trying again; doubles
+    retry_max_s: float = Field(20.0, gt=0)  # longest pause before trying again
+    keepalive_s: float = Field(10.0, gt=0)  # between two pings, calls or not
+    keepalive_timeout_s: float = Field(5.0, gt=0)  # wait for a ping's answer
+    idle_s: float = Field(300.0, gt=0)  # an unused connection is closed after this
+    approval_s: float = Field(604_800.0, gt=0)  # a job waits this long for a person
+    pause_s: float = Field(604_800.0, gt=0)  # a paused job waits this long for its peer
+    shutdown_s: float = Field(10.0, gt=0)  # calls that still run at the end may take this
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Timers:
+        if self.retry_first_s > self.retry_max_s:
+            raise ValueError("retry_first_s must not be above retry_max_s")
+        return self
+
+
+class Remote(Settings):
+    """Another daemon: the name its certificate must carry, and where it listens."""
+
+    name: Name
+    address: Address
+
+
+class DaemonConfig(Settings):
+    """What the files of a party and of the coordinator have in common."""
+
+    name: Name  # as in our certificate
+    listen: Listen
+    tls: TlsFiles | None = None  # absent only with insecure_loopback
+    store: FilePath  # our folder: SQLite, models, checkpoints, ledger
+    timers: Timers = Timers()
+    workers: int = Field(  # processes for cryptography; default: the cores we may use
+        default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=1024
+    )
+    insecure_loopback: bool = False  # development on one machine without TLS
+
+    def addresses(self) -> dict[str, str]:
+        """Everybody's address by name, ours included."""
+        return {self.name: self.listen}
+
+    def warnings(self) -> list[str]:
+        """What the daemon must say at its start about these settings; one sentence each."""
+        return [_INSECURE] if self.insecure_loopback else []
+
+    @model_validator(mode="after")
+    def _protected(self) -> DaemonConfig:
+        _check_protection(self.tls, self.insecure_loopback, self.addresses())
+        return self
+
+
+class PartyConfig(DaemonConfig):
+    """The file of ``fedboost party serve``; an aggregator is a party without data sets."""
+
+    coordinator: Remote
+    peers: Mapping[Name, Address] = Field(default_factory=dict)
+    datasets: Mapping[DatasetName, SourceSpec] = Field(default_factory=dict)
+    policy: Policy = Policy()
+
+    def addresses(self) -> dict[str, str]:
+        """Everybody's address by name, ours and the coordinator's included."""
+        return {
+            **self.peers,
+            self.coordinator.name: self.coordinator.address,
+            self.name: self.listen,
+        }
+
+    def warnings(self) -> list[str]:
+        """As for every daemon, and the privacy settings that this version does not act on."""
+        silent = [
+            f"policy.{key} is set, but this version does not enforce it yet"
+            for key in unenforced(self.policy)
+        ]
+        return super().warnings() + silent
+
+    @model_validator(mode="after")
+    def _consistent(self) -> PartyConfig:
+        for name in (self.name, self.coordinator.name):
+            if name in self.peers:
+                raise ValueError(f"peers must not hold {name!r}, which is no peer of ours")
+        if self.name == self.coordinator.name:
+            raise ValueError(f"the coordinator cannot be called {self.name!r} like ourselves")
+        declared = {
+            "coordinators": (self.coordinator.name,),
+            "peers": self.peers,
+            "datasets": self.datasets,
+        }
+        for sentence in undeclared(self.policy, declared):
+            raise ValueError(sentence)
+        return self
+
+
+class Users(Settings):
+    """Who may do what at the coordinator; nobody unless named."""
+
+    submit: Names = ()
+    read: Names = ()
+    cancel: Names = ()
+
+    def judge(self, action: Literal["submit", "read", "cancel"], user: str) -> None:
+        """Nothing; a PolicyError unless `user` may `action`."""
+        if user not in getattr(self, action):
+            raise PolicyError(
+                f"{user} may not {action} jobs here",
+                todo=f"ask the coordinator's owner to add {user} to users.{action}",
+                key=f"users.{action}",
+            )
+
+
+class CoordinatorConfig(DaemonConfig):
+    """The file of ``fedboost coordinator serve``."""
+
+    parties: Mapping[Name, Address] = Field(min_length=1)
+    users: Users = Users()
+
+    def addresses(self) -> dict[str, str]:
+        """Everybody's address by name, ours included."""
+        return {**self.parties, self.name: self.listen}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CoordinatorConfig:
+        if self.name in self.parties:
+            raise ValueError(f"a party cannot be called {self.name!r} like the coordinator")
+        return self
+
+
+class ClientConfig(Settings):
+    """Where the coordinator is and who we are; ``client.yaml``, variables or flags."""
+
+    coordinator: Remote
+    tls: TlsFiles | None = None  # absent only with insecure_loopback
+    insecure_loopback: bool = False
+
+    def warnings(self) -> list[str]:
+        """What a command must say about these settings; one sentence each."""
+        return [_INSECURE] if self.insecure_loopback else []
+
+    @model_validator(mode="after")
+    def _protected(self) -> ClientConfig:
+        places = {self.coordinator.name: self.coordinator.address}
+        _check_protection(self.tls, self.insecure_loopback, places)
+        return self
+
+
+_INSECURE = "insecure_loopback is on: no link is encrypted and nobody is who they say they are"
+
+
+def _check_protection(tls: TlsFiles | None, insecure: bool, addresses: Mapping[str, str]) -> None:
+    if not insecure:
+        if tls is None:
+            raise ValueError("tls is missing: give ca, cert and key (fedboost certs create)")
+        return
+    if tls is not None:
+        raise ValueError("insecure_loopback and tls exclude each other: remove one of them")
+    for name, address in addresses.items():
+        if not is_loopback(address):
+            raise ValueError(f"insecure_loopback is refused: {name} at {address} is not loopback")
+
+
+def client_config(
+    coordinator: str | None, tls: Path | None, env: Mapping[str, str], home: Path
+) -> ClientConfig:
+    """The client's settings: flag before variable before ``~/.config/fedboost/client.yaml``.
+
+    `coordinator` (or FEDBOOST_COORDINATOR) is ``[NAME@]HOST:PORT``; `tls` (or FEDBOOST_TLS) a
+    folder with ca.pem and the user's NAME.pem and NAME.key; FEDBOOST_USER picks one of several
+    users in it. A ConfigError says what is missing or wrong, and where it was written.
+    """
+    path = home / CLIENT_FILE
+    raw = read_yaml(path) if path.exists() else None
+    settings: Any = dict(raw) if isinstance(raw, Mapping) else ({} if raw is None else raw)
+    where = {"file": str(path)} if raw is not None else {}
+    spoken = coordinator or env.get("FEDBOOST_COORDINATOR")
+    folder = tls or (Path(env["FEDBOOST_TLS"]) if env.get("FEDBOOST_TLS") else None)
+    if isinstance(settings, dict):
+        if folder is not None:
+            settings["tls"] = _folder_tls(folder.expanduser(), env.get("FEDBOOST_USER"))
+            settings.pop("insecure_loopback", None)
+        if spoken:
+            settings["coordinator"] = _remote(spoken, folder)
+    if not settings:
+        raise ConfigError(
+            "no coordinator is given",
+            todo=f"give --coordinator HOST:PORT and --tls DIR, or write ~/{CLIENT_FILE}",
+        )
+    return parse(ClientConfig, settings, **where)
+
+
+def _remote(spoken: str, folder: Path | None) -> dict[str, str]:
+    name, at, address = spoken.rpartition("@")
+    if not at:
+        found = _owners(folder.expanduser(), "coordinator") if folder else []
+        name = found[0] if len(found) == 1 else COORDINATOR_NAME
+    return {"name": name, "address": address}
+
+
+def _folder_tls(folder: Path, user: str | None) -> dict[str, str]:
+    if not (folder / "ca.pem").exists():
+        raise ConfigError(
+            "there is no ca.pem in the folder", todo="check --tls DIR", folder=str(folder)
+        )
+    found = [name for name in _owners(folder, "user") if (folder / f"{name}.key").exists()]
+    if user is None and len(found) == 1:
+        user = found[0]
+    if user not in found:
+        names = ", ".join(found) or "none"
+        raise ConfigError(
+            f"expected the certificate and key of one user, found: {names}",
+            todo="set FEDBOOST_USER to one of them" if found else "fedboost certs create --user",
+            folder=str(folder),
+        )
+    files = {"ca": "ca.pem", "cert": f"{user}.pem", "key": f"{user}.key"}
+    return {key: str(folder / name) for key, name in files.items()}
+
+
+def _owners(folder: Path, role: Role) -> list[str]:
+    """The names of everybody in `role` whose NAME.pem lies in the folder."""
+    names = []
+    for path in sorted(folder.glob("*.pem")):
+        try:
+            found = owner(read_certificate(path.read_bytes()))
+        except (OSError, CertificateFaultError):
+            continue
+        if found.role == role and found.name == path.stem:
+            names.append(found.name)
+    return names

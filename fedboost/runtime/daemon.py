@@ -1,0 +1,166 @@
+"""A party or a coordinator as a process: serves its node over gRPC until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedboost.errors import FedboostError
+from fedboost.messages import (
+    exchange_pb2,
+    exchange_pb2_grpc,
+    job_pb2,
+    job_pb2_grpc,
+    party_pb2,
+    party_pb2_grpc,
+)
+from fedboost.runtime import authority, doctor, faults
+from fedboost.runtime.authority import Leaf, Term
+from fedboost.runtime.channel import Dialer, PartyControl, PeerLinks
+from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
+from fedboost.runtime.coordinator import CoordinatorNode
+from fedboost.runtime.identity import Peer, Role
+from fedboost.runtime.party import PartyNode, WriteReport
+from fedboost.runtime.server import Gate, Servicer, bind
+from fedboost.runtime.store import Store
+from fedboost.runtime.tls import Revocations, ServerCertificates, TlsFiles
+from fedboost.runtime.workers import ProcessWorkers
+
+log = logging.getLogger(__name__)
+
+GRACE_S = 2.0  # calls that still run when the daemon stops
+
+
+class Standing:
+    """Who a daemon is: its certificates, its gate, its way out."""
+
+    def __init__(self, config: DaemonConfig, role: Role) -> None:
+        self.tls = config.tls
+        files = config.tls or _throwaway(config, role)
+        self.certificates = ServerCertificates(files, role=role, name=config.name)
+        self.gate = Gate(Revocations(config.tls) if config.tls else None)
+        self.dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
+        self.ca_pem = files.read().ca
+        for warning in config.warnings():
+            log.warning("%s", warning)
+
+
+def _throwaway(config: DaemonConfig, role: Role) -> TlsFiles:
+    """Certificates that only sign: for `insecure_loopback`, where links have none."""
+    folder = Path(config.store) / "insecure"
+    authority.create(folder, [Leaf(role, config.name)], Term(datetime.now(UTC)))
+    names = {"ca": "ca.pem", "cert": f"{config.name}.pem", "key": f"{config.name}.key"}
+    return TlsFiles(**{key: folder / name for key, name in names.items()})
+
+
+async def serve_party(
+    config: PartyConfig,
+    *,
+    write_report: WriteReport | None = None,
+    until_stdin_closes: bool = False,
+) -> None:
+    """A party's daemon, until SIGTERM or SIGINT."""
+    standing = Standing(config, "party")
+    with Store(config.store, f"party {config.name}") as store:
+        workers = ProcessWorkers(config.workers)
+        links = PeerLinks(standing.dialer, dict(config.peers))
+        node = PartyNode(
+            config, lambda: standing.certificates.identity, standing.ca_pem, store, links, workers
+        )
+        node.write_report = write_report
+        server, port = bind(
+            standing.certificates if config.tls else None, config.listen, config.timers
+        )
+        services = (
+            (party_pb2.DESCRIPTOR, "Party", party_pb2_grpc.add_PartyServicer_to_server),
+            (party_pb2.DESCRIPTOR, "Owner", party_pb2_grpc.add_OwnerServicer_to_server),
+            (exchange_pb2.DESCRIPTOR, "Exchange", exchange_pb2_grpc.add_ExchangeServicer_to_server),
+        )
+        served = Served(node, _links_of(config, standing))
+        for descriptor, name, add in services:
+            add(Servicer(served, standing.gate, descriptor.services_by_name[name]), server)
+        watch = asyncio.create_task(node.watch_coordinator())
+        try:
+            await _serve(server, f"party {config.name}", port, until_stdin_closes)
+        finally:
+            watch.cancel()
+            await node.pause_all()
+            await server.stop(GRACE_S)
+            await standing.dialer.close()
+            await asyncio.to_thread(workers.close)
+            node.close()
+
+
+async def serve_coordinator(config: CoordinatorConfig, *, until_stdin_closes: bool = False) -> None:
+    """The coordinator's daemon, until SIGTERM or SIGINT."""
+    standing = Standing(config, "coordinator")
+    with Store(config.store, f"coordinator {config.name}") as store:
+        controls = {
+            name: PartyControl(standing.dialer, name, address)
+            for name, address in config.parties.items()
+        }
+        node = CoordinatorNode(
+            config, lambda: standing.certificates.identity, store, controls.__getitem__
+        )
+        server, port = bind(
+            standing.certificates if config.tls else None, config.listen, config.timers
+        )
+        served = Served(node, _links_of(config, standing))
+        service = job_pb2.DESCRIPTOR.services_by_name["Coordinator"]
+        job_pb2_grpc.add_CoordinatorServicer_to_server(
+            Servicer(served, standing.gate, service), server
+        )
+        try:
+            await _serve(server, f"coordinator {config.name}", port, until_stdin_closes)
+        finally:
+            await node.close()
+            await server.stop(GRACE_S)
+            await standing.dialer.close()
+
+
+class Served:
+    """A node with the daemon's own answers beside it."""
+
+    def __init__(self, node: object, links: Callable[[str], Awaitable[object]]) -> None:
+        self._node = node
+        self._links = links
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+    async def check_link(
+        self, _: Peer, request: job_pb2.CheckLinkRequest
+    ) -> job_pb2.CheckLinkReply:
+        """Tries one of the daemon's own links, for `fedboost doctor`."""
+        try:
+            await self._links(request.name)
+        except FedboostError as error:
+            return job_pb2.CheckLinkReply(fault=faults.to_message(error))
+        return job_pb2.CheckLinkReply()
+
+
+def _links_of(config: DaemonConfig, standing: Standing) -> Callable[[str], Awaitable[object]]:
+    targets = doctor.targets(config)
+    return lambda name: doctor.say_hello(standing.dialer, targets, name)
+
+
+async def _serve(server: Any, who: str, port: int, until_stdin_closes: bool) -> None:
+    """Runs the server until a signal comes, or whoever started us is gone."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    if until_stdin_closes:
+        loop.add_reader(
+            sys.stdin, lambda: stopped.set() if not sys.stdin.buffer.read1(4096) else None
+        )
+    await server.start()
+    log.info("%s listens on port %d", who, port)
+    await stopped.wait()
+    log.info("%s stops", who)

@@ -1,0 +1,82 @@
+"""Files that are whole or not there, and what the owner reads when the disk refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedboost.errors import ConfigError
+
+FOLDER_MODE, SECRET_MODE, PUBLIC_MODE = 0o700, 0o600, 0o644
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_SQLITE_FULL = "full"  # "database or disk is full": SQLite's own text for ENOSPC
+
+
+class StoreError(ConfigError):
+    """The disk below a store refuses or is damaged: whoever runs the daemon mends it."""
+
+
+@contextmanager
+def on_disk(path: Path) -> Iterator[None]:
+    """Inside, errors of the operating system and of SQLite become a StoreError naming `path`."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in _FULL
+        raise _refused(error.strerror or type(error).__name__, full, path) from None
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
+            raise
+        raise _refused(str(error), _SQLITE_FULL in str(error), path) from None
+
+
+def _refused(reason: str, full: bool, path: Path) -> StoreError:
+    todo = "free some space" if full else "check that the folder is ours and the disk is well"
+    # Peers may read this error: they learn the file's name, the log the whole path.
+    what = f"cannot read or write the file: {reason}"
+    return StoreError(what, todo=todo, private=str(path), file=path.name)
+
+
+def write_file(path: Path, content: bytes, mode: int) -> None:
+    """Replace the file at `path` in one durable step, with `mode` from its first byte on."""
+    fresh = path.with_name(path.name + ".new")
+    with on_disk(path):
+        fresh.unlink(missing_ok=True)
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+def read_file(path: Path) -> bytes:
+    """What the file holds; a StoreError where it cannot be read."""
+    with on_disk(path):
+        return path.read_bytes()
+
+
+def make_folder(path: Path) -> None:
+    """The folder, with its parents, closed to everybody but us."""
+    with on_disk(path):
+        path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        if path.stat().st_mode & 0o077:
+            path.chmod(FOLDER_MODE)
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames and removals in the folder durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,28 @@
+"""Errors on the wire: the same three lines on every side, and nothing that only the log may hold."""
+
+from __future__ import annotations
+
+from fedboost.errors import BY_CODE, FedboostError
+from fedboost.messages.fault_pb2 import Fault, Place
+
+TEXT_MAX = 2000  # characters of one line of somebody else's error
+
+
+def to_message(error: FedboostError) -> Fault:
+    """What others may read of an error; `private` stays behind."""
+    where = [Place(key=key, value=value) for key, value in error.where.items()]
+    return Fault(code=error.code, what=error.what, where=where, todo=error.todo)
+
+
+def from_message(fault: Fault) -> FedboostError:
+    """The error that somebody else reported; an unknown code is an internal one."""
+    kind = BY_CODE.get(fault.code, FedboostError)
+    error = kind(_clean(fault.what) or "the other side failed without saying why")
+    error.todo = _clean(fault.todo)
+    error.where = {_clean(place.key): _clean(place.value) for place in fault.where}
+    return error
+
+
+def _clean(text: str) -> str:
+    """A peer's words, without what a terminal would obey."""
+    return "".join(c for c in text[:TEXT_MAX] if c.isprintable())

@@ -1,0 +1,98 @@
+"""What has arrived for one party in one stage and has not been used: each message once, in bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+from google.protobuf.message import Message
+
+from fedboost.errors import FedboostError, PeerError, UnreachableError
+
+PARTS_WAITING_MAX = 8  # of a stream, before its sender has to wait
+MESSAGES_WAITING_MAX = 2  # one to be used, and one of a party that is a step ahead
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """One message, or one part of a stream."""
+
+    message: Message
+    number: int  # of the step that gave it
+    last: bool
+
+
+class Inbox:
+    """Messages by kind and sender. All methods belong to the event loop's thread."""
+
+    def __init__(self, wait_s: float) -> None:
+        self._wait_s = wait_s
+        self._waiting: dict[tuple[str, str], deque[Arrived]] = {}
+        self._seen: dict[tuple[str, int, str, int], bytes] = {}
+        self._changed = asyncio.Condition()
+        self._stopped: FedboostError | None = None
+
+    def seen(self, key: tuple[str, int, str, int], digest: bytes) -> bool:
+        """Whether the message with that key arrived before; other bytes under it are a PeerError."""
+        before = self._seen.get(key)
+        if before is not None and before != digest:
+            raise PeerError(f"{key[0]} sent two different messages in one place", step=key[2])
+        return before is not None
+
+    async def put(
+        self, kind: str, key: tuple[str, int, str, int], digest: bytes, arrived: Arrived
+    ) -> None:
+        """Keeps a message until it is taken; a stream's sender waits while too many parts lie here."""
+        sender, _, _, part = key
+        queue = self._waiting.setdefault((kind, sender), deque())
+        if part == 0 and len(queue) >= MESSAGES_WAITING_MAX:
+            raise PeerError(f"{sender} sent a third {kind} before the first was used")
+        await self._until(lambda: len(queue) < PARTS_WAITING_MAX, f"room for {kind} from {sender}")
+        queue.append(arrived)
+        self._seen[key] = digest
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def next(self, kind: str, sender: str) -> Arrived:
+        """The next part of a stream; waits for it no longer than the deadline."""
+        queue = self._waiting.setdefault((kind, sender), deque())
+        await self._until(lambda: bool(queue), f"{kind} from {sender}", party=sender)
+        arrived = queue.popleft()
+        async with self._changed:
+            self._changed.notify_all()
+        return arrived
+
+    def take(self, kind: str, sender: str, before: int) -> Message:
+        """The one message that a step before number `before` gave; two of them are a PeerError."""
+        queue = self._waiting[kind, sender]
+        arrived = queue.popleft()
+        if queue and queue[0].number < before:
+            raise PeerError(f"{sender} sent a second {kind} where one was expected")
+        return arrived.message
+
+    def senders(self, kind: str, before: int) -> list[str]:
+        """Who has sent a message of that kind, given before step `before` and not yet used."""
+        return [
+            sender
+            for (known, sender), queue in self._waiting.items()
+            if known == kind and queue and queue[0].number < before
+        ]
+
+    async def stop(self, reason: FedboostError) -> None:
+        """Ends every wait with `reason`, now and from now on."""
+        self._stopped = reason
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _until(self, ready: object, what: str, **where: str) -> None:
+        assert callable(ready)
+        try:
+            async with asyncio.timeout(self._wait_s), self._changed:
+                await self._changed.wait_for(lambda: self._stopped is not None or ready())
+        except TimeoutError:
+            raise UnreachableError(
+                f"waited {self._wait_s:g} s for {what}", todo="see `fedboost job status`", **where
+            ) from None
+        if self._stopped is not None:
+            raise self._stopped

@@ -1,0 +1,179 @@
+"""All parties of a job in one process: the same nodes, sessions and codec, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedboost import flow, protocols, wire
+from fedboost.crypto.workers import Workers
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import UnreachableError
+from fedboost.job import JobSpec
+from fedboost.messages import job_pb2
+from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.runtime import authority
+from fedboost.runtime.authority import Leaf, Term
+from fedboost.runtime.config import CoordinatorConfig, PartyConfig, Remote, Timers, Users
+from fedboost.runtime.coordinator import CoordinatorNode
+from fedboost.runtime.identity import Identity, Peer
+from fedboost.runtime.party import PartyNode, WriteReport
+from fedboost.runtime.policy import Policy, PredictPolicy
+from fedboost.runtime.store import Store
+from fedboost.runtime.tls import TlsFiles, load_identity
+
+COORDINATOR, USER = "coordinator", "user"
+NOWHERE = "127.0.0.1:9"  # addresses that nobody dials
+
+
+class LocalLinks:
+    """Messages go straight to the receiver's node, cut into pieces and put together as on the wire."""
+
+    def __init__(self, nodes: Mapping[str, PartyNode]) -> None:
+        self._nodes = nodes
+
+    async def deliver(self, envelope: Envelope, payload: bytes) -> None:
+        """The receiver's answer to the message, as over gRPC."""
+        node = self._nodes.get(envelope.receiver)
+        if node is None:
+            raise UnreachableError(f"{envelope.receiver} is not there", party=envelope.receiver)
+        caller = Peer("party", envelope.sender, fingerprint="", serial=0)
+        arrived = Envelope.FromString(wire.encode(envelope))
+        node.admit(caller, arrived)
+        pieces = [wire.piece_data(piece, envelope.sender) for piece in wire.pieces(payload)]
+        await node.accept(caller, arrived, b"".join(pieces))
+
+
+class LocalControl:
+    """The coordinator's calls to one party, without a network; implements `walker.Control`."""
+
+    def __init__(self, node: PartyNode, coordinator: str) -> None:
+        self._node = node
+        self._caller = Peer("coordinator", coordinator, fingerprint="", serial=0)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._node, name)
+
+        async def call(request: Any) -> Any:
+            return await method(self._caller, type(request).FromString(wire.encode(request)))
+
+        return call
+
+    async def hello(self) -> job_pb2.HelloReply:
+        """Who the party is."""
+        return await self._node.hello(self._caller, job_pb2.HelloRequest())
+
+
+@dataclass(frozen=True)
+class LocalCluster:
+    """A coordinator and its parties in this process."""
+
+    coordinator: CoordinatorNode
+    parties: dict[str, PartyNode]
+    user: Peer
+
+    async def run(self, spec: JobSpec) -> job_pb2.JobJournal:
+        """Submits a job and waits until it rests; gives its journal."""
+        text = spec.model_dump_json().encode()
+        job = (await self.coordinator.submit(self.user, job_pb2.SubmitRequest(spec=text))).id
+        async for _ in self.events(job):
+            pass
+        return await self.coordinator.journal(self.user, job_pb2.JobId(id=job))
+
+    def events(self, job: str) -> AsyncIterator[job_pb2.Event]:
+        """The job's journal as it grows, until the job rests."""
+        return self.coordinator.watch(self.user, job_pb2.WatchRequest(id=job))
+
+
+def permissive(name: str, spec: JobSpec) -> Policy:
+    """The policy of a party that takes part in one job of its own making, and in nothing else."""
+    everybody = spec.parties.table().of(tuple(flow.Role))
+    peers = tuple(party for party in everybody if party != name)
+    asks = protocols.named(spec.protocol).asks
+    wanted = (
+        asks(protocols.named(spec.protocol).params.model_validate(spec.params)) if asks else None
+    )
+    return Policy(
+        approve="never",
+        approvers=(USER,),
+        coordinators=(COORDINATOR,),
+        peers=peers,
+        datasets=("data",),
+        protocols=(spec.protocol,),
+        allow_insecure=wanted is not None and wanted.insecure,
+        predict=PredictPolicy(peers=peers, rows_per_day=1_000_000_000),
+    )
+
+
+@asynccontextmanager
+async def cluster(
+    folder: Path,
+    spec: JobSpec,
+    sources: Mapping[str, SourceSpec],
+    workers: Workers,
+    *,
+    write_report: WriteReport | None = None,
+    timers: Timers | None = None,
+) -> AsyncIterator[LocalCluster]:
+    """A cluster in `folder` for one job; every party's data set is called `data`."""
+    names = spec.parties.table().of(tuple(flow.Role))
+    certs = folder / "certs"
+    leaves = [Leaf("coordinator", COORDINATOR), Leaf("user", USER)]
+    await asyncio.to_thread(
+        authority.create,
+        certs,
+        [*leaves, *(Leaf("party", n) for n in names)],
+        Term(datetime.now(UTC)),
+    )
+    nodes: dict[str, PartyNode] = {}
+    links = LocalLinks(nodes)
+    waits = timers or Timers()
+    async with AsyncExitStack() as stack:
+        for name in names:
+            config = PartyConfig(
+                name=name,
+                listen=NOWHERE,
+                tls=_tls(certs, name),
+                coordinator=Remote(name=COORDINATOR, address=NOWHERE),
+                peers=dict.fromkeys((n for n in names if n != name), NOWHERE),
+                store=folder / "var" / name,
+                datasets={"data": sources[name]} if name in sources else {},
+                policy=permissive(name, spec) if name in sources else Policy(),
+                timers=waits,
+            )
+            store = stack.enter_context(Store(config.store, f"party {name}"))
+            identity = load_identity(_tls(certs, name))
+            ca_pem = (certs / "ca.pem").read_bytes()
+            node = PartyNode(config, _always(identity), ca_pem, store, links, workers)
+            node.write_report = write_report
+            node.cpu_clock = None
+            stack.callback(node.close)
+            nodes[name] = node
+        config = CoordinatorConfig(
+            name=COORDINATOR,
+            listen=NOWHERE,
+            tls=_tls(certs, COORDINATOR),
+            parties=dict.fromkeys(names, NOWHERE),
+            store=folder / "var" / COORDINATOR,
+            users=Users(submit=(USER,), read=(USER,), cancel=(USER,)),
+            timers=waits,
+        )
+        store = stack.enter_context(Store(config.store, f"coordinator {COORDINATOR}"))
+        own = load_identity(_tls(certs, COORDINATOR))
+        controls = {name: LocalControl(node, COORDINATOR) for name, node in nodes.items()}
+        coordinator = CoordinatorNode(config, _always(own), store, controls.__getitem__)
+        stack.push_async_callback(coordinator.close)
+        yield LocalCluster(coordinator, nodes, Peer("user", USER, fingerprint="", serial=0))
+
+
+def _always(identity: Identity) -> Any:
+    return lambda: identity
+
+
+def _tls(certs: Path, name: str) -> TlsFiles:
+    return TlsFiles(ca=certs / "ca.pem", cert=certs / f"{name}.pem", key=certs / f"{name}.key")

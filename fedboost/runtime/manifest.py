@@ -1,0 +1,68 @@
+"""The manifest: everything the parties of a job agree to, in one canonical text that each signs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import Field
+
+from fedboost import __version__
+from fedboost.errors import PeerError
+from fedboost.job import JobSpec, Name
+from fedboost.settings import Settings, parse
+from fedboost.wire import CONTROL_BYTES_MAX, WIRE_VERSION
+
+
+class Member(Settings):
+    """One party of the job, known by its certificate."""
+
+    name: Name
+    certificate: str  # PEM
+
+
+class Manifest(Settings):
+    """What is signed. Its hash is in every message of the job."""
+
+    job: str = Field(pattern=r"^[a-z0-9-]{1,80}$")
+    coordinator: Name
+    submitter: str
+    spec: JobSpec
+    members: list[Member]
+    wire_version: int = WIRE_VERSION
+    version: str = __version__
+
+    def certificate_of(self, party: str) -> str:
+        """The certificate that `party` signs with; a PeerError for a stranger."""
+        for member in self.members:
+            if member.name == party:
+                return member.certificate
+        raise PeerError(f"{party} is not in the job's manifest")
+
+    def encode(self) -> bytes:
+        """The canonical text: JSON with sorted keys and no spaces."""
+        raw: dict[str, Any] = self.model_dump(mode="json")
+        return json.dumps(raw, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def decode(text: bytes) -> Manifest:
+    """The manifest in `text`; a PeerError unless it is one, written canonically."""
+    if len(text) > CONTROL_BYTES_MAX:
+        raise PeerError(f"a manifest of {len(text)} bytes is too large")
+    try:
+        raw = json.loads(text)
+    except ValueError:
+        raise PeerError("the manifest is not JSON") from None
+    manifest = parse(Manifest, raw)
+    if manifest.encode() != text:
+        raise PeerError(
+            "the manifest is not written as this version writes it",
+            todo="run the same fedboost version on every party",
+        )
+    return manifest
+
+
+def sha256(text: bytes) -> bytes:
+    """The hash of a manifest's text: 32 bytes, signed by every party."""
+    return hashlib.sha256(text).digest()

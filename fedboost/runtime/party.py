@@ -1,0 +1,476 @@
+"""A party's side of every job: judges proposals, runs stages, keeps checkpoints, answers its owner.
+
+No network here: `daemon` serves these methods over gRPC, `simulate` calls them directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import resource
+import time
+from collections.abc import Callable
+
+from google.protobuf.message import Message
+
+from fedboost import __version__, flow, protocols, wire
+from fedboost.crypto.workers import Workers
+from fedboost.errors import (
+    ConfigError,
+    FedboostError,
+    JobError,
+    PeerError,
+    PolicyError,
+    ProtocolError,
+    UnreachableError,
+)
+from fedboost.flow import GUEST
+from fedboost.messages import job_pb2, party_pb2
+from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.messages.reveals import REVEALS
+from fedboost.model import shards
+from fedboost.runtime import faults, manifest
+from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.identity import Identity, Peer, verify, verify_certificate
+from fedboost.runtime.ledger import Disclosure, Ledger
+from fedboost.runtime.manifest import Manifest
+from fedboost.runtime.policy import Ask
+from fedboost.runtime.session import Links, Session, Terms
+from fedboost.runtime.store import Job, JobState, Store
+from fedboost.runtime.work import Work
+
+log = logging.getLogger(__name__)
+
+WriteReport = Callable[[job_pb2.JobJournal, str], None]  # renders a journal into a file
+
+
+class PartyNode:
+    """One party. Every method that a peer can reach takes the caller first."""
+
+    def __init__(
+        self,
+        config: PartyConfig,
+        identity: Callable[[], Identity],
+        ca_pem: bytes,
+        store: Store,
+        links: Links,
+        workers: Workers,
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.ledger = Ledger(store.database)
+        self.write_report: WriteReport | None = None
+        self.cpu_clock: Callable[[], float] | None = time.process_time  # None: only steps count
+        self._identity = identity
+        self._ca_pem = ca_pem
+        self._links = links
+        self._workers = workers
+        self._works: dict[str, Work] = {}
+        for job in store.jobs(JobState.RUNNING):
+            store.move(job.id, JobState.PAUSED, reason="the party's daemon was restarted")
+
+    def close(self) -> None:
+        """Closes what the node opened."""
+        self.ledger.close()
+
+    async def pause_all(self) -> None:
+        """Pauses what runs here: the daemon stops."""
+        reason = UnreachableError(
+            f"{self.config.name}'s daemon was stopped",
+            party=self.config.name,
+            todo="start it again, then: fedboost job resume",
+        )
+        for work in list(self._works.values()):
+            await self._halt(work, JobState.PAUSED, reason)
+
+    # Anybody with a certificate
+
+    async def hello(self, caller: Peer, _: job_pb2.HelloRequest) -> job_pb2.HelloReply:
+        """Who we are."""
+        ours = self._identity()
+        known = {*self.config.peers, self.config.coordinator.name}
+        if caller.role != "user" and caller.name not in known:
+            raise PolicyError(f"{caller} is not known here", todo="add it to `peers`")
+        return job_pb2.HelloReply(
+            name=ours.name,
+            role=ours.role,
+            version=__version__,
+            wire_version=wire.WIRE_VERSION,
+            clock=time.time(),
+            certificate=ours.certificate_pem.decode(),
+        )
+
+    # The coordinator
+
+    async def propose(self, caller: Peer, request: party_pb2.Proposal) -> party_pb2.Agreement:
+        """Our signature under a job that our policy allows; none while a person has to approve."""
+        terms = manifest.decode(request.manifest)
+        self._check_caller(caller, terms)
+        self._check_members(terms)
+        digest = manifest.sha256(request.manifest)
+        work = self._works.get(terms.job)
+        if work is not None and work.manifest_sha256 != digest:
+            raise PeerError("the coordinator proposed two different jobs under one name")
+        if work is None:
+            work = Work(self.config.name, terms, digest, self.store)
+        self._judge(work)
+        job = self._recorded(work, request.manifest)
+        self._works[terms.job] = work
+        if job.state in (JobState.CANCELLED, JobState.FINISHED):
+            raise JobError(f"the job is {job.state}: {job.reason}", job=job.id)
+        if job.state is JobState.WAITING and not job.approved_by:
+            return party_pb2.Agreement()
+        return party_pb2.Agreement(signature=self._identity().sign(digest))
+
+    async def begin(self, caller: Peer, request: party_pb2.BeginRequest) -> party_pb2.BeginReply:
+        """Starts an attempt: every party has signed, our table is sound. Says how far we are."""
+        work = self._work(caller, request.job)
+        if request.manifest_sha256 != work.manifest_sha256:
+            raise PeerError("the job to begin is not the one that was proposed")
+        signatures = {s.party: s.signature for s in request.signatures}
+        for member in () if self.config.insecure_loopback else work.terms.members:
+            verify(
+                member.certificate.encode(),
+                self._ca_pem,
+                member.name,
+                "party",
+                work.manifest_sha256,
+                signatures.get(member.name, b""),
+            )
+        job = self.store.job(work.id)
+        if request.attempt <= job.attempt:
+            raise ProtocolError(f"attempt {request.attempt} of the job is over", job=work.id)
+        if job.state is JobState.WAITING and not job.approved_by:
+            raise PolicyError("nobody has approved the job here", party=self.config.name)
+        self.store.set_attempt(work.id, request.attempt)
+        self.store.move(work.id, JobState.RUNNING)
+        work.attempt = request.attempt
+        work.session = None
+        work.cpu_started = self._cpu_now()
+        work.heard = time.monotonic()
+        if work.frame is None and self.config.name in work.terms.spec.data:
+            source = self.config.datasets[work.terms.spec.data[self.config.name].dataset or ""]
+            await asyncio.to_thread(work.read_table, source)
+            work.check_table()
+            for note in work.frame.notes if work.frame else ():
+                log.info("%s: %s", work.id, note)
+        return work.how_far()
+
+    async def open_stage(
+        self, caller: Peer, request: party_pb2.StageRequest
+    ) -> party_pb2.StageReply:
+        """Takes the seat at a stage, from the start or from a checkpoint."""
+        work = self._at(caller, request.job, request.attempt)
+        self._settle(work)
+        seat = await asyncio.to_thread(work.seat, request.stage, self._workers, self.config.policy)
+        work.session = Session(
+            terms=Terms(work.id, work.manifest_sha256, work.attempt),
+            protocol=protocols.named(request.stage),
+            seat=seat,
+            links=self._links,
+            record=self._record,
+            wait_s=self.config.timers.step_s,
+        )
+        checkpoint = await asyncio.to_thread(work.kept, request.stage, request.round)
+        told = await work.session.open(checkpoint)
+        return party_pb2.StageReply(told=told)
+
+    async def run_step(self, caller: Peer, request: party_pb2.StepCall) -> party_pb2.StepReply:
+        """Does one step."""
+        work = self._at(caller, request.job, request.attempt)
+        session = self._session(work, request.stage)
+        work.calls += 1
+        try:
+            reply = await session.run_step(request)
+        finally:
+            work.calls -= 1
+            work.heard = time.monotonic()
+        work.cpu_steps += reply.cost.cpu_seconds
+        return reply
+
+    async def commit(self, caller: Peer, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
+        """Keeps what a finished round left."""
+        work = self._at(caller, request.job, request.attempt)
+        taken = await self._session(work, request.stage).snapshot()
+        await asyncio.to_thread(work.keep, request.stage, request.round, taken)
+        return party_pb2.CommitReply()
+
+    async def close_stage(
+        self, caller: Peer, request: party_pb2.StageRequest
+    ) -> party_pb2.StageReply:
+        """Keeps what the stage left: an alignment, a model."""
+        work = self._at(caller, request.job, request.attempt)
+        left = await self._session(work, request.stage).close()
+        await asyncio.to_thread(work.close, request.stage, left)
+        self._settle(work)
+        return party_pb2.StageReply()
+
+    async def finish(self, caller: Peer, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
+        """First our share of the result; then, told the result, the end of the job here."""
+        work = self._at(caller, request.job, request.attempt)
+        if request.result:
+            await asyncio.to_thread(self._conclude, work, request)
+            return party_pb2.FinishReply()
+        leaves_model = work.protocol.leaves == "model"
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        reply = party_pb2.FinishReply(
+            cpu_seconds=work.cpu_steps
+            if self.cpu_clock is None
+            else self._cpu_now() - work.cpu_started,
+            memory_peak_bytes=memory + self._workers.peak_rss_bytes(),
+            model=work.id if leaves_model else "",
+            ledger_head=bytes.fromhex(self.ledger.head().hash),
+        )
+        for peer, (count, messages) in work.sent.items():
+            reply.sent.add(peer=peer, bytes=count, messages=messages)
+        return reply
+
+    async def stop(self, caller: Peer, request: party_pb2.StopRequest) -> party_pb2.StopReply:
+        """Ends an attempt because the coordinator says so: paused, failed or cancelled."""
+        work = self._work(caller, request.job)
+        if request.attempt < self.store.job(work.id).attempt:
+            return party_pb2.StopReply()
+        await self._halt(work, JobState(request.state), faults.from_message(request.reason))
+        return party_pb2.StopReply()
+
+    # Other parties
+
+    def admit(self, caller: Peer, envelope: Envelope) -> None:
+        """Refuses a message by its envelope, before a byte of it is read."""
+        self._receiver(caller, envelope).admit(envelope)
+
+    async def accept(self, caller: Peer, envelope: Envelope, payload: bytes) -> bool:
+        """Takes in a message; True where it had arrived before. A forged or damaged one ends the job."""
+        session = self._receiver(caller, envelope)
+        try:
+            return await session.accept(envelope, payload)
+        except PeerError as error:
+            await session.stop(error.at(party=self.config.name))
+            raise
+
+    # The owner
+
+    async def jobs(self, caller: Peer, _: job_pb2.ListRequest) -> party_pb2.OwnedJobs:
+        """Every job this party has seen."""
+        self._check_owner(caller)
+        return party_pb2.OwnedJobs(jobs=[self._owned(job) for job in self.store.jobs()])
+
+    async def approve(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.OwnedJob:
+        """Lets a job run that waits for it."""
+        self._check_owner(caller)
+        return self._owned(self.store.approve(request.id, caller.name))
+
+    async def deny(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.OwnedJob:
+        """Refuses a job; it fails at the coordinator's next look."""
+        self._check_owner(caller)
+        reason = f"{self.config.name}'s owner denied the job"
+        if request.id in self._works:
+            work = self._works[request.id]
+            await self._halt(work, JobState.CANCELLED, PolicyError(reason, party=self.config.name))
+            return self._owned(self.store.job(request.id))
+        return self._owned(self.store.move(request.id, JobState.CANCELLED, reason=reason))
+
+    # Inside
+
+    async def watch_coordinator(self) -> None:
+        """Pauses jobs whose coordinator has fallen silent; runs as long as the daemon."""
+        while True:
+            await asyncio.sleep(1.0)
+            for work in list(self._works.values()):
+                silent = time.monotonic() - work.heard
+                if work.session is None or work.calls or silent < self.config.timers.idle_s:
+                    continue
+                reason = UnreachableError(
+                    f"the coordinator has been silent for {silent:.0f} s",
+                    party=self.config.coordinator.name,
+                    todo="when it is back: fedboost job resume",
+                )
+                await self._halt(work, JobState.PAUSED, reason)
+
+    def _check_caller(self, caller: Peer, terms: Manifest) -> None:
+        if caller.role != "coordinator" or caller.name != terms.coordinator:
+            raise PolicyError(f"{caller} may not propose jobs of {terms.coordinator}")
+        if terms.wire_version != wire.WIRE_VERSION or terms.version != __version__:
+            raise ConfigError(
+                f"the coordinator runs fedboost {terms.version}, {self.config.name} {__version__}",
+                party=self.config.name,
+                todo="run the same version everywhere",
+            )
+
+    def _check_members(self, terms: Manifest) -> None:
+        table = terms.spec.parties.table()
+        if {m.name for m in terms.members} != set(table.of(tuple(flow.Role))):
+            raise PeerError("the manifest's members are not the job's parties")
+        ours = self._identity()
+        if terms.certificate_of(ours.name).encode() != ours.certificate_pem:
+            raise PeerError(f"the manifest holds another certificate of {ours.name}")
+        for member in terms.members:
+            if self.config.insecure_loopback:
+                continue
+            peer = verify_certificate(member.certificate.encode(), self._ca_pem)
+            if (peer.role, peer.name) != ("party", member.name):
+                raise PeerError(f"the manifest shows a certificate of {peer} for {member.name}")
+
+    def _judge(self, work: Work) -> None:
+        """Asks the owner's policy; a refusal names the party and the key."""
+        asked = work.protocol.asks(work.params) if work.protocol.asks else flow.Asks()
+        name, policy = self.config.name, self.config.policy
+        selection = work.terms.spec.data.get(name)
+        dataset = None if selection is None else selection.dataset
+        protocol = work.protocol.name
+        if selection is not None and not dataset:
+            raise ConfigError("the job names no data set for this party", party=name)
+        if work.protocol.uses_model:
+            protocol = shards.load(self.store.folder / "models" / work.params.model).facts[
+                "protocol"
+            ]
+        ask = Ask(
+            coordinator=work.terms.coordinator,
+            peers=tuple(p for p in work.table.of(tuple(flow.Role)) if p != name),
+            dataset=dataset,
+            protocol=protocol,
+            scheme=asked.scheme,
+            key_bits=asked.key_bits,
+            gradient_bits=asked.gradient_bits,
+            insecure=asked.insecure,
+        )
+        try:
+            policy.judge(ask)
+            if work.protocol.uses_model and work.role is not GUEST:
+                policy.judge_prediction(work.table.guest, 0)
+        except PolicyError as error:
+            raise error.at(party=name) from None
+        for peer in ask.peers:
+            if peer not in self.config.peers:
+                raise ConfigError(
+                    f"{name} has no address for {peer}", party=name, todo="add it to `peers`"
+                )
+
+    def _recorded(self, work: Work, text: bytes) -> Job:
+        for job in self.store.jobs():
+            if job.id == work.id:
+                if job.manifest != text:
+                    raise PeerError("the coordinator proposed two different jobs under one name")
+                return job
+        needs_person = self.config.policy.approve == "always"
+        state = JobState.WAITING if needs_person else JobState.RUNNING
+        job = self.store.add_job(work.id, work.terms.spec.name, text, state)
+        if not needs_person:
+            self.store.move(work.id, JobState.PAUSED, reason="agreed to, not begun")
+        return self.store.job(work.id)
+
+    def _work(self, caller: Peer, job: str) -> Work:
+        work = self._works.get(job)
+        if work is None:
+            raise UnreachableError(
+                f"{self.config.name} knows nothing of this attempt, it was restarted",
+                party=self.config.name,
+                todo="fedboost job resume",
+            )
+        if caller.role != "coordinator" or caller.name != work.terms.coordinator:
+            raise PolicyError(f"{caller} does not lead this job")
+        work.heard = time.monotonic()
+        return work
+
+    def _at(self, caller: Peer, job: str, attempt: int) -> Work:
+        work = self._work(caller, job)
+        if attempt != work.attempt:
+            raise ProtocolError(f"attempt {attempt} of the job is over", job=job)
+        return work
+
+    @staticmethod
+    def _session(work: Work, stage: str) -> Session:
+        if work.session is None or work.session.protocol.name != stage:
+            raise ProtocolError(f"the stage {stage[:64]!r} is not open", job=work.id)
+        return work.session
+
+    def _receiver(self, caller: Peer, envelope: Envelope) -> Session:
+        if caller.role != "party" or caller.name != envelope.sender:
+            raise PeerError(f"{caller} sent a message in the name of {envelope.sender[:64]!r}")
+        work = self._works.get(envelope.job)
+        if (
+            work is None
+            or work.session is None
+            or caller.name not in work.table.of(tuple(flow.Role))
+        ):
+            raise PeerError(f"{caller} sent a message of a job that is not running here")
+        return work.session
+
+    def _settle(self, work: Work) -> None:
+        """Adds what the closing session sent to the job's totals."""
+        if work.session is not None:
+            for peer, sent in work.session.sent.items():
+                count, messages = work.sent.get(peer, (0, 0))
+                work.sent[peer] = (count + sent.bytes, messages + sent.messages)
+        work.session = None
+
+    async def _halt(self, work: Work, state: JobState, reason: FedboostError) -> None:
+        if work.session is not None:
+            await work.session.stop(reason)
+            self._settle(work)
+        job = self.store.job(work.id)
+        if job.state in (JobState.CANCELLED, JobState.FINISHED):
+            return
+        if job.state is JobState.WAITING and state is JobState.PAUSED:
+            return
+        if job.state is JobState.PAUSED and state is JobState.FAILED:
+            self.store.move(work.id, JobState.RUNNING)
+        self.store.move(
+            work.id, state, reason=reason.what, waiting_for=reason.where.get("party", "")
+        )
+        log.warning("%s is %s: %s", work.id, state, "; ".join(reason.lines()))
+
+    def _conclude(self, work: Work, request: party_pb2.FinishRequest) -> None:
+        result = json.loads(request.result)
+        if result:
+            if self.write_report is not None:
+                self.write_report(request.journal, str(work.report_file))
+                result["report"] = str(work.report_file)
+            work.write_result(result)
+            self.store.set_result(work.id, result)
+        self.store.move(work.id, JobState.FINISHED)
+        self._works.pop(work.id, None)
+
+    def _record(self, direction: str, envelope: Envelope, message: Message) -> None:
+        reveals, protection = REVEALS[envelope.kind]
+        self.ledger.record(
+            Disclosure(
+                direction="out" if direction == "out" else "in",
+                job=envelope.job,
+                step=envelope.step,
+                kind=envelope.kind,
+                peer=envelope.receiver if direction == "out" else envelope.sender,
+                bytes=envelope.payload_bytes,
+                values=wire.count_values(message),
+                protection=protection,
+                reveals=reveals,
+                sha256=envelope.payload_sha256.hex(),
+            )
+        )
+
+    def _check_owner(self, caller: Peer) -> None:
+        if caller.role != "user":
+            raise PolicyError(f"{caller} is not an owner")
+        self.config.policy.judge_approver(caller.name)
+
+    def _owned(self, job: Job) -> party_pb2.OwnedJob:
+        terms = manifest.decode(job.manifest)
+        selection = terms.spec.data.get(self.config.name)
+        owned = party_pb2.OwnedJob(
+            id=job.id,
+            name=job.name,
+            protocol=terms.spec.protocol,
+            state=job.state,
+            coordinator=terms.coordinator,
+            submitter=terms.submitter,
+            parties=terms.spec.parties.table().of(tuple(flow.Role)),
+            dataset="" if selection is None else selection.dataset or "",
+            updated=job.updated,
+        )
+        if job.reason:
+            owned.reason.what = job.reason
+        return owned
+
+    def _cpu_now(self) -> float:
+        return (self.cpu_clock() if self.cpu_clock else 0.0) + self._workers.cpu_seconds()

@@ -1,0 +1,161 @@
+"""What a party's owner allows: every key that is absent denies.
+
+`Policy.judge` is asked before a job runs, `Policy.judge_prediction` before each prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from fedboost.errors import PolicyError
+from fedboost.runtime.identity import NAME_PATTERN
+from fedboost.settings import Settings
+
+Tell = Literal["metrics", "curves"]
+
+# Read and kept, but nothing in this version acts on them: `unenforced` says so to the owner.
+UNENFORCED = ("epsilon_element_max", "epsilon_row_max", "aggregation_parties_min", "group_rows_min")
+
+
+def _name(text: str) -> str:
+    if NAME_PATTERN.fullmatch(text):
+        return text
+    raise ValueError(f"{text!r} is not a name: a lower-case letter, then letters, digits and '-'")
+
+
+def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("a name stands there twice")
+    return names
+
+
+Name = Annotated[str, AfterValidator(_name)]  # of a party, coordinator or user
+Names = Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(_unique)]
+Words = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_unique)]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a job wants of this party; every field must be said, so that none is forgotten.
+
+    `dataset` is None for a role without data (aggregator); `key_bits` is None for schemes
+    without a modulus and protocols without a key; `gradient_bits` is None where no encrypted
+    gradients travel; `insecure` is what the scheme declares of itself.
+    """
+
+    coordinator: str
+    peers: tuple[str, ...]
+    dataset: str | None
+    protocol: str
+    scheme: str | None
+    key_bits: int | None
+    gradient_bits: int | None
+    insecure: bool
+
+
+class PredictPolicy(Settings):
+    """Who may ask this party to take part in predictions, and for how many rows."""
+
+    peers: Names = ()  # guests that may ask
+    rows_per_day: int = Field(0, ge=0)  # rows per peer and day, UTC
+
+
+class Policy(Settings):
+    """The owner's rules; what is not allowed here is refused."""
+
+    approve: Literal["always", "never"] = "always"  # whether a person must approve each job
+    approvers: Names = ()  # users who may approve and deny
+    coordinators: Names = ()  # whose jobs may run
+    peers: Names = ()  # parties that may take part in one job with us
+    datasets: Words = ()  # data sets that jobs may use
+    protocols: Words = ()  # protocols that may run
+    allow_insecure: bool = False  # whether schemes that hide nothing (plain, broken ones) may run
+    key_bits_min: int = Field(2048, ge=2048)  # bits of the modulus
+    gradient_bits_max: int = Field(64, ge=1)  # declared bits of one gradient; bounds a bad guest
+    epsilon_element_max: float | None = Field(None, gt=0.0, allow_inf_nan=False)  # per value
+    epsilon_row_max: float | None = Field(None, gt=0.0, allow_inf_nan=False)  # composed, per row
+    aggregation_parties_min: int = Field(3, ge=2)  # contributors of one secure sum
+    group_rows_min: int = Field(20, ge=1)  # rows between released cuts and per leaf
+    predict: PredictPolicy = PredictPolicy()
+    tells: Annotated[tuple[Tell, ...], Field(strict=False)] = ("metrics", "curves")
+    # what the guest tells the coordinator
+
+    def judge(self, ask: Ask) -> None:
+        """Nothing; a PolicyError names the first key that forbids what the job asks."""
+        _listed("coordinators", self.coordinators, ask.coordinator, "jobs of the coordinator")
+        for peer in ask.peers:
+            _listed("peers", self.peers, peer, "jobs together with the party")
+        if ask.dataset is not None:
+            _listed("datasets", self.datasets, ask.dataset, "jobs with the data set")
+        _listed("protocols", self.protocols, ask.protocol, "the protocol")
+        if ask.insecure and not self.allow_insecure:
+            raise _denied(
+                "allow_insecure",
+                f"does not allow the scheme {ask.scheme}, which "
+                "protects nothing against a curious peer",
+            )
+        if ask.key_bits is not None and ask.key_bits < self.key_bits_min:
+            raise _denied(
+                "key_bits_min",
+                f"asks for {self.key_bits_min} bits at least, the job has {ask.key_bits}",
+            )
+        if ask.gradient_bits is not None and ask.gradient_bits > self.gradient_bits_max:
+            raise _denied(
+                "gradient_bits_max",
+                f"allows {self.gradient_bits_max} bits per "
+                f"gradient, the job has {ask.gradient_bits}",
+            )
+
+    def judge_prediction(self, peer: str, rows: int) -> None:
+        """Nothing; a PolicyError unless `peer` may ask for `rows` rows at all.
+
+        What `peer` has used today is counted by `store.Store.count_prediction`.
+        """
+        _listed("predict.peers", self.predict.peers, peer, "predictions for the party")
+        if rows > self.predict.rows_per_day:
+            raise _denied(
+                "predict.rows_per_day",
+                f"allows {self.predict.rows_per_day} rows per day, {peer} asks for {rows}",
+            )
+
+    def judge_approver(self, user: str) -> None:
+        """Nothing; a PolicyError unless `user` may approve and deny jobs."""
+        _listed("approvers", self.approvers, user, "approvals by the user")
+
+
+def unenforced(policy: Policy) -> list[str]:
+    """The keys the owner has set that this version accepts but does not act on, in order."""
+    return [key for key in UNENFORCED if key in policy.model_fields_set]
+
+
+def undeclared(policy: Policy, declared: Mapping[str, Any]) -> list[str]:
+    """Sentences on policy names that `declared` (``peers``, ``datasets``, …) does not know."""
+    named = {
+        "coordinators": policy.coordinators,
+        "peers": policy.peers,
+        "datasets": policy.datasets,
+        "predict.peers": policy.predict.peers,
+    }
+    return [
+        f"policy.{key} names {name!r}, which the file does not declare"
+        for key, names in named.items()
+        for name in names
+        if name not in declared[key.rpartition(".")[2]]
+    ]
+
+
+def _listed(key: str, allowed: tuple[str, ...], asked: str, what: str) -> None:
+    if asked not in allowed:
+        raise _denied(key, f"does not allow {what} {asked}")
+
+
+def _denied(key: str, sentence: str) -> PolicyError:
+    return PolicyError(
+        f"the policy {sentence}",
+        todo="change the job, or ask the party's owner",
+        key=f"policy.{key}",
+    )

@@ -1,0 +1,171 @@
+"""Serving gRPC: who calls, what they may read of an error, chunks into messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from fedboost import wire
+from fedboost.errors import ConfigError, FedboostError, PeerError, PolicyError
+from fedboost.messages.exchange_pb2 import Chunk, Envelope, Receipt
+from fedboost.messages.party_pb2 import StepCall, StepReply
+from fedboost.runtime import status
+from fedboost.runtime.channel import CLAIM_KEY, options
+from fedboost.runtime.config import Timers
+from fedboost.runtime.identity import ROLES, Peer, peer_from_auth_context
+from fedboost.runtime.tls import Revocations, ServerCertificates
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 2.0  # between two signs of life while a step works
+PAYLOAD_FIRST_ALLOCATION = 1 << 20  # a buffer grows with what arrives, not with what is announced
+
+
+class Gate:
+    """Says who a caller is, from the certificate; without TLS (loopback) from its claim."""
+
+    def __init__(self, revocations: Revocations | None) -> None:
+        self._revocations = revocations
+
+    def caller(self, context: Any) -> Peer:
+        """The caller; raises PolicyError for one without a certificate of our CA or a revoked one."""
+        if self._revocations is None:
+            return self._claimed(context)
+        peer = peer_from_auth_context(context.auth_context())
+        self._revocations.check(peer)
+        return peer
+
+    @staticmethod
+    def _claimed(context: Any) -> Peer:
+        claim = dict(context.invocation_metadata()).get(CLAIM_KEY, "")
+        role, _, name = str(claim).partition(":")
+        for known in ROLES:
+            if role == known and name:
+                return Peer(known, name, fingerprint="", serial=0)
+        raise PolicyError(
+            "the caller does not say who it is", todo="set insecure_loopback there too"
+        )
+
+
+class Servicer:
+    """A gRPC service whose calls go to the methods of a node, in snake case, as (caller, request)."""
+
+    def __init__(self, node: object, gate: Gate, service: Any) -> None:
+        for method in service.methods:
+            function = getattr(node, _snake(method.name))
+            if method.client_streaming:
+                handler: Any = _deliveries(node, gate)
+            elif method.name == "RunStep":
+                handler = _heartbeats(function, gate)
+            elif method.server_streaming:
+                handler = _stream(function, gate)
+            else:
+                handler = _unary(function, gate)
+            setattr(self, method.name, handler)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+async def _refuse(context: Any, error: BaseException) -> None:
+    if not isinstance(error, FedboostError):
+        log.error("a call failed unexpectedly", exc_info=error)
+        error = FedboostError(
+            f"unexpected {type(error).__name__}",
+            todo="see the daemon's log, and report it as a bug",
+        )
+    elif error.private:
+        log.warning("%s (%s)", error.what, error.private)
+    code, text, metadata = status.to_status(error)
+    await context.abort(code, text, trailing_metadata=metadata)
+
+
+def _unary(function: Callable[[Peer, Any], Awaitable[Any]], gate: Gate) -> Any:
+    async def handler(request: Any, context: Any) -> Any:
+        try:
+            return await function(gate.caller(context), request)
+        except Exception as error:  # every failure becomes one typed refusal
+            await _refuse(context, error)
+
+    return handler
+
+
+def _stream(function: Callable[[Peer, Any], AsyncIterator[Any]], gate: Gate) -> Any:
+    async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            async for reply in function(gate.caller(context), request):
+                yield reply
+        except Exception as error:
+            await _refuse(context, error)
+
+    return handler
+
+
+def _heartbeats(function: Callable[[Peer, StepCall], Awaitable[StepReply]], gate: Gate) -> Any:
+    async def handler(request: StepCall, context: Any) -> AsyncIterator[StepReply]:
+        try:
+            task = asyncio.ensure_future(function(gate.caller(context), request))
+            while not task.done():
+                yield StepReply(working=True)
+                await asyncio.wait((task,), timeout=HEARTBEAT_S)
+            yield task.result()
+        except Exception as error:
+            await _refuse(context, error)
+
+    return handler
+
+
+def _deliveries(node: Any, gate: Gate) -> Any:
+    async def handler(chunks: AsyncIterator[Chunk], context: Any) -> Receipt:
+        try:
+            caller = gate.caller(context)
+            first = await anext(aiter(chunks), None)
+            if first is None or not first.HasField("envelope"):
+                raise PeerError(f"{caller} began a message without an envelope")
+            envelope = first.envelope
+            node.admit(caller, envelope)
+            payload = await _assemble(chunks, envelope)
+            return Receipt(duplicate=await node.accept(caller, envelope, payload))
+        except Exception as error:
+            await _refuse(context, error)
+            raise
+
+    return handler
+
+
+async def _assemble(chunks: AsyncIterator[Chunk], envelope: Envelope) -> bytes:
+    """The payload out of its pieces; never holds more than the envelope announced."""
+    payload = bytearray()
+    async for chunk in chunks:
+        if not chunk.HasField("piece"):
+            raise PeerError(f"{envelope.sender} sent a second envelope in one message")
+        payload += wire.piece_data(chunk.piece, envelope.sender)
+        if len(payload) > envelope.payload_bytes:
+            raise PeerError(f"{envelope.sender} sent more than the envelope announced")
+    return bytes(payload)
+
+
+def bind(certificates: ServerCertificates | None, listen: str, timers: Timers) -> Any:
+    """A gRPC server on `listen`, not started; a ConfigError where the address is taken."""
+    server = grpc.aio.server(options=[*options(timers), ("grpc.so_reuseport", 0)])
+    try:
+        if certificates is None:
+            port = server.add_insecure_port(listen)
+        else:
+            credentials = grpc.dynamic_ssl_server_credentials(
+                certificates.initial(), certificates, require_client_authentication=True
+            )
+            port = server.add_secure_port(listen, credentials)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise ConfigError(
+            f"cannot listen on {listen}", todo="is another daemon running there? change `listen`"
+        )
+    return server, port

@@ -1,0 +1,397 @@
+"""A daemon's memory on disk: jobs, their journals, commits and counters, in one locked folder.
+
+STORE/store.sqlite          jobs, events, commits, predictions (and the ledger's table)
+STORE/store.lock            held while a daemon runs; the system frees it when it dies
+STORE/store.key             seals the jobs' secrets (see `sealing`)
+STORE/jobs/ID/              checkpoints and secret/ of a job
+STORE/models/ predictions/ reports/
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from numpy.typing import NDArray
+
+from fedboost.errors import JobError, PolicyError, ProtocolError
+from fedboost.runtime.checkpoints import Checkpoint, Checkpoints
+from fedboost.runtime.disk import SECRET_MODE, StoreError, make_folder, on_disk
+from fedboost.runtime.lock import StoreLock
+from fedboost.runtime.sealing import Vault, job_id
+
+SCHEMA_VERSION = 1
+BUSY_S = 10.0  # another connection (ledger, `ledger show`) may write for this long
+FOLDERS = ("jobs", "models", "predictions", "reports")
+
+SCHEMA = """
+CREATE TABLE owner (name TEXT NOT NULL) STRICT;
+CREATE TABLE jobs (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL, manifest BLOB NOT NULL,
+    state TEXT NOT NULL, reason TEXT NOT NULL DEFAULT '', waiting_for TEXT NOT NULL DEFAULT '',
+    since REAL NOT NULL, created REAL NOT NULL, updated REAL NOT NULL,
+    attempt INTEGER NOT NULL DEFAULT 0, approved_by TEXT NOT NULL DEFAULT '', result TEXT
+) STRICT;
+CREATE TABLE events (
+    job TEXT NOT NULL REFERENCES jobs(id) ON DELETE CASCADE,
+    n INTEGER NOT NULL, at REAL NOT NULL, json TEXT NOT NULL, PRIMARY KEY (job, n)
+) STRICT;
+CREATE TABLE commits (
+    job TEXT NOT NULL REFERENCES jobs(id) ON DELETE CASCADE,
+    round INTEGER NOT NULL, at REAL NOT NULL, PRIMARY KEY (job, round)
+) STRICT;
+CREATE TABLE predictions (
+    peer TEXT NOT NULL, day TEXT NOT NULL, rows INTEGER NOT NULL, PRIMARY KEY (peer, day)
+) STRICT;
+"""
+
+
+class JobState(StrEnum):
+    """What a user sees of a job; nothing else exists."""
+
+    WAITING = "waiting for approval"
+    RUNNING = "running"
+    PAUSED = "paused"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    FINISHED = "finished"
+
+
+# From each state, where it may go. A failed job can be resumed; the last two states are final.
+MOVES: Mapping[JobState, frozenset[JobState]] = {
+    JobState.WAITING: frozenset({JobState.RUNNING, JobState.FAILED, JobState.CANCELLED}),
+    JobState.RUNNING: frozenset(
+        {JobState.PAUSED, JobState.FAILED, JobState.CANCELLED, JobState.FINISHED}
+    ),
+    JobState.PAUSED: frozenset({JobState.RUNNING, JobState.FAILED, JobState.CANCELLED}),
+    JobState.FAILED: frozenset({JobState.WAITING, JobState.RUNNING, JobState.CANCELLED}),
+    JobState.CANCELLED: frozenset(),
+    JobState.FINISHED: frozenset(),
+}
+FINAL = frozenset(state for state, further in MOVES.items() if not further)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job as the store has it; times in seconds since 1970, UTC."""
+
+    id: str
+    name: str
+    manifest: bytes = field(repr=False)
+    state: JobState
+    reason: str  # why it failed or is paused, or by whom it was cancelled; one sentence
+    waiting_for: str  # the party that approval or resumption waits for
+    since: float  # when it entered this state
+    created: float
+    updated: float
+    attempt: int
+    approved_by: str
+    result: dict[str, Any] | None = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Entry `n` (from 1) of a job's journal."""
+
+    n: int
+    at: float
+    event: dict[str, Any]
+
+
+class Store:
+    """One daemon's store; thread-safe. A second daemon on the same folder is refused."""
+
+    def __init__(self, folder: Path, owner: str, clock: Callable[[], float] = time.time) -> None:
+        """Open or make the store of `owner` (``party bank``, ``coordinator coord``).
+
+        A StoreError says who else uses it, whose it is, that a newer fedboost wrote it, or
+        what the disk refuses.
+        """
+        self.folder = folder
+        self.database = folder / "store.sqlite"
+        self._clock = clock
+        self._mutex = threading.RLock()
+        self._checkpoints = Checkpoints()
+        for part in (folder, *(folder / name for name in FOLDERS)):
+            make_folder(part)
+        self._lock = StoreLock(folder / "store.lock")
+        try:
+            self.vault = Vault(folder)
+            self._connection = self._connect(owner)
+            for ended in self.jobs(*FINAL):  # a crash may have come between the two
+                self.vault.destroy(ended.id)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database and free the lock; further calls do nothing."""
+        with self._mutex:
+            self._connection.close()
+            self._lock.release()
+
+    def add_job(self, id_: str, name: str, manifest: bytes, state: JobState) -> Job:
+        """A new job, waiting or running; a ProtocolError where the id is taken."""
+        if state not in (JobState.WAITING, JobState.RUNNING):
+            raise ProtocolError(f"a job cannot begin as {state}", job=job_id(id_))
+        now = self._clock()
+        row = (job_id(id_), name, manifest, state, now, now, now)
+        with self._write() as sql:
+            if sql.execute("SELECT 1 FROM jobs WHERE id = ?", (id_,)).fetchone():
+                raise ProtocolError("there is a job of that id already", job=id_)
+            sql.execute(
+                "INSERT INTO jobs (id, name, manifest, state, since, created, updated)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+        return self.job(id_)
+
+    def job(self, id_: str) -> Job:
+        """The job; a JobError where there is none."""
+        rows = self._read("SELECT * FROM jobs WHERE id = ?", (id_,))
+        if not rows:
+            raise JobError("there is no such job", todo="fedboost job list", job=id_)
+        return _job(rows[0])
+
+    def jobs(self, *states: JobState) -> list[Job]:
+        """All jobs, or those in one of `states`, oldest first."""
+        jobs = [_job(row) for row in self._read("SELECT * FROM jobs ORDER BY created, id")]
+        return [job for job in jobs if not states or job.state in states]
+
+    def move(self, id_: str, state: JobState, *, reason: str = "", waiting_for: str = "") -> Job:
+        """Put the job into `state`; a ProtocolError where `MOVES` does not lead there.
+
+        Moving to the state it is in changes reason and owner of the wait and keeps `since`,
+        except for final states. With a final state the job's secrets are destroyed.
+        """
+        with self._write() as sql:
+            old = self.job(id_)
+            if state != old.state and state not in MOVES[old.state]:
+                raise ProtocolError(f"a job that is {old.state} cannot become {state}", job=id_)
+            if old.state in FINAL:
+                raise ProtocolError(f"the job is {old.state} already", job=id_)
+            now = self._clock()
+            since = old.since if state == old.state else now
+            sql.execute(
+                "UPDATE jobs SET state = ?, reason = ?, waiting_for = ?, since = ?, updated = ?"
+                " WHERE id = ?",
+                (state, reason, waiting_for, since, now, id_),
+            )
+        if state in FINAL:
+            self.vault.destroy(id_)
+        return self.job(id_)
+
+    def approve(self, id_: str, user: str) -> Job:
+        """Note who approved the job; a ProtocolError unless it waits for that."""
+        with self._write():
+            state = self.job(id_).state
+            if state != JobState.WAITING:
+                raise ProtocolError(f"the job is {state}, it does not wait for approval", job=id_)
+            self._set(id_, "approved_by", user)
+        return self.job(id_)
+
+    def next_attempt(self, id_: str) -> int:
+        """Count one more attempt (from 1) of the job; durable before it returns."""
+        with self._write():
+            attempt = self.job(id_).attempt + 1
+            self._set(id_, "attempt", attempt)
+        return attempt
+
+    def set_attempt(self, id_: str, attempt: int) -> None:
+        """Take over the attempt that the coordinator counts; a ProtocolError where it falls."""
+        with self._write():
+            if attempt < self.job(id_).attempt:
+                raise ProtocolError(f"attempt {attempt} of the job is over", job=id_)
+            self._set(id_, "attempt", attempt)
+
+    def set_result(self, id_: str, result: Mapping[str, Any]) -> None:
+        """Keep the job's result."""
+        with self._write():
+            self.job(id_)
+            self._set(id_, "result", json.dumps(result))
+
+    def delete_job(self, id_: str) -> None:
+        """Remove a job that neither runs nor waits, with its journal, checkpoints and secrets."""
+        with self._write() as sql:
+            state = self.job(id_).state
+            if state not in (*FINAL, JobState.FAILED):
+                raise JobError(f"the job is {state}", todo="fedboost job cancel", job=id_)
+            sql.execute("DELETE FROM jobs WHERE id = ?", (id_,))
+        self.vault.destroy(id_)
+        folder = self.job_folder(id_)
+        with on_disk(folder):
+            if folder.exists():
+                shutil.rmtree(folder)
+
+    def add_event(self, id_: str, event: Mapping[str, Any]) -> int:
+        """Append to the job's journal; returns the entry's number, durable."""
+        with self._write() as sql:
+            self.job(id_)
+            row = sql.execute("SELECT max(n) FROM events WHERE job = ?", (id_,)).fetchone()
+            n = (row[0] or 0) + 1
+            sql.execute(
+                "INSERT INTO events VALUES (?, ?, ?, ?)",
+                (id_, n, self._clock(), json.dumps(event)),
+            )
+        return n
+
+    def events(self, id_: str, after: int = 0) -> list[Event]:
+        """The job's journal behind entry `after`, in order."""
+        text = "SELECT n, at, json FROM events WHERE job = ? AND n > ? ORDER BY n"
+        return [Event(n, at, json.loads(event)) for n, at, event in self._read(text, (id_, after))]
+
+    def commit(self, id_: str, round_: int) -> None:
+        """Note that all parties have `round_`; doing it twice changes nothing."""
+        with self._write() as sql:
+            self.job(id_)
+            sql.execute(
+                "INSERT INTO commits VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                (id_, round_, self._clock()),
+            )
+
+    def last_commit(self, id_: str) -> int | None:
+        """The last round that all parties have; None before the first."""
+        row = self._read("SELECT max(round) FROM commits WHERE job = ?", (id_,))[0]
+        return None if row[0] is None else int(row[0])
+
+    def count_prediction(self, peer: str, rows: int, rows_max: int) -> int:
+        """Add `rows` to what `peer` used today (UTC); returns the day's total.
+
+        A PolicyError, and nothing counted, where the total would pass `rows_max`.
+        """
+        if rows < 0:
+            raise ProtocolError(f"{rows} rows cannot be predicted")
+        day = time.strftime("%Y-%m-%d", time.gmtime(self._clock()))
+        with self._write() as sql:
+            used = self.predicted(peer, day)
+            if used + rows > rows_max:
+                raise PolicyError(
+                    f"the policy allows {rows_max} rows per day; {peer} used {used} today and "
+                    f"asks for {rows}",
+                    todo="wait for tomorrow (UTC), or ask the party's owner",
+                    key="policy.predict.rows_per_day",
+                )
+            sql.execute(
+                "INSERT INTO predictions VALUES (?, ?, ?)"
+                " ON CONFLICT (peer, day) DO UPDATE SET rows = rows + excluded.rows",
+                (peer, day, rows),
+            )
+        return used + rows
+
+    def predicted(self, peer: str, day: str) -> int:
+        """The rows that `peer` used on `day` (``2026-01-31``, UTC)."""
+        text = "SELECT coalesce(sum(rows), 0) FROM predictions WHERE peer = ? AND day = ?"
+        return int(self._read(text, (peer, day))[0][0])
+
+    def job_folder(self, id_: str) -> Path:
+        """The job's folder; a ProtocolError where the id could lead elsewhere."""
+        return self.folder / "jobs" / job_id(id_)
+
+    def save_checkpoint(
+        self, id_: str, round_: int, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """See `checkpoints.Checkpoints.save`."""
+        self._checkpoints.save(self.job_folder(id_), round_, state, arrays)
+
+    def load_checkpoint(self, id_: str, round_: int | None = None) -> Checkpoint | None:
+        """See `checkpoints.Checkpoints.load`."""
+        return self._checkpoints.load(self.job_folder(id_), round_)
+
+    def checkpoint_rounds(self, id_: str) -> list[int]:
+        """See `checkpoints.Checkpoints.rounds`."""
+        return self._checkpoints.rounds(self.job_folder(id_))
+
+    def discard_checkpoints_after(self, id_: str, round_: int) -> None:
+        """See `checkpoints.Checkpoints.discard_after`."""
+        self._checkpoints.discard_after(self.job_folder(id_), round_)
+
+    def _connect(self, owner: str) -> sqlite3.Connection:
+        with on_disk(self.database):
+            os.close(os.open(self.database, os.O_RDWR | os.O_CREAT, SECRET_MODE))
+            connection = sqlite3.connect(
+                self.database, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+            )
+            try:
+                # FULL: an entry is on the disk before the message it speaks of leaves.
+                for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+                    connection.execute(f"PRAGMA {pragma}").fetchall()
+                _migrate(connection, owner, self.database)
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: everything inside is durable at its end, or nothing happened."""
+        with self._mutex, on_disk(self.database):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def _read(self, text: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        with self._mutex, on_disk(self.database):
+            return self._connection.execute(text, values).fetchall()
+
+    def _set(self, id_: str, column: str, value: str | int) -> None:
+        text = f"UPDATE jobs SET {column} = ?, updated = ? WHERE id = ?"  # noqa: S608  our columns
+        self._connection.execute(text, (value, self._clock(), id_))
+
+
+def _migrate(connection: sqlite3.Connection, owner: str, path: Path) -> None:
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"the store has version {version}, this fedboost knows {SCHEMA_VERSION}",
+            todo="run the newer fedboost, or start with another folder",
+            file=str(path),
+        )
+    if version == 0:
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in SCHEMA.split(";"):
+            connection.execute(statement)
+        connection.execute("INSERT INTO owner VALUES (?)", (owner,))
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    found = connection.execute("SELECT name FROM owner").fetchone()
+    if found is None or found[0] != owner:
+        whose = found[0] if found else "nobody"
+        raise StoreError(
+            f"the store belongs to {whose}, not to {owner}",
+            todo="give every daemon a folder of its own",
+            file=str(path),
+        )
+
+
+def _job(row: tuple[Any, ...]) -> Job:
+    values = list(row)
+    values[3] = JobState(values[3])
+    values[-1] = None if values[-1] is None else json.loads(values[-1])
+    return Job(*values)

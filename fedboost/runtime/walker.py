@@ -1,0 +1,337 @@
+"""Drives one job from its manifest to its end: agrees, begins, walks each stage, finishes.
+
+The walker speaks to parties through `Control`, which is gRPC in production and a direct call in
+`fedboost simulate`. It keeps nothing itself: what happened leaves as events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from fedboost import flow
+from fedboost.errors import FedboostError, UnreachableError
+from fedboost.flow import Step
+from fedboost.messages import job_pb2, party_pb2
+from fedboost.messages.job_pb2 import Event, Progress, Told, Waiting
+from fedboost.messages.party_pb2 import StepCall
+from fedboost.runtime import faults, manifest
+from fedboost.runtime.config import Timers
+
+APPROVAL_POLL_S = 1.0  # between two looks whether a person has approved
+
+Reply = TypeVar("Reply")
+
+
+class Control(Protocol):
+    """What the coordinator may ask of one party; every call has a deadline of its own."""
+
+    async def propose(self, request: party_pb2.Proposal) -> party_pb2.Agreement: ...
+    async def begin(self, request: party_pb2.BeginRequest) -> party_pb2.BeginReply: ...
+    async def open_stage(self, request: party_pb2.StageRequest) -> party_pb2.StageReply: ...
+    async def run_step(self, request: StepCall) -> party_pb2.StepReply: ...
+    async def commit(self, request: party_pb2.CommitRequest) -> party_pb2.CommitReply: ...
+    async def close_stage(self, request: party_pb2.StageRequest) -> party_pb2.StageReply: ...
+    async def finish(self, request: party_pb2.FinishRequest) -> party_pb2.FinishReply: ...
+    async def stop(self, request: party_pb2.StopRequest) -> party_pb2.StopReply: ...
+
+
+@dataclass
+class StageWalk(flow.Run):
+    """One stage's walk: numbers the steps, counts the rounds, commits after each outermost round."""
+
+    job: JobWalk
+    protocol: flow.Protocol
+    first_round: int
+    ended: str = ""  # the loop that a party's answer has ended
+    counters: list[int] = field(default_factory=list)
+    number: int = 0
+    commit_due: int = 0
+    metrics: list[job_pb2.Metric] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.params = self.job.params if self.protocol is self.job.protocol else None
+        self.table = self.job.table
+
+    async def __call__(self, step: Step, *, at: str | None = None) -> None:
+        await self.commit()
+        self.number += 1
+        call = StepCall(
+            job=self.job.id,
+            attempt=self.job.attempt,
+            stage=self.protocol.name,
+            step=step.name,
+            number=self.number,
+            rounds=self.counters,
+        )
+        parties = (at,) if at is not None else self.table.of(step.roles)
+        started = time.monotonic()
+        replies = await self.job.ask(
+            parties, step.name, lambda party: self.job.controls[party].run_step(call)
+        )
+        done = job_pb2.StepDone(
+            stage=self.protocol.name, step=step.name, seconds=time.monotonic() - started
+        )
+        done.costs.extend(reply.cost for reply in replies.values())
+        self.job.exchanges += any(cost.sent for cost in done.costs)
+        self.job.emit(Event(step=done))
+        for reply in replies.values():
+            self.ended = reply.told.ends or self.ended
+            self.metrics.extend(reply.told.metrics)
+            self.job.hear(reply.told)
+
+    def rounds(self, name: str, most: int) -> Iterator[int]:
+        outermost = not self.counters
+        first = self.first_round if outermost else 0
+        for index in range(first, most):
+            if self.ended == name:
+                break
+            started = time.monotonic()
+            self.counters.append(index)
+            yield index
+            self.counters.pop()
+            if outermost:
+                self.commit_due = index + 1
+                progress = Progress(round=name, done=index + 1, of=most)
+                seconds = time.monotonic() - started
+                self.job.round_done(self.protocol.name, progress, seconds, self.metrics)
+                self.metrics = []
+        if self.ended == name:
+            self.ended = ""
+
+    async def commit(self) -> None:
+        """Has every party keep what the last finished round left, before anything follows it."""
+        if not self.commit_due:
+            return
+        request = party_pb2.CommitRequest(
+            job=self.job.id,
+            attempt=self.job.attempt,
+            stage=self.protocol.name,
+            round=self.commit_due,
+        )
+        self.commit_due = 0
+        await self.job.ask(
+            self.job.everybody, "commit", lambda party: self.job.controls[party].commit(request)
+        )
+
+
+@dataclass
+class JobWalk:
+    """One attempt at one job."""
+
+    terms: manifest.Manifest
+    attempt: int
+    params: Any
+    protocol: flow.Protocol
+    protocols: Mapping[str, flow.Protocol]
+    controls: Mapping[str, Control]
+    emit: Callable[[Event], None]
+    journal: Callable[[], job_pb2.JobJournal]
+    timers: Timers
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    progress: Progress = field(default_factory=Progress)
+    exchanges: int = 0
+    round_seconds: list[float] = field(default_factory=list)
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    told: Told = field(default_factory=Told)
+
+    def __post_init__(self) -> None:
+        self.id = self.terms.job
+        self.table = self.terms.spec.parties.table()
+        self.everybody = self.table.of(tuple(flow.Role))
+
+    async def agree(self) -> list[party_pb2.Signature]:
+        """Every party's signature under the manifest; waits for those whose owner must approve."""
+        proposal = party_pb2.Proposal(manifest=self.terms.encode())
+        waits_until = time.monotonic() + self.timers.approval_s
+        pending = list(self.everybody)
+        signatures = []
+        approving = False
+        while pending:
+            replies = await self.ask(
+                pending, "approval", lambda party: self.controls[party].propose(proposal)
+            )
+            signatures += [
+                party_pb2.Signature(party=party, signature=reply.signature)
+                for party, reply in replies.items()
+                if reply.signature
+            ]
+            pending = [party for party, reply in replies.items() if not reply.signature]
+            if not pending:
+                break
+            if not approving:
+                approving = True
+                state = job_pb2.StateChanged(state="waiting for approval", parties=pending)
+                self.emit(Event(state=state))
+            if time.monotonic() > waits_until:
+                raise UnreachableError(
+                    f"nobody approved the job within {self.timers.approval_s:g} s", party=pending[0]
+                )
+            for party in pending:
+                self.waiting[party] = Waiting(party=party, step="approval", since=time.time())
+            await asyncio.sleep(APPROVAL_POLL_S)
+        return signatures
+
+    async def run(self) -> dict[str, Any]:
+        """The whole job; gives its result. Raises what ended it."""
+        started = time.monotonic()
+        signatures = await self.agree()
+        self.emit(Event(state=job_pb2.StateChanged(state="running", parties=self.everybody)))
+        request = party_pb2.BeginRequest(
+            job=self.id,
+            manifest_sha256=manifest.sha256(self.terms.encode()),
+            attempt=self.attempt,
+            signatures=signatures,
+        )
+        begun = await self.ask(
+            self.everybody, "begin", lambda party: self.controls[party].begin(request)
+        )
+        for name in (*self.protocol.before, self.protocol.name):
+            if not all(name in reply.stages_done for reply in begun.values()):
+                await self._stage(self.protocols[name], _joint_round(name, begun))
+        return await self._finish(time.monotonic() - started)
+
+    async def _stage(self, protocol: flow.Protocol, first_round: int) -> None:
+        started = time.monotonic()
+        walk = StageWalk(self, protocol, first_round)
+        request = party_pb2.StageRequest(
+            job=self.id, attempt=self.attempt, stage=protocol.name, round=first_round
+        )
+        opened = await self.ask(
+            self.everybody, "open", lambda party: self.controls[party].open_stage(request)
+        )
+        for reply in opened.values():
+            walk.ended = reply.told.ends or walk.ended
+        await protocol.walk(walk)
+        await walk.commit()
+        await self.ask(
+            self.everybody, "close", lambda party: self.controls[party].close_stage(request)
+        )
+        seconds = time.monotonic() - started
+        self.stage_seconds[protocol.name] = seconds
+        self.emit(Event(stage=job_pb2.StageDone(stage=protocol.name, seconds=seconds)))
+
+    async def _finish(self, seconds: float) -> dict[str, Any]:
+        request = party_pb2.FinishRequest(job=self.id, attempt=self.attempt)
+        shares = await self.ask(
+            self.everybody, "finish", lambda party: self.controls[party].finish(request)
+        )
+        result = self._result(seconds, shares)
+        self.emit(
+            Event(finished=job_pb2.Finished(result=json.dumps(result).encode(), told=self.told))
+        )
+        with_result = party_pb2.FinishRequest(
+            job=self.id,
+            attempt=self.attempt,
+            result=json.dumps(result).encode(),
+            journal=self.journal(),
+        )
+        without = party_pb2.FinishRequest(job=self.id, attempt=self.attempt, result=b"{}")
+        await self.ask(
+            self.everybody,
+            "finish",
+            lambda party: self.controls[party].finish(
+                with_result if party == self.table.guest else without
+            ),
+        )
+        return result
+
+    def _result(self, seconds: float, shares: dict[str, party_pb2.FinishReply]) -> dict[str, Any]:
+        """The result as INTERFACE.md lays it out."""
+        metrics: dict[str, dict[str, float]] = {}
+        for metric in self.told.best:
+            metrics.setdefault(metric.split, {})[metric.name] = metric.value
+        counts = {count.name: count.count for count in self.told.counts}
+        rounds = sorted(self.round_seconds)
+        timed: dict[str, float] = {"total": seconds}
+        for stage, took in self.stage_seconds.items():
+            timed["train" if self.protocols[stage].leaves == "model" else stage] = took
+        if rounds and self.protocol.leaves == "model":
+            timed["per_tree"] = rounds[len(rounds) // 2]
+        return {
+            "job": self.id,
+            "name": self.terms.spec.name,
+            "state": "finished",
+            "protocol": self.terms.spec.protocol,
+            "rows": {name: count for name, count in counts.items() if name != "trees"},
+            "metrics": metrics,
+            "trees": counts.get("trees", 0),
+            "seconds": timed,
+            "cpu_seconds": {party: reply.cpu_seconds for party, reply in shares.items()},
+            "memory_peak_bytes": {p: reply.memory_peak_bytes for p, reply in shares.items()},
+            "bytes": {
+                f"{party}->{link.peer}": link.bytes
+                for party, reply in shares.items()
+                for link in reply.sent
+            },
+            "exchanges": self.exchanges,
+            "model": shares[self.table.guest].model,
+            "report": f"fedboost job report {self.id}",
+        }
+
+    async def stop(self, state: str, reason: FedboostError) -> None:
+        """Tells every party that can be reached that this attempt is over."""
+        request = party_pb2.StopRequest(
+            job=self.id, attempt=self.attempt, state=state, reason=faults.to_message(reason)
+        )
+        await asyncio.gather(
+            *(self.controls[party].stop(request) for party in self.everybody),
+            return_exceptions=True,
+        )
+
+    async def ask(
+        self,
+        parties: tuple[str, ...] | list[str],
+        what: str,
+        call: Callable[[str], Coroutine[Any, Any, Reply]],
+    ) -> dict[str, Reply]:
+        """Asks all `parties` at once; notes who is waited for; raises the first refusal by name."""
+
+        async def one(party: str) -> Reply:
+            self.waiting[party] = Waiting(party=party, step=what, since=time.time())
+            try:
+                return await call(party)
+            except FedboostError as error:
+                raise error.at(party=party) from None
+            finally:
+                self.waiting.pop(party, None)
+
+        tasks = {party: asyncio.create_task(one(party)) for party in parties}
+        await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
+        failed = [t for t in tasks.values() if t.done() and t.exception() is not None]
+        if failed:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+            error = failed[0].exception()
+            assert error is not None
+            raise error
+        return {party: task.result() for party, task in tasks.items()}
+
+    def hear(self, told: Told) -> None:
+        """Adds what a party told to what is known of the job."""
+        self.told.counts.extend(told.counts)
+        self.told.best.extend(told.best)
+        self.told.curves.extend(told.curves)
+        self.told.importance.extend(told.importance)
+
+    def round_done(
+        self, stage: str, progress: Progress, seconds: float, metrics: list[job_pb2.Metric]
+    ) -> None:
+        """Notes one outermost round."""
+        self.progress = progress
+        if stage == self.protocol.name:
+            self.round_seconds.append(seconds)
+        done = job_pb2.RoundDone(stage=stage, progress=progress, seconds=seconds)
+        done.metrics.extend(metrics)
+        self.emit(Event(round=done))
+
+
+def _joint_round(stage: str, begun: Mapping[str, party_pb2.BeginReply]) -> int:
+    """The last round of a stage that every party has kept; 0 where there is none."""
+    kept = [{k.round for k in reply.kept if k.stage == stage} for reply in begun.values()]
+    return max(set.intersection(*kept), default=0)

@@ -1,0 +1,229 @@
+"""What a party has of one job on disk and in memory: its table, its artefacts, its seat at a stage."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fedboost import flow, protocols
+from fedboost.crypto.secrets import Secrets
+from fedboost.crypto.workers import Workers
+from fedboost.data.frame import Frame
+from fedboost.data.holdout import validation_rows
+from fedboost.data.ids import decode_id
+from fedboost.data.selection import load
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import ConfigError, DataError, FedboostError
+from fedboost.flow import Artefact, Role, Seat
+from fedboost.messages.party_pb2 import BeginReply, Kept
+from fedboost.model import shards
+from fedboost.runtime.checkpoints import Checkpoints
+from fedboost.runtime.disk import PUBLIC_MODE, make_folder, write_file
+from fedboost.runtime.manifest import Manifest
+from fedboost.runtime.policy import Policy
+from fedboost.runtime.session import Session
+from fedboost.runtime.store import Store
+from fedboost.settings import parse
+
+ALIGN = "align"  # its artefact holds `rows`: of the party's table, those that all parties share
+MODEL = "model"  # the artefact of a protocol that uses a model
+
+
+@dataclass
+class Work:
+    """One job at one party."""
+
+    party: str
+    terms: Manifest
+    manifest_sha256: bytes
+    store: Store
+    attempt: int = 0
+    session: Session | None = None
+    frame: Frame | None = None
+    heard: float = field(default_factory=time.monotonic)  # when the coordinator last called
+    calls: int = 0  # of the coordinator's that run now
+    cpu_started: float = 0.0
+    cpu_steps: float = 0.0
+    sent: dict[str, tuple[int, int]] = field(default_factory=dict)  # bytes and messages by peer
+    _checkpoints: Checkpoints = field(default_factory=Checkpoints)
+
+    def __post_init__(self) -> None:
+        self.table = self.terms.spec.parties.table()
+        self.protocol = protocols.named(self.terms.spec.protocol)
+        self.params: Any = parse(self.protocol.params, self.terms.spec.params, section="params")
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.terms.job
+
+    @property
+    def role(self) -> Role:
+        """What this party does in the job."""
+        role = self.table.role_of(self.party)
+        if role is None:
+            raise ConfigError(f"the job has no part for {self.party}", party=self.party)
+        return role
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The protocols of the job, in order."""
+        return (*self.protocol.before, self.protocol.name)
+
+    # The table
+
+    def read_table(self, source: SourceSpec) -> None:
+        """Loads the party's table; refuses one that changed since the first attempt."""
+        selection = self.terms.spec.data[self.party]
+        labelled = self.role is flow.GUEST and self.protocol.needs_labels
+        self.frame = load(source, selection, party=self.party, needs_label=labelled)
+        digest = self.frame.digest().hex()
+        before = self._checkpoints.load(self._folder("table"))
+        if before is None:
+            self._checkpoints.save(self._folder("table"), 0, {"digest": digest}, {})
+        elif before.state["digest"] != digest:
+            raise DataError(
+                "the table has changed since the job began",
+                party=self.party,
+                file=source.name,
+                todo="put the old table back, or submit a new job",
+            )
+
+    def check_table(self) -> None:
+        """Refuses a table that the job's protocol cannot use."""
+        if self.protocol.check is None or self.frame is None:
+            return
+        try:
+            self.protocol.check(self.role, self.params, self.frame)
+        except FedboostError as error:
+            raise error.at(party=self.party) from None
+
+    # Seats
+
+    def seat(self, stage: str, workers: Workers, policy: Policy) -> Seat:
+        """What the party brings to a stage."""
+        protocol = protocols.named(stage)
+        artefacts = {name: self.artefact(name) for name in self.stages if self.is_done(name)}
+        if protocol.uses_model:
+            artefacts[MODEL] = shards.load(self.store.folder / "models" / self.params.model)
+        frame = self.frame
+        if frame is not None and ALIGN in artefacts and stage != ALIGN:
+            frame = frame.take(artefacts[ALIGN].arrays["rows"].astype(np.int64))
+        held = self.terms.spec.validation
+        rows = 0 if frame is None else frame.n_rows
+        validation = np.zeros(rows, np.bool_)
+        if held is not None and frame is not None:
+            validation = validation_rows(frame.ids, held.fraction, held.seed)
+        return Seat(
+            party=self.party,
+            role=self.role,
+            table=self.table,
+            params=self.params if stage == self.protocol.name else protocol.params(),
+            frame=frame,
+            validation=validation,
+            secrets=Secrets(self.store.vault.seed(self.id)).child(stage, self.attempt),
+            workers=workers,
+            artefacts=artefacts,
+            limits=policy,
+        )
+
+    # What lies on disk
+
+    def how_far(self) -> BeginReply:
+        """The stages this party has finished and the checkpoints it still has."""
+        reply = BeginReply(stages_done=[name for name in self.stages if self.is_done(name)])
+        for name in self.stages:
+            rounds = self._checkpoints.rounds(self._folder(name))
+            reply.kept.extend(Kept(stage=name, round=number) for number in rounds)
+        return reply
+
+    def keep(self, stage: str, number: int, taken: Artefact) -> None:
+        """Keeps a checkpoint after so many rounds of a stage."""
+        self._checkpoints.save(self._folder(stage), number, taken.facts, taken.arrays)
+
+    def kept(self, stage: str, number: int) -> Artefact | None:
+        """The checkpoint after `number` rounds; None for the start of a stage."""
+        if number == 0:
+            return None
+        self._checkpoints.discard_after(self._folder(stage), number)
+        found = self._checkpoints.load(self._folder(stage), number)
+        assert found is not None
+        return Artefact(found.state, found.arrays)
+
+    def is_done(self, stage: str) -> bool:
+        """Whether the stage has left its artefact."""
+        return bool(self._checkpoints.rounds(self._folder(f"{stage}-done")))
+
+    def artefact(self, stage: str) -> Artefact:
+        """What a finished stage left."""
+        found = self._checkpoints.load(self._folder(f"{stage}-done"))
+        assert found is not None
+        return Artefact(found.state, found.arrays)
+
+    def close(self, stage: str, left: Artefact) -> None:
+        """Keeps what a stage left, and puts a model or predictions where they are looked for."""
+        protocol = protocols.named(stage)
+        if protocol.leaves == "model":
+            facts = {
+                "protocol": protocol.name,
+                "job": self.id,
+                "name": self.terms.spec.name,
+                "party": self.party,
+                "role": str(self.role),
+                "guest": self.table.guest,
+                "hosts": list(self.table.hosts),
+                "id": self.terms.spec.data[self.party].id,
+            }
+            shards.save(self.model_folder, Artefact({**facts, **left.facts}, left.arrays))
+        if protocol.leaves == "predictions" and "prediction" in left.arrays:
+            self._write_predictions(left)
+        self._checkpoints.save(self._folder(f"{stage}-done"), 0, left.facts, left.arrays)
+
+    @property
+    def model_folder(self) -> Path:
+        """Where the model's shard lies once the job is done."""
+        return self.store.folder / "models" / self.id
+
+    @property
+    def predictions_file(self) -> Path:
+        """Where predictions lie once the job is done."""
+        return self.store.folder / "predictions" / f"{self.id}.parquet"
+
+    @property
+    def report_file(self) -> Path:
+        """Where the guest's report lies once the job is done."""
+        return self.store.folder / "reports" / f"{self.id}.html"
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        """The job's result as JSON in the job's folder of the store."""
+        folder = self.store.job_folder(self.id)
+        make_folder(folder)
+        write_file(folder / "result.json", json.dumps(result, indent=1).encode(), PUBLIC_MODE)
+
+    def _write_predictions(self, left: Artefact) -> None:
+        assert self.frame is not None
+        rows = self.artefact(ALIGN).arrays["rows"].astype(np.int64)
+        ids = [decode_id(self.frame.ids[row]) for row in rows]
+        columns = {
+            name: pa.array([parts[place] for parts in ids])
+            for place, name in enumerate(self.frame.id_columns)
+        }
+        prediction = left.arrays["prediction"]
+        if prediction.shape[1] == 1:
+            columns["prediction"] = pa.array(prediction[:, 0])
+        else:
+            for k in range(prediction.shape[1]):
+                columns[f"prediction_{k}"] = pa.array(prediction[:, k])
+        out = pa.BufferOutputStream()
+        pq.write_table(pa.table(columns), out)
+        write_file(self.predictions_file, out.getvalue().to_pybytes(), PUBLIC_MODE)
+
+    def _folder(self, name: str) -> Path:
+        return self.store.job_folder(self.id) / name

@@ -1,0 +1,104 @@
+"""Files, jobs and parameters as frozen models; what a file may hold is said once, by its class."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fedboost.errors import ConfigError
+
+FILE_BYTES_MAX = 1 << 20  # a settings file larger than this is not one
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Settings(BaseModel):
+    """Base of everything read from a file or a job: frozen, strict, no unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+
+
+def parse(kind: type[Model], raw: object, **where: str) -> Model:
+    """`raw` (what YAML or JSON gave) as a `kind`; a ConfigError names the key and the nearest one.
+
+    `where` goes into the error, e.g. ``file="job.yaml"``.
+    """
+    if not isinstance(raw, Mapping):
+        raise ConfigError(
+            f"expected keys and values, got {type(raw).__name__}",
+            todo="write the file as YAML with one key per line",
+            **where,
+        )
+    try:
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        raise _readable(kind, error, where) from None
+
+
+def read_yaml(path: Path) -> object:
+    """What a YAML file holds; a ConfigError where it is absent, too large or not YAML."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the file: {error.strerror}", file=str(path), todo="check the path"
+        ) from None
+    if len(text) > FILE_BYTES_MAX:
+        raise ConfigError(f"the file has {len(text)} bytes, too many for settings", file=str(path))
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        spot = {} if line is None else {"line": line + 1}
+        raise ConfigError("the file is not valid YAML", file=str(path), **spot) from None
+
+
+def load(kind: type[Model], path: Path) -> Model:
+    """The YAML file at `path` as a `kind`."""
+    return parse(kind, read_yaml(path), file=str(path))
+
+
+def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, str]) -> ConfigError:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    path = [str(part) for part in first["loc"]]
+    key = ".".join(path)
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if first["type"] == "extra_forbidden":
+        nearest = difflib.get_close_matches(path[-1], _keys_at(kind, path[:-1]), n=1, cutoff=0.0)
+        todo = f"did you mean {nearest[0]!r}?" if nearest else "remove it"
+        return ConfigError(f"unknown key {key!r}{more}", todo=todo, **where)
+    if first["type"] == "missing":
+        return ConfigError(f"the key {key!r} is missing{more}", todo=f"add {path[-1]!r}", **where)
+    message = first["msg"].removeprefix("Value error, ")
+    return ConfigError(f"{key}: {message}{more}" if key else f"{message}{more}", **where)
+
+
+def _keys_at(kind: type[BaseModel], path: list[str]) -> list[str]:
+    """The keys that `kind` knows below `path`."""
+    at: Any = kind
+    for part in path:
+        field = at.model_fields.get(part) if _is_model(at) else None
+        at = _model_in(field.annotation) if field else at
+        if at is None:
+            return []
+    return list(at.model_fields) if _is_model(at) else []
+
+
+def _is_model(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _model_in(annotation: Any) -> Any:
+    """The first model inside an annotation such as ``dict[str, Model] | None``."""
+    if _is_model(annotation):
+        return annotation
+    for part in getattr(annotation, "__args__", ()):
+        found = _model_in(part)
+        if found is not None:
+            return found
+    return None

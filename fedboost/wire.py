@@ -1,0 +1,159 @@
+"""Messages as bytes and arrays as messages: the one place where either is read, and checked."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+from typing import TypeVar
+
+import numpy as np
+from google.protobuf.message import DecodeError, Message
+from numpy.typing import NDArray
+
+from fedboost.errors import PeerError, ProtocolError
+from fedboost.messages import array_pb2, exchange_pb2, fault_pb2, job_pb2, party_pb2
+from fedboost.messages.array_pb2 import Array
+
+M = TypeVar("M", bound=Message)
+
+WIRE_VERSION = 1  # raised when an older daemon could misread a newer one
+MESSAGE_BYTES_MAX = 1 << 30  # protobuf itself ends at 2 GiB
+CONTROL_BYTES_MAX = 4 << 20  # the control plane asks and answers small
+PIECE_BYTES = 1 << 20  # of a payload on its way, well below gRPC's own 4 MiB
+
+_DTYPES = {name: np.dtype("<" + name) for name in ("u1", "i4", "i8", "f4", "f8")}
+
+
+def encode(message: Message) -> bytes:
+    """The message's bytes, the same for the same content."""
+    return message.SerializeToString(deterministic=True)
+
+
+def decode(kind: type[M], payload: bytes, sender: str) -> M:
+    """The message in `payload`; a PeerError where it is not one, or holds fields we do not know."""
+    name = kind.DESCRIPTOR.name
+    try:
+        message = kind.FromString(payload)
+    except DecodeError:
+        raise PeerError(f"{sender} sent bytes that are no {name}") from None
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    if message.ByteSize() != size:
+        raise PeerError(
+            f"{sender} sent a {name} with fields this version does not know",
+            todo="run the same fedboost version on every party",
+        )
+    return message
+
+
+def pack(values: NDArray[np.generic]) -> Array:
+    """A numpy array as a message; dtypes u1, i4, i8, f4, f8."""
+    name = values.dtype.str[1:]
+    if name not in _DTYPES:
+        raise ProtocolError(f"arrays of {values.dtype} do not travel")
+    array = np.ascontiguousarray(values, dtype=_DTYPES[name])
+    return Array(dtype=name, shape=array.shape, data=array.tobytes())
+
+
+def unpack(
+    array: Array, dtype: str, shape: tuple[int | None, ...], what: str
+) -> NDArray[np.generic]:
+    """The numpy array in a message, read-only and without a copy.
+
+    `dtype` is u1, i4, i8, f4 or f8; None in `shape` stands for any length. A PeerError says `what`
+    was expected and what came.
+    """
+    expected = f"{what} must be {dtype} {_shape_text(shape)}"
+    if array.dtype != dtype:
+        raise PeerError(f"{expected}, got dtype {array.dtype[:8]!r}")
+    got = tuple(array.shape)
+    fits = len(got) == len(shape) and all(
+        want is None or want == have for want, have in zip(shape, got, strict=True)
+    )
+    if not fits:
+        raise PeerError(f"{expected}, got {_shape_text(got[:8])}")
+    count = 1
+    for length in got:
+        count *= length
+    if len(array.data) != count * _DTYPES[dtype].itemsize:
+        raise PeerError(f"{expected}, got {len(array.data)} bytes for {count} values")
+    return np.frombuffer(array.data, dtype=_DTYPES[dtype]).reshape(got)
+
+
+def pack_bits(bits: NDArray[np.bool_]) -> Array:
+    """Booleans as one bit each, the last byte filled with zeros."""
+    return pack(np.packbits(bits))
+
+
+def unpack_bits(array: Array, count: int, what: str) -> NDArray[np.bool_]:
+    """`count` booleans that `pack_bits` wrote."""
+    octets = unpack(array, "u1", ((count + 7) // 8,), what)
+    bits = np.unpackbits(octets.view(np.uint8))
+    if bits[count:].any():
+        raise PeerError(f"{what}: bits set beyond the {count} that were asked for")
+    return bits[:count].view(np.bool_)
+
+
+def count_values(message: Message) -> int:
+    """How many numbers a message carries, for the ledger: the largest of its arrays and counts."""
+    counts = [0]
+    for field, value in message.ListFields():
+        if isinstance(value, Array):
+            counts.append(int(np.prod(value.shape, dtype=np.int64)))
+        elif isinstance(value, Message):
+            counts.append(count_values(value))
+        elif field.name in ("count", "points", "ids", "rows") and isinstance(value, int):
+            counts.append(value)
+    return max(counts)
+
+
+def describe(message: Message) -> str:
+    """A message's name and the shapes in it, never its content."""
+    parts = []
+    for field, value in message.ListFields():
+        if isinstance(value, Array):
+            parts.append(f"{field.name}={value.dtype[:8]}{list(value.shape)}")
+        elif isinstance(value, bytes):
+            parts.append(f"{field.name}={len(value)} bytes")
+        elif isinstance(value, Message):
+            parts.append(f"{field.name}={describe(value)}")
+        elif isinstance(value, int | str | float | bool):
+            parts.append(field.name)
+        else:
+            parts.append(f"{field.name}[{len(value)}]")
+    return f"{message.DESCRIPTOR.name}({', '.join(parts)})"
+
+
+def pieces(payload: bytes) -> Iterator[exchange_pb2.Piece]:
+    """A payload cut for the way, each piece with its checksum; at least one piece."""
+    view = memoryview(payload)
+    for start in range(0, max(len(view), 1), PIECE_BYTES):
+        data = bytes(view[start : start + PIECE_BYTES])
+        yield exchange_pb2.Piece(data=data, crc32=zlib.crc32(data))
+
+
+def piece_data(piece: exchange_pb2.Piece, sender: str) -> bytes:
+    """What a piece carries; a PeerError where it was damaged on the way."""
+    if len(piece.data) > PIECE_BYTES or zlib.crc32(piece.data) != piece.crc32:
+        raise PeerError(f"{sender} sent a piece whose checksum does not match")
+    return piece.data
+
+
+def hide_content(message_types: Iterable[type[Message]]) -> None:
+    """Makes messages of these types print their shape instead of their content (also in logs)."""
+    for kind in message_types:
+        kind.__repr__ = kind.__str__ = describe  # type: ignore[method-assign,assignment]
+
+
+def message_types(module: ModuleType) -> list[type[Message]]:
+    """The message types that a generated module defines."""
+    return [getattr(module, name) for name in module.DESCRIPTOR.message_types_by_name]
+
+
+def _shape_text(shape: tuple[int | None, ...]) -> str:
+    return "[" + " × ".join("n" if length is None else str(length) for length in shape) + "]"
+
+
+for _module in (array_pb2, exchange_pb2, fault_pb2, job_pb2, party_pb2):
+    hide_content(message_types(_module))

@@ -1,0 +1,29 @@
+"""What every test may use: the public data sets, found or skipped with a reason."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def data_dir() -> Path:
+    """Where the public data sets lie: FEDBOOST_DATA, or shared/data beside the project."""
+    return Path(os.environ.get("FEDBOOST_DATA", ROOT.parent / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def data_file():
+    """A function from a data set's file name to its path; skips, or fails in CI, if absent."""
+
+    def find(name: str) -> Path:
+        path = data_dir() / name
+        if path.exists():
+            return path
+        reason = f"the data set {name} is not there: set FEDBOOST_DATA to its folder"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+    return find

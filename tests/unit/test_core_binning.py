@@ -1,0 +1,165 @@
+"""Binning: cuts from quantiles or distinct values, and bins that agree with `x < cut`."""
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from fedboost.core import binning
+from fedboost.core.binning import Binning
+from fedboost.errors import DataError
+
+columns = hnp.arrays(
+    np.float32,
+    st.integers(0, 80),
+    elements=st.one_of(
+        st.just(np.nan), st.integers(-3, 3), st.floats(-(2.0**100), 2.0**100, width=32)
+    ),
+)
+
+
+def naive_bin(x, cuts, missing):
+    return missing if np.isnan(x) else sum(bool(x >= cut) for cut in cuts)
+
+
+@settings(max_examples=200, deadline=None)
+@given(columns, st.integers(2, 20))
+def test_bins_are_what_comparing_with_every_cut_gives(column, max_bin):
+    found = binning.fit(column[:, None], max_bin)
+    cuts = found.cuts[0]
+    assert len(cuts) < max_bin
+    assert np.all(np.diff(cuts) > 0)
+    bins = found.transform(column[:, None])
+    assert bins.dtype == np.uint8
+    assert bins.flags.f_contiguous
+    assert bins[:, 0].tolist() == [naive_bin(x, cuts, max_bin) for x in column]
+
+
+@settings(max_examples=100, deadline=None)
+@given(columns, st.integers(2, 90))
+def test_few_distinct_values_get_a_bin_each(column, max_bin):
+    distinct = np.unique(column[~np.isnan(column)])
+    found = binning.fit(column[:, None], max_bin)
+    used = np.unique(found.transform(column[:, None]))
+    if len(distinct) <= max_bin:
+        assert found.n_bins[0] == max(1, len(distinct))
+    # No bin of the rows it was fitted on is empty.
+    assert len(used[used != max_bin]) == (found.n_bins[0] if len(distinct) else 0)
+
+
+def test_distinct_values_are_cut_midway():
+    found = binning.fit(np.array([[1.0], [4.0], [2.0], [np.nan], [1.0]], np.float32), 4)
+    assert found.cuts[0].tolist() == [1.5, 3.0]
+    assert found.threshold(0, 1) == 3.0
+    assert found.threshold(0, 2) == np.inf
+
+
+def test_neighbouring_floats_are_still_told_apart():
+    low = np.float32(1.0)
+    high = np.nextafter(low, np.float32(2.0))
+    found = binning.fit(np.array([[low], [high]], np.float32), 8)
+    assert found.transform(np.array([[low], [high]], np.float32))[:, 0].tolist() == [0, 1]
+
+
+def test_many_distinct_values_fill_bins_evenly():
+    values = np.random.default_rng(1).permutation(10_000).astype(np.float32)[:, None]
+    bins = binning.fit(values, 32).transform(values)
+    counts = np.bincount(bins[:, 0], minlength=32)
+    assert len(counts) == 32
+    assert counts.min() >= 312
+    assert counts.max() <= 313
+
+
+def test_a_frequent_value_gets_a_bin_of_its_own_and_the_others_share_the_rest():
+    rng = np.random.default_rng(2)
+    values = np.where(rng.random(9000) < 0.6, 0.0, rng.normal(0, 1, 9000)).astype(np.float32)
+    found = binning.fit(values[:, None], 16)
+    bins = found.transform(values[:, None])[:, 0]
+    assert found.n_bins[0] == 16
+    assert np.unique(values[bins == bins[values == 0.0][0]]).tolist() == [0.0]
+    others = np.bincount(bins[values != 0.0], minlength=16)
+    share = np.count_nonzero(values) / 15
+    assert np.all((others == 0) | (np.abs(others - share) < 0.5 * share))
+
+
+def naive_ends(counts, max_bin):
+    """The rule for equal-frequency bins, in fractions."""
+    total, ends, held = sum(counts), [], []
+    frequent = [Fraction(count) >= Fraction(total, max_bin) for count in counts]
+    bins = max_bin - sum(frequent)
+    for i, count in enumerate(counts[:-1]):
+        if not frequent[i]:
+            held.append(count)
+            left = sum(counts[j] for j in range(len(counts)) if not frequent[j] and j > i)
+            fair = Fraction(left + sum(held), bins)
+            if frequent[i + 1]:
+                full = left == 0 or (bins > 1 and sum(held) >= fair / 2)
+            else:
+                full = bins > 1 and sum(held) + Fraction(counts[i + 1], 2) > fair
+            if not full:
+                continue
+            bins -= 1
+        ends.append(i)
+        held = []
+    return ends
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.one_of(st.integers(1, 9), st.integers(1, 90)), min_size=3, max_size=60),
+    st.integers(2, 12),
+)
+def test_equal_frequency_bins_follow_the_rule_and_are_never_too_many(counts, max_bin):
+    if len(counts) <= max_bin:
+        counts = counts + [1] * (max_bin + 1 - len(counts))
+    values = np.repeat(np.arange(len(counts)), counts).astype(np.float32)[:, None]
+    found = binning.fit(values, max_bin)
+    assert found.cuts[0].tolist() == [end + 0.5 for end in naive_ends(counts, max_bin)]
+    assert found.n_bins[0] <= max_bin
+
+
+def test_columns_are_binned_independently():
+    values = np.random.default_rng(3).normal(0, 1, (500, 4)).astype(np.float32)
+    whole = binning.fit(values, 10)
+    part = binning.fit(values[:, 1:3], 10)
+    assert all(
+        np.array_equal(a, b) for a, b in zip(whole.columns(1, 3).cuts, part.cuts, strict=True)
+    )
+
+
+def test_infinite_values_are_refused_with_column_and_count():
+    values = np.array([[1.0, np.inf], [2.0, -np.inf]], np.float32)
+    with pytest.raises(DataError, match="2 of 2 values are infinite") as caught:
+        binning.fit(values, 8)
+    assert caught.value.where == {"column": "1"}
+
+
+@settings(max_examples=50, deadline=None)
+@given(columns, st.integers(2, 20))
+def test_cuts_survive_json(column, max_bin):
+    found = binning.fit(np.column_stack([column, -column]), max_bin)
+    back = Binning.from_json(json.loads(json.dumps(found.to_json())))
+    assert back.max_bin == max_bin
+    assert all(np.array_equal(a, b) for a, b in zip(found.cuts, back.cuts, strict=True))
+    assert all(cuts.dtype == np.float32 for cuts in back.cuts)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        None,
+        {"cuts": []},
+        {"max_bin": 8, "cuts": [["x"]]},
+        {"max_bin": 8, "cuts": [[2.0, 1.0]]},
+        {"max_bin": 2, "cuts": [[1.0, 2.0]]},
+        {"max_bin": 300, "cuts": []},
+        {"max_bin": 8, "cuts": [[float("nan")]]},
+    ],
+)
+def test_what_are_not_cuts_is_refused(raw):
+    with pytest.raises(DataError):
+        Binning.from_json(raw)

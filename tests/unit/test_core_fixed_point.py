@@ -1,0 +1,62 @@
+"""FixedPoint: encoding within its budget, exact sums, and refusals."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedboost.core import fixed_point
+from fedboost.core.fixed_point import FixedPoint
+from fedboost.errors import ConfigError, JobError
+
+
+@given(st.integers(1, 2**40), st.floats(1e-300, 1e300), st.floats(1e-300, 1e300))
+def test_sums_of_all_rows_at_the_bound_fit_int64_with_room_for_a_difference(n, g_bound, h_bound):
+    fixed = fixed_point.for_rows(n, None, g_bound, h_bound)
+    assert n * 2**fixed.bits <= 2**62
+    assert fixed.bits == 53 or (n * 2 ** (fixed.bits + 1) > 2**62)
+    assert g_bound <= fixed.g_bound < 2 * g_bound
+    assert h_bound <= fixed.h_bound < 2 * h_bound
+
+
+@given(st.lists(st.floats(-1.0, 1.0), min_size=1), st.integers(8, 53))
+def test_a_value_is_off_by_half_a_unit_at_most(values, bits):
+    fixed = FixedPoint(bits, 1.0, 0.5)
+    g, h = np.array(values)[:, None], np.abs(np.array(values))[:, None] / 2
+    gh = fixed.encode(g, h)
+    assert gh.dtype == np.int64
+    assert np.abs(gh[:, 0]).max() <= 2**bits
+    assert 0 <= gh[:, 1].min() <= gh[:, 1].max() <= 2**bits
+    assert np.all(np.abs(fixed.decode_g(gh[:, 0]) - g[:, 0]) <= fixed.g_unit / 2)
+    assert np.all(np.abs(fixed.decode_h(gh[:, 1]) - h[:, 0]) <= fixed.h_unit / 2)
+
+
+def test_outputs_are_interleaved():
+    g, h = np.array([[1.0, -1.0]]), np.array([[0.5, 0.25]])
+    assert FixedPoint(8, 1.0, 1.0).encode(g, h).tolist() == [[256, 128, -256, 64]]
+
+
+@pytest.mark.parametrize(
+    ("g", "h"), [(1.5, 0.1), (np.nan, 0.1), (0.0, -0.1), (0.0, 1.5), (0.0, np.nan), (np.inf, 0.0)]
+)
+def test_values_beyond_the_declared_bound_are_refused(g, h):
+    with pytest.raises(JobError, match="bounds"):
+        FixedPoint(20, 1.0, 1.0).encode(np.array([[g]]), np.array([[h]]))
+
+
+def test_bits_that_do_not_fit_are_refused_not_corrected():
+    assert fixed_point.for_rows(2**20, 42, 1.0, 1.0).bits == 42
+    with pytest.raises(
+        ConfigError, match="precision_bits is 43; sums of 1048576 rows need 8 to 42"
+    ):
+        fixed_point.for_rows(2**20, 43, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("bound", [0.0, -1.0, np.inf, np.nan])
+def test_a_bound_that_is_none_is_refused(bound):
+    with pytest.raises(JobError):
+        fixed_point.power_of_two_above(bound)
+
+
+def test_powers_of_two_stay():
+    assert [fixed_point.power_of_two_above(x) for x in (0.25, 0.3, 1.0, 5.0)] == [0.25, 0.5, 1, 8]

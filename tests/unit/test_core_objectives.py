@@ -1,0 +1,196 @@
+"""Objectives: gradients are derivatives, bounds hold for every margin, labels are checked."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedboost.core import objectives
+from fedboost.core.params import OBJECTIVES, TreeParams
+from fedboost.errors import DataError
+
+RHO = 1.3
+
+
+def params_for(name, **more):
+    if name == "multi:softprob":
+        more["num_class"] = 3
+    if name == "reg:tweedie":
+        more["tweedie_variance_power"] = RHO
+    return TreeParams(objective=name, **more)
+
+
+def labels_for(name, n, rng):
+    if name == "binary:logistic":
+        return np.arange(n) % 2.0
+    if name == "multi:softprob":
+        return np.arange(n) % 3.0
+    if name in ("count:poisson", "reg:tweedie"):
+        return rng.poisson(3.0, n).astype(float) + np.eye(n)[0]
+    return rng.normal(5.0, 3.0, n)
+
+
+def log_softmax(m):
+    return m - m.max(1, keepdims=True) - np.log(np.exp(m - m.max(1, keepdims=True)).sum(1))[:, None]
+
+
+def loss(name, m, y):
+    """The loss of every row, straight from its definition."""
+    if name == "binary:logistic":
+        return np.logaddexp(0.0, m[:, 0]) - y * m[:, 0]
+    if name == "multi:softprob":
+        return -log_softmax(m)[np.arange(len(y)), y.astype(int)]
+    if name == "reg:squarederror":
+        return (m[:, 0] - y) ** 2 / 2
+    if name == "reg:absoluteerror":
+        return np.abs(m[:, 0] - y)
+    if name == "count:poisson":
+        return np.exp(m[:, 0]) - y * m[:, 0]
+    m = m[:, 0]
+    return -y * np.exp((1 - RHO) * m) / (1 - RHO) + np.exp((2 - RHO) * m) / (2 - RHO)
+
+
+HESSIAN_FACTOR = {"multi:softprob": 2.0, "count:poisson": math.exp(0.7)}  # XGBoost's own
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_gradients_are_the_derivatives_of_the_weighted_loss(name):
+    rng = np.random.default_rng(1)
+    n, step = 40, 1e-4
+    y, weight = labels_for(name, n, rng), rng.uniform(0.5, 2.0, n)
+    objective = objectives.start(params_for(name), y, weight)
+    margin = objective.base_margin + rng.normal(0, 0.5, (n, objective.n_outputs))
+    g, h = objective.gradients(margin, y, weight)
+    assert g.shape == h.shape == margin.shape
+    for k in range(objective.n_outputs):
+        up, down = margin.copy(), margin.copy()
+        up[:, k] += step
+        down[:, k] -= step
+        slope = weight * (loss(name, up, y) - loss(name, down, y)) / (2 * step)
+        np.testing.assert_allclose(g[:, k], slope, rtol=1e-5, atol=1e-5)
+        if name == "reg:absoluteerror":
+            continue  # has no curvature: h is the weight
+        bend = loss(name, up, y) - 2 * loss(name, margin, y) + loss(name, down, y)
+        bend = weight * bend / step**2 * HESSIAN_FACTOR.get(name, 1.0)
+        np.testing.assert_allclose(h[:, k], bend, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), spread=st.sampled_from([0.1, 3.0, 50.0, 1e6]))
+def test_no_margin_leaves_the_bounds(name, seed, spread):
+    rng = np.random.default_rng(seed)
+    y, weight = labels_for(name, 12, rng), rng.uniform(0.0, 3.0, 12)
+    weight[1] = 1.0
+    objective = objectives.start(params_for(name), y, weight)
+    g_bound, h_bound = objective.bounds(y, weight)
+    margin = rng.normal(0.0, spread, (12, objective.n_outputs))
+    g, h = objective.gradients(margin, y, weight)
+    assert np.all(np.abs(g) <= g_bound)
+    assert np.all((h >= 0.0) & (h <= h_bound))
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_base_margin_is_where_the_gradient_sum_vanishes(name):
+    rng = np.random.default_rng(2)
+    y, weight = labels_for(name, 301, rng), rng.uniform(0.5, 2.0, 301)
+    objective = objectives.start(params_for(name), y, weight)
+    margin = np.tile(objective.base_margin, (301, 1))
+    g, _ = objective.gradients(margin, y, weight)
+    slack = 2.0 if name == "reg:absoluteerror" else 1e-9  # one row may lie on the median
+    assert np.all(np.abs(g.sum(axis=0)) <= slack)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_given_base_score_is_the_first_prediction(name):
+    rng = np.random.default_rng(3)
+    y, weight = labels_for(name, 30, rng), np.ones(30)
+    objective = objectives.start(params_for(name, base_score=0.25), y, weight)
+    first = objectives.transform(name, objective.base_margin[None, :])
+    expected = 1 / 3 if name == "multi:softprob" else 0.25
+    np.testing.assert_allclose(first, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["reg:squarederror", "count:poisson", "reg:tweedie"])
+def test_nothing_is_cut_while_margins_stay_near_the_labels(name):
+    rng = np.random.default_rng(4)
+    y, weight = labels_for(name, 50, rng) + 1.0, np.ones(50)
+    objective = objectives.start(params_for(name), y, weight)
+    margin = y if name == "reg:squarederror" else np.log(y)
+    mirrored = margin.max() + margin.min() - margin
+    for at in (margin, mirrored):
+        g, _ = objective.gradients(at[:, None], y, weight)
+        a, b = y * np.exp(at * (1 - RHO)), np.exp(at * (2 - RHO))
+        exact = {
+            "reg:squarederror": at - y,
+            "count:poisson": np.exp(at) - y,
+            "reg:tweedie": b - a,
+        }[name]
+        np.testing.assert_allclose(g[:, 0], exact, rtol=1e-9, atol=1e-9)
+
+
+def test_scale_pos_weight_weighs_label_one():
+    y, weight = np.array([0.0, 1.0, 1.0, 0.0]), np.array([1.0, 2.0, 1.0, 1.0])
+    margin = np.array([[0.3], [0.1], [-2.0], [1.0]])
+    scaled = objectives.start(TreeParams(scale_pos_weight=3.0), y, weight)
+    plain = objectives.start(TreeParams(), y, np.where(y > 0, 3.0, 1.0) * weight)
+    assert scaled.base_margin == plain.base_margin
+    for one, two in zip(
+        scaled.gradients(margin, y, weight),
+        plain.gradients(margin, y, np.where(y > 0, 3.0, 1.0) * weight),
+        strict=True,
+    ):
+        assert np.array_equal(one, two)
+
+
+def test_the_base_margin_does_not_depend_on_the_order_of_rows():
+    rng = np.random.default_rng(5)
+    y, weight = rng.normal(0, 1e6, 999), rng.uniform(0, 1, 999)
+    order = rng.permutation(999)
+    for name in ("reg:squarederror", "reg:absoluteerror"):
+        one = objectives.start(params_for(name), y, weight).base_margin
+        other = objectives.start(params_for(name), y[order], weight[order]).base_margin
+        assert one == other
+
+
+def test_the_median_of_equal_weights_is_numpys():
+    rng = np.random.default_rng(6)
+    for n in (1, 2, 7, 10):
+        values = rng.normal(0, 1, n)
+        assert objectives.median(values, np.ones(n)) == pytest.approx(np.median(values))
+    assert objectives.median(np.array([1.0, 2.0, 9.0]), np.array([1.0, 1.0, 5.0])) == 9.0
+    assert objectives.median(np.array([1.0, 9.0]), np.array([1.0, 0.0])) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "y", "text"),
+    [
+        ("binary:logistic", [0.0, 1.0, np.nan], "1 of 3 labels are missing"),
+        ("reg:squarederror", [0.0, np.inf], "1 of 2 labels are missing or infinite"),
+        ("binary:logistic", [0.0, 0.0, 0.0], "same class"),
+        ("binary:logistic", [0.0, 1.0, 2.0], "1 of 3 labels are not"),
+        ("multi:softprob", [0.0, 1.5, 2.0], "1 of 3 labels are not one of the whole numbers 0 to"),
+        ("multi:softprob", [0.0, 1.0, 3.0], "0 to 2"),
+        ("count:poisson", [1.0, -1.0], "1 of 2 labels are negative"),
+        ("count:poisson", [0.0, 0.0], "all labels"),
+        ("reg:tweedie", [2.0, -3.0, -1.0], "2 of 3 labels are negative"),
+        ("reg:squarederror", [], "no rows"),
+    ],
+)
+def test_labels_that_cannot_be_learnt_are_refused(name, y, text):
+    with pytest.raises(DataError, match=text):
+        objectives.start(params_for(name), np.array(y), np.ones(len(y)))
+
+
+@pytest.mark.parametrize("weight", [[1.0], [1.0, -1.0], [1.0, np.nan], [0.0, 0.0], [1.0, 0.0]])
+def test_weights_that_cannot_be_used_are_refused(weight):
+    with pytest.raises(DataError, match=r"weight"):
+        objectives.start(TreeParams(), np.array([0.0, 1.0]), np.array(weight))
+
+
+def test_labels_do_not_show_in_the_repr():
+    y = np.array([1234567.0, 7654321.0])
+    objective = objectives.start(params_for("reg:squarederror"), y, np.ones(2))
+    assert not any(digit in repr(objective) for digit in "123456789")

@@ -1,0 +1,56 @@
+"""TreeParams: what a job may say about trees, and what its writer reads when it may not."""
+
+import pytest
+
+from fedboost.core.metrics import METRICS
+from fedboost.core.params import METRICS_OF, OBJECTIVES, TreeParams
+from fedboost.errors import ConfigError
+from fedboost.settings import parse
+
+
+def test_the_defaults_are_valid_and_metrics_follow_the_objective():
+    params = parse(TreeParams, {})
+    assert params.metrics == ("logloss",)
+    assert params.n_outputs == params.trees_per_round == 1
+
+
+def test_lists_and_single_names_of_metrics_are_taken_as_yaml_gives_them():
+    assert parse(TreeParams, {"eval_metric": ["auc", "ks"]}).metrics == ("auc", "ks")
+    assert parse(TreeParams, {"eval_metric": "auc"}).metrics == ("auc",)
+
+
+def test_classes_decide_the_trees_of_a_round():
+    raw = {"objective": "multi:softprob", "num_class": 4}
+    assert parse(TreeParams, raw).trees_per_round == 4
+    raw |= {"multi_strategy": "multi_output_tree"}
+    params = parse(TreeParams, raw)
+    assert (params.trees_per_round, params.n_outputs) == (1, 4)
+
+
+def test_every_objective_has_metrics_that_exist():
+    assert set(METRICS_OF) == set(OBJECTIVES)
+    assert all(set(names) <= set(METRICS) for names in METRICS_OF.values())
+    assert {name for names in METRICS_OF.values() for name in names} == set(METRICS)
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ({"max_depth": 15}, "max_depth"),
+        ({"max_bin": 256}, "max_bin"),
+        ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"max_depth": "5"}, "max_depth"),
+        ({"objective": "multi:softprob"}, "num_class is missing"),
+        ({"num_class": 3}, "num_class is only for multi:softprob"),
+        ({"multi_strategy": "multi_output_tree"}, "multi_output_tree needs multi:softprob"),
+        ({"objective": "count:poisson", "scale_pos_weight": 2.0}, "scale_pos_weight needs"),
+        ({"eval_metric": ["mlogloss"]}, "eval_metric mlogloss does not fit binary:logistic"),
+        ({"eval_metric": ["auc", "auc"]}, "twice"),
+        ({"base_score": 1.5}, "base_score is 1.5"),
+        ({"objective": "reg:tweedie", "base_score": 0.0}, "base_score is 0.0"),
+        ({"max_dept": 3}, "unknown key 'max_dept'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_name(raw, text):
+    with pytest.raises(ConfigError, match=text):
+        parse(TreeParams, raw)

@@ -1,0 +1,91 @@
+"""Sampling and early stopping: draws are a function of the seed, and of nothing else."""
+
+import numpy as np
+import pytest
+
+from fedboost.core import sampling
+from fedboost.core.early_stopping import EarlyStopping
+
+
+def test_draws_never_change_between_releases():
+    words = sampling.draws(7, sampling.Purpose.ROWS, 3, n=2).tolist()
+    assert words == [16242344006293646974, 17067495578922004301]
+
+
+def test_draws_differ_by_seed_purpose_and_round():
+    base = sampling.draws(1, sampling.Purpose.ROWS, 0, n=4).tolist()
+    others = [
+        sampling.draws(2, sampling.Purpose.ROWS, 0, n=4).tolist(),
+        sampling.draws(1, sampling.Purpose.GOSS, 0, n=4).tolist(),
+        sampling.draws(1, sampling.Purpose.ROWS, 1, n=4).tolist(),
+    ]
+    assert all(other != base for other in others)
+
+
+def test_rows_are_drawn_at_the_rate_and_ascend():
+    rows = sampling.rows(5, 2, 20_000, 0.3)
+    assert rows.dtype == np.int32
+    assert np.all(np.diff(rows) > 0)
+    assert abs(len(rows) - 6000) < 300
+    assert np.array_equal(rows, sampling.rows(5, 2, 20_000, 0.3))
+    assert not np.array_equal(rows, sampling.rows(5, 3, 20_000, 0.3))
+    assert np.array_equal(sampling.rows(5, 2, 4, 1.0), np.arange(4))
+    assert len(sampling.rows(5, 2, 3, 1e-9)) == 1
+
+
+def test_each_party_draws_its_own_columns():
+    both = sampling.columns(1, 0, (10, 20), 0.5)
+    assert len(both) == 15
+    assert np.array_equal(both[both < 10], sampling.columns(1, 0, (10,), 0.5))
+    # The guest's draw does not depend on what the host has.
+    assert np.array_equal(both[both < 10], sampling.columns(1, 0, (10, 7), 0.5)[:5])
+    assert np.all(np.diff(both) > 0)
+    assert len(sampling.columns(1, 0, (3, 0, 2), 0.01)) == 2
+    assert np.array_equal(sampling.columns(1, 0, (2, 3), 1.0), np.arange(5))
+
+
+def test_goss_keeps_the_largest_and_amplifies_a_sample_of_the_others():
+    gradients = np.random.default_rng(1).normal(0, 1, (1000, 2))
+    rows, factor = sampling.goss(gradients, 9, 0, top_rate=0.2, other_rate=0.1)
+    size = np.abs(gradients).sum(axis=1)
+    assert len(rows) == len(factor) == 300
+    assert np.all(np.diff(rows) > 0)
+    assert set(rows[factor == 1.0]) == set(np.argsort(-size)[:200])
+    assert set(factor) == {1.0, 0.8 / 0.1}
+    assert sampling.goss_factor(0.2, 0.1) == pytest.approx(8.0)
+
+
+def test_goss_sums_are_unbiased():
+    gradients = np.random.default_rng(2).normal(0.3, 1, (400, 1))
+    sums = []
+    for seed in range(400):
+        rows, factor = sampling.goss(gradients, seed, 0, 0.2, 0.2)
+        sums.append((gradients[rows, 0] * factor).sum())
+    assert np.mean(sums) == pytest.approx(gradients.sum(), abs=4 * np.std(sums) / 20)
+
+
+def test_all_rows_may_be_top_rows():
+    rows, factor = sampling.goss(np.ones((5, 1)), 0, 0, 1.0, 0.1)
+    assert rows.tolist() == [0, 1, 2, 3, 4]
+    assert set(factor) == {1.0}
+
+
+def run(values, patience, bigger):
+    state = EarlyStopping(patience, bigger)
+    for i, value in enumerate(values):
+        state = state.after(value)
+        if state.stop:
+            return i, state.best_round
+    return None, state.best_round
+
+
+def test_it_stops_after_as_many_rounds_without_a_better_one():
+    assert run([0.5, 0.6, 0.6, 0.55, 0.9], 2, bigger=True) == (3, 1)
+    assert run([0.5, 0.4, 0.45, 0.39, 0.5, 0.5], 2, bigger=False) == (5, 3)
+    assert run([0.5, 0.6, 0.7], 1, bigger=True) == (None, 2)
+    assert run([0.5] * 50, None, bigger=True) == (None, 0)
+
+
+def test_not_a_number_is_never_better():
+    assert run([float("nan"), 0.5, float("nan"), float("nan")], 2, bigger=True) == (3, 1)
+    assert run([float("nan")] * 3, 2, bigger=True) == (1, -1)

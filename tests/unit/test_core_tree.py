@@ -1,0 +1,107 @@
+"""Tree: raw values and bins lead to the same leaf, arrays survive, foreign ones are refused."""
+
+import numpy as np
+import pytest
+
+from fedboost.core import binning
+from fedboost.core.tree import LEAF, Node, Split, Tree, grown
+from fedboost.errors import DataError
+
+
+def random_tree(seed, cuts, depth=4, outputs=2):
+    rng = np.random.default_rng(seed)
+    nodes, frontier = {}, [0]
+    while frontier:
+        node = frontier.pop()
+        split = None
+        if node < 2**depth - 1 and rng.random() < 0.8:
+            column = int(rng.integers(cuts.n_columns))
+            bin_number = int(rng.integers(cuts.n_bins[column]))
+            threshold = cuts.threshold(column, bin_number)
+            split = Split(column, bin_number, threshold, bool(rng.random() < 0.5), rng.random())
+            frontier += [2 * node + 1, 2 * node + 2]
+        nodes[node] = Node(rng.normal(0, 1, outputs), float(rng.random()), split)
+    return grown(nodes), nodes
+
+
+def sample(seed):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(0, 1, (300, 4)).astype(np.float32)
+    values[rng.random(values.shape) < 0.2] = np.nan
+    values[:, 3] = np.round(values[:, 3])
+    return values, binning.fit(values, 8)
+
+
+def naive_leaf(nodes, row):
+    at = 0
+    while nodes[at].split is not None:
+        split = nodes[at].split
+        x = row[split.column]
+        left = split.missing_left if np.isnan(x) else bool(x < split.threshold)
+        at = 2 * at + 1 if left else 2 * at + 2
+    return at
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_values_and_bins_lead_to_the_leaf_found_step_by_step(seed):
+    values, cuts = sample(seed)
+    tree, nodes = random_tree(seed, cuts)
+    by_hand = [naive_leaf(nodes, row) for row in values]
+    bins = cuts.transform(values)
+    assert tree.node[tree.leaf_of_values(values)].tolist() == by_hand
+    assert tree.node[tree.leaf_of_bins(bins, cuts.missing)].tolist() == by_hand
+    expected = np.array([nodes[leaf].value for leaf in by_hand])
+    assert np.array_equal(tree.predict(values), expected)
+    assert np.array_equal(tree.predict_bins(bins, cuts.missing), expected)
+
+
+def test_a_tree_survives_its_arrays():
+    tree, _ = random_tree(3, sample(3)[1])
+    arrays = tree.to_arrays()
+    back = Tree.from_arrays({name: np.array(array.tolist()) for name, array in arrays.items()})
+    for name, array in back.to_arrays().items():
+        assert array.dtype == arrays[name].dtype
+        assert np.array_equal(array, arrays[name])
+
+
+def test_a_single_leaf_is_a_tree():
+    tree = grown({0: Node(np.array([0.5]), 3.0)})
+    assert tree.n_nodes == 1
+    assert tree.is_leaf.all()
+    assert tree.predict(np.zeros((2, 0), np.float32)).tolist() == [[0.5], [0.5]]
+
+
+def broken(**changes):
+    split = Split(0, 0, np.float32(1.0), False, 1.0)
+    leaf = Node(np.array([1.0]), 1.0)
+    arrays = grown({0: Node(np.array([0.0]), 2.0, split), 1: leaf, 2: leaf}).to_arrays()
+    return {**arrays, **{name: np.array(array) for name, array in changes.items()}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"left": [0, LEAF, LEAF]},  # a circle
+        {"left": [2, LEAF, LEAF]},  # no right child
+        {"left": [-7, LEAF, LEAF]},
+        {"left": [1, LEAF]},
+        {"node": [0, 1, 3]},
+        {"node": [0, 2, 1]},
+        {"node": [1, 3, 4]},
+        {"feature": [-1, LEAF, LEAF]},
+        {"value": [0.0, 1.0, 1.0]},
+        {"weather": [1, 2, 3]},
+    ],
+)
+def test_arrays_that_are_no_tree_are_refused(changes):
+    assert Tree.from_arrays(broken()).n_nodes == 3
+    with pytest.raises(DataError):
+        Tree.from_arrays(broken(**changes))
+
+
+def test_a_tree_of_more_columns_than_there_are_is_refused():
+    tree = Tree.from_arrays(broken(feature=[5, LEAF, LEAF]))
+    with pytest.raises(DataError, match="column number 5 and there are 2"):
+        tree.predict(np.zeros((3, 2), np.float32))
+    with pytest.raises(DataError, match="column number 5"):
+        tree.predict_bins(np.zeros((3, 2), np.uint8), 8)

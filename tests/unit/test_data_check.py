@@ -1,0 +1,153 @@
+"""`data check` says beforehand what a job would refuse."""
+
+import datetime as dt
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from fedboost.cli.data import data_group
+from fedboost.data.survey import survey_table
+from fedboost.errors import DataError
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(data_group, ["check", *arguments], env={"COLUMNS": "200"})
+
+
+def look(**columns: Any):
+    return survey_table("t.parquet", pa.table(columns))
+
+
+def test_a_good_table_has_no_problems(tmp_path):
+    table = pa.table({"id": [1, 2, 3], "y": [0, 1, 1], "age": [30.5, None, 41.0]})
+    pq.write_table(table, tmp_path / "bank.parquet")
+    result = run(str(tmp_path / "bank.parquet"))
+    assert result.exception is None
+    assert "bank.parquet: 3 rows, 3 columns; id: id; label: y" in result.stdout
+    assert "no problems found" in result.stdout
+    (line,) = [line for line in result.stdout.splitlines() if line.strip().startswith("age")]
+    assert line.split() == ["age", "number", "feature", "33.3", "%", "2", "30.5", "41"]
+
+
+def test_json_has_the_same_as_one_object(tmp_path):
+    (tmp_path / "a.csv").write_text("customer_id,target,income,note\n01,1,5,x\n02,0,inf,y\n")
+    result = run(str(tmp_path / "a.csv"), str(tmp_path / "no.csv"), "--json")
+    told = json.loads(result.stdout.splitlines()[-1])
+    assert told["problems"] == 3
+    first, second = told["files"]
+    assert (first["file"], first["rows"], first["id"], first["label"]) == (
+        "a.csv",
+        2,
+        "customer_id",
+        "target",
+    )
+    assert [column["role"] for column in first["columns"]] == ["id", "label", "", ""]
+    assert first["columns"][1] == {
+        "name": "target",
+        "type": "integer",
+        "role": "label",
+        "missing": 0.0,
+        "distinct": 2,
+        "least": 0.0,
+        "greatest": 1.0,
+    }
+    assert first["problems"][0].startswith("columns that are text, not numbers: note; ")
+    assert first["problems"][1].startswith(
+        "columns that have infinite values: income (1 of 2 rows)"
+    )
+    assert second["problems"][0].startswith("cannot read the file: No such file or directory")
+    assert isinstance(result.exception, DataError)
+    assert result.exception.exit_code == 2
+    assert result.exception.lines()[:2] == ["problems found: 3", "where: file a.csv, no.csv"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"id": [1, 1], "a": [1, 2]}, "column id: 2 of 2 rows share their id with another row"),
+        ({"id": [1, None], "a": [1, 2]}, "column id: 1 of 2 rows have no id"),
+        ({"a": [1, 1], "b": [0.5, 1.5]}, "no column has an id of its own for every row"),
+        ({"id": [1, 2], "y": [0, None]}, "1 of 2 rows have no label in y"),
+        ({"id": [1, 2], "y": [0.0, float("inf")]}, "1 of 2 rows have an infinite label in y"),
+        ({"id": [1, 2], "y": ["a", "b"]}, "the label y is not a number in every row"),
+        (
+            {"id": [1, 2], "a": ["1", "x"]},
+            "columns that have cells that are not numbers: a (1 of 2",
+        ),
+        ({"id": [1, 2], "a": [[1], [2]]}, "columns that hold lists"),
+        ({"id": [1, 2], "a": [dt.date(2024, 1, 1)] * 2}, "columns that cannot become numbers: a"),
+        ({"id": [1, 2], "a": [1e300, 0]}, "columns that have values beyond what 32-bit floats"),
+    ],
+)
+def test_each_problem_is_found(columns, problem):
+    (found,) = look(**columns).problems
+    assert found.startswith(problem)
+    assert "; " in found  # what to do
+
+
+def test_every_arrow_type_can_be_surveyed():
+    kinds = [
+        pa.null(),
+        pa.bool_(),
+        pa.float16(),
+        pa.decimal128(5, 2),
+        pa.date64(),
+        pa.time32("s"),
+        pa.timestamp("ns", "UTC"),
+        pa.duration("s"),
+        pa.month_day_nano_interval(),
+        pa.binary(),
+        pa.binary(3),
+        pa.string_view(),
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.list_(pa.int8()),
+        pa.struct({"x": pa.int8()}),
+        pa.map_(pa.string(), pa.int8()),
+        pa.uuid(),
+    ]
+    table = {f"c{place}": pa.nulls(2, kind) for place, kind in enumerate(kinds)}
+    found = look(id=[1, 2], **table)
+    assert [column.missing for column in found.columns] == [0.0] + [1.0] * len(kinds)
+
+
+def test_the_id_is_found_by_name_then_by_being_unique():
+    assert look(a=["x", "y"], user_id=[5, 6], b=[1, 1]).id == "user_id"
+    assert look(b=[1, 1], a=["x", "y"], c=["u", "v"]).id == "a"
+    assert look(b=[1, 1], id=[1, 1]).id == "id"
+
+
+def test_missing_distinct_and_bounds_agree_with_numpy():
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 50, 500).astype(float)
+    values[rng.random(500) < 0.2] = np.nan
+    column = look(id=np.arange(500), a=values).columns[1]
+    seen = values[~np.isnan(values)]
+    assert column.missing == np.isnan(values).mean()
+    assert column.distinct == len(np.unique(seen))
+    assert (column.least, column.greatest) == (seen.min(), seen.max())
+
+
+def test_large_whole_numbers_are_noted():
+    found = look(id=[1, 2], a=[2**24 + 1, 1])
+    assert found.problems == ()
+    assert found.notes == ("column a: 1 whole numbers beyond 2^24 were rounded to 32-bit floats",)
+
+
+def test_names_with_markup_are_printed_as_they_are(tmp_path):
+    (tmp_path / "a.csv").write_text("id,[red]x[/red]\n1,2\n")
+    assert "[red]x[/red]" in run(str(tmp_path / "a.csv")).stdout
+
+
+def test_check_needs_a_file():
+    assert run().exit_code == 2
+
+
+def test_the_public_tables_are_fine_but_for_text_and_lists(data_file):
+    for name, n_problems in (("default_credit", 0), ("adult_test", 1), ("reuters_moneyfx_test", 1)):
+        result = run(str(data_file(f"{name}.parquet")), "--json")
+        assert json.loads(result.stdout.splitlines()[-1])["problems"] == n_problems, name

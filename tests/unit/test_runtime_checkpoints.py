@@ -1,0 +1,147 @@
+"""Checkpoints: whole as they were saved, or refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedboost.errors import ProtocolError
+from fedboost.runtime.checkpoints import Checkpoints
+from fedboost.runtime.disk import StoreError, write_file
+from fedboost.runtime.store import Store
+
+ARRAYS = {"gradient": np.arange(6.0).reshape(2, 3), "file": np.array(["a", "b"])}
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "bank", "party bank") as opened:
+        yield opened
+
+
+def test_a_checkpoint_comes_back_as_it_was(store):
+    state = {"tree": 3, "loss": [0.1, None], "nested": {"text": "ä"}, "bad": float("nan")}
+    store.save_checkpoint("j1", 3, state, ARRAYS)
+    found = store.load_checkpoint("j1")
+    assert found is not None
+    assert found.round == 3
+    assert repr(found.state) == repr(state)
+    assert set(found.arrays) == set(ARRAYS)
+    for name, array in ARRAYS.items():
+        assert found.arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(found.arrays[name], array)
+    assert "loss" not in repr(found)
+
+
+def test_without_checkpoints_there_is_none(store):
+    assert store.load_checkpoint("j1") is None
+    assert store.checkpoint_rounds("j1") == []
+    with pytest.raises(StoreError):
+        store.load_checkpoint("j1", 1)
+
+
+def test_the_last_two_checkpoints_stay(store):
+    for round_ in range(5):
+        store.save_checkpoint("j1", round_, {"round": round_}, {"a": np.full(3, round_)})
+    assert store.checkpoint_rounds("j1") == [3, 4]
+    assert len(list(store.job_folder("j1").glob("*.npz"))) == 2
+    found = store.load_checkpoint("j1", 3)
+    assert found is not None
+    assert found.arrays["a"].tolist() == [3, 3, 3]
+
+
+def test_a_round_saved_again_replaces_the_first(store):
+    for value in (1, 2):
+        store.save_checkpoint("j1", 0, {"value": value}, {"a": np.array([value])})
+    found = store.load_checkpoint("j1", 0)
+    assert found is not None
+    assert (found.state["value"], found.arrays["a"][0]) == (2, 2)
+    assert len(list(store.job_folder("j1").iterdir())) == 2
+
+
+def test_going_back_to_a_joint_commit_discards_what_came_later(store):
+    for round_ in (6, 7):
+        store.save_checkpoint("j1", round_, {}, {})
+    store.discard_checkpoints_after("j1", 6)
+    assert store.checkpoint_rounds("j1") == [6]
+    assert len(list(store.job_folder("j1").glob("*.npz"))) == 1
+
+
+@pytest.mark.parametrize("ending", ["json", "npz"])
+@pytest.mark.parametrize("harm", ["cut", "flip", "empty", "gone"])
+def test_a_torn_checkpoint_is_refused_and_the_one_before_found(store, ending, harm):
+    for round_ in (1, 2):
+        store.save_checkpoint("j1", round_, {"round": round_}, {"a": np.full(100, round_)})
+    (path,) = store.job_folder("j1").glob(f"checkpoint-00000002*.{ending}")
+    content = path.read_bytes()
+    if harm == "gone":
+        path.unlink()
+    else:
+        middle = len(content) // 2
+        flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        path.write_bytes({"cut": content[:-3], "flip": flipped, "empty": b""}[harm])
+    with pytest.raises(StoreError):
+        store.load_checkpoint("j1", 2)
+    found = store.load_checkpoint("j1")
+    assert found is not None
+    assert found.state == {"round": 1}
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_flipped_bit_of_a_checkpoint_is_noticed(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("job")
+    Checkpoints().save(folder, 1, {"tree": 1, "loss": 0.5}, {"a": np.arange(5)})
+    path = data.draw(st.sampled_from(sorted(folder.iterdir())))
+    content = bytearray(path.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(bytes(content))
+    with pytest.raises(StoreError):
+        Checkpoints().load(folder, 1)
+
+
+def test_if_every_checkpoint_is_torn_it_is_said(store):
+    store.save_checkpoint("j1", 1, {}, {})
+    (path,) = store.job_folder("j1").glob("*.json")
+    path.write_text("{}")
+    with pytest.raises(StoreError, match="torn"):
+        store.load_checkpoint("j1")
+
+
+def test_a_death_between_the_two_files_leaves_the_old_checkpoint(store, monkeypatch):
+    store.save_checkpoint("j1", 1, {"value": "old"}, {"a": np.zeros(2)})
+
+    def dies(path, content, mode):
+        if path.suffix == ".json":
+            raise KeyboardInterrupt
+        write_file(path, content, mode)
+
+    monkeypatch.setattr("fedboost.runtime.checkpoints.write_file", dies)
+    for round_ in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            store.save_checkpoint("j1", round_, {"value": "new"}, {"a": np.ones(2)})
+    found = store.load_checkpoint("j1")
+    assert found is not None
+    assert (found.round, found.state["value"], found.arrays["a"].tolist()) == (1, "old", [0, 0])
+    monkeypatch.undo()
+    store.save_checkpoint("j1", 1, {}, {})
+    assert len(list(store.job_folder("j1").glob("*.npz"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "arrays"),
+    [
+        ({"a": (1, 2)}, {}),
+        ({1: "a"}, {}),
+        ({"a": b"x"}, {}),
+        ({"a": np.zeros(2)}, {}),
+        ({}, {"a": np.array([{}, None])}),
+    ],
+)
+def test_what_a_checkpoint_would_change_is_refused(store, state, arrays):
+    with pytest.raises(ProtocolError):
+        store.save_checkpoint("j1", 1, state, arrays)
+    assert store.checkpoint_rounds("j1") == []
+
+
+# --- secrets

@@ -1,0 +1,178 @@
+"""The owner's policy: each rule allows what it names and denies everything else."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedboost.errors import ConfigError, PolicyError
+from fedboost.runtime.policy import UNENFORCED, Ask, Policy, undeclared, unenforced
+from fedboost.settings import parse
+
+OPEN = {
+    "coordinators": ["coord"],
+    "peers": ["telco", "shop"],
+    "datasets": ["credit"],
+    "protocols": ["secureboost"],
+}
+ASK = Ask(
+    coordinator="coord",
+    peers=("telco",),
+    dataset="credit",
+    protocol="secureboost",
+    scheme="paillier",
+    key_bits=2048,
+    gradient_bits=64,
+    insecure=False,
+)
+
+
+def policy(**keys) -> Policy:
+    return parse(Policy, {**OPEN, **keys})
+
+
+def test_what_the_policy_names_is_allowed():
+    policy().judge(ASK)
+    policy().judge(replace(ASK, peers=("telco", "shop"), key_bits=3072, gradient_bits=54))
+
+
+def test_an_empty_policy_denies():
+    with pytest.raises(PolicyError) as caught:
+        Policy().judge(ASK)
+    assert caught.value.where["key"] == "policy.coordinators"
+
+
+@pytest.mark.parametrize("key", list(OPEN))
+def test_an_absent_key_denies(key):
+    with pytest.raises(PolicyError) as caught:
+        parse(Policy, {name: names for name, names in OPEN.items() if name != key}).judge(ASK)
+    assert caught.value.where["key"] == f"policy.{key}"
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"coordinator": "evil"}, "coordinators"),
+        ({"peers": ("telco", "evil")}, "peers"),
+        ({"dataset": "salaries"}, "datasets"),
+        ({"protocol": "gbun"}, "protocols"),
+        ({"insecure": True, "scheme": "plain"}, "allow_insecure"),
+        ({"key_bits": 2047}, "key_bits_min"),
+        ({"gradient_bits": 65}, "gradient_bits_max"),
+    ],
+)
+def test_each_rule_denies_and_names_its_key(change, key):
+    with pytest.raises(PolicyError) as caught:
+        policy().judge(replace(ASK, **change))
+    assert caught.value.where["key"] == f"policy.{key}"
+    assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("keys", "change"),
+    [
+        ({"coordinators": ["coord", "evil"]}, {"coordinator": "evil"}),
+        ({"peers": ["telco", "evil"]}, {"peers": ("telco", "evil")}),
+        ({"datasets": ["salaries"]}, {"dataset": "salaries"}),
+        ({"protocols": ["gbun"]}, {"protocol": "gbun"}),
+        ({"allow_insecure": True}, {"insecure": True, "scheme": "plain"}),
+        ({"key_bits_min": 3072}, {"key_bits": 3072}),
+        ({"gradient_bits_max": 65}, {"gradient_bits": 65}),
+    ],
+)
+def test_each_rule_allows_what_its_key_says(keys, change):
+    policy(**keys).judge(replace(ASK, **change))
+
+
+def test_a_rule_without_object_is_not_asked():
+    closed = policy(datasets=[])
+    closed.judge(replace(ASK, dataset=None, key_bits=None, gradient_bits=None, scheme=None))
+
+
+def test_an_error_does_not_tell_what_the_policy_allows_otherwise():
+    with pytest.raises(PolicyError) as caught:
+        policy(datasets=["credit", "hidden"]).judge(replace(ASK, dataset="salaries"))
+    assert "hidden" not in "".join(caught.value.lines())
+
+
+def test_predictions_need_a_named_peer_and_stay_within_the_day():
+    allowed = policy(predict={"peers": ["telco"], "rows_per_day": 10})
+    allowed.judge_prediction("telco", 10)
+    for peer, rows, key in (("shop", 1, "peers"), ("telco", 11, "rows_per_day")):
+        with pytest.raises(PolicyError) as caught:
+            allowed.judge_prediction(peer, rows)
+        assert caught.value.where["key"] == f"policy.predict.{key}"
+    with pytest.raises(PolicyError):
+        policy().judge_prediction("telco", 1)
+    with pytest.raises(PolicyError):
+        policy(predict={"peers": ["telco"]}).judge_prediction("telco", 1)
+
+
+def test_only_named_users_approve():
+    policy(approvers=["ana"]).judge_approver("ana")
+    with pytest.raises(PolicyError):
+        policy(approvers=["ana"]).judge_approver("eve")
+    with pytest.raises(PolicyError):
+        policy().judge_approver("ana")
+
+
+def test_a_person_approves_unless_the_owner_says_otherwise():
+    assert policy().approve == "always"
+    assert policy(approve="never").approve == "never"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"key_bits_min": 1024},
+        {"key_bits_min": "2048"},
+        {"epsilon_element_max": 0.0},
+        {"epsilon_row_max": float("inf")},
+        {"epsilon_row_max": float("nan")},
+        {"gradient_bits_max": 0},
+        {"aggregation_parties_min": 1},
+        {"approve": "sometimes"},
+        {"approve": True},
+        {"peers": ["Telco"]},
+        {"peers": "telco"},
+        {"peers": ["telco", "telco"]},
+        {"peers": [7]},
+        {"allow_insecure": 1},
+        {"tells": ["labels"]},
+        {"predict": {"peers": ["telco"], "rows_per_day": -1}},
+        {"predicts": {}},
+    ],
+)
+def test_a_policy_that_means_nothing_is_refused(keys):
+    with pytest.raises(ConfigError):
+        policy(**keys)
+
+
+def test_settings_that_do_nothing_yet_are_named_only_when_set():
+    assert unenforced(policy()) == []
+    values = {
+        "epsilon_element_max": 4.0,
+        "epsilon_row_max": 40,
+        "aggregation_parties_min": 3,
+        "group_rows_min": 20,
+    }
+    assert set(values) == set(UNENFORCED)
+    for key, value in values.items():
+        assert unenforced(policy(**{key: value})) == [key]
+
+
+def test_every_key_is_judged_or_listed_as_unenforced():
+    judged = {
+        "approve", "approvers", "coordinators", "peers", "datasets", "protocols",
+        "allow_insecure", "key_bits_min", "gradient_bits_max", "predict", "tells",
+    }  # fmt: skip
+    assert judged | set(UNENFORCED) == set(Policy.model_fields)
+    assert not judged & set(UNENFORCED)
+
+
+def test_names_nobody_declared_are_found():
+    known = {"coordinators": ["coord"], "peers": ["telco"], "datasets": ["credit"]}
+    found = undeclared(policy(predict={"peers": ["bank"]}), known)
+    assert [sentence.split(",")[0] for sentence in found] == [
+        "policy.peers names 'shop'",
+        "policy.predict.peers names 'bank'",
+    ]

@@ -1,0 +1,354 @@
+"""The store: what was written is there after any death, and nothing else is accepted."""
+
+import os
+import resource
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedboost.errors import JobError, PolicyError, ProtocolError
+from fedboost.runtime.disk import StoreError, write_file
+from fedboost.runtime.store import FINAL, MOVES, JobState, Store
+
+START = 1_700_000_000.0  # 2023-11-14 22:13:20 UTC
+ROOT = Path(__file__).resolve().parents[2]
+ARRAYS = {"gradient": np.arange(6.0).reshape(2, 3), "file": np.array(["a", "b"])}
+
+
+class Clock:
+    """A clock that stands until it is set."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    with Store(tmp_path / "bank", "party bank", clock) as opened:
+        yield opened
+
+
+def begin(store, id_="j1", state=JobState.RUNNING):
+    return store.add_job(id_, "credit", b"\0manifest", state)
+
+
+# The shortest way into each state.
+WAY = {
+    JobState.WAITING: [],
+    JobState.RUNNING: [JobState.RUNNING],
+    JobState.PAUSED: [JobState.RUNNING, JobState.PAUSED],
+    JobState.FAILED: [JobState.FAILED],
+    JobState.CANCELLED: [JobState.CANCELLED],
+    JobState.FINISHED: [JobState.RUNNING, JobState.FINISHED],
+}
+
+
+def test_a_job_is_what_was_added(store):
+    job = begin(store, state=JobState.WAITING)
+    assert (job.id, job.name, job.manifest) == ("j1", "credit", b"\0manifest")
+    assert (job.state, job.attempt, job.result) == (JobState.WAITING, 0, None)
+    assert job.created == job.since == job.updated == START
+    assert store.jobs() == [job]
+    assert "manifest" not in repr(job)
+
+
+def test_everything_survives_a_restart(tmp_path):
+    with Store(tmp_path, "party bank") as first:
+        begin(first, state=JobState.WAITING)
+        first.approve("j1", "ana")
+        first.move("j1", JobState.RUNNING)
+        first.next_attempt("j1")
+        first.add_event("j1", {"step": "encrypt"})
+        first.commit("j1", 4)
+        first.set_result("j1", {"auc": 0.5})
+        first.count_prediction("telco", 5, 10)
+        secret = first.vault.seed("j1")
+        job, events = first.job("j1"), first.events("j1")
+    with Store(tmp_path, "party bank") as second:
+        assert second.job("j1") == job
+        assert (job.approved_by, job.attempt, job.result) == ("ana", 1, {"auc": 0.5})
+        assert second.events("j1") == events
+        assert second.last_commit("j1") == 4
+        assert second.vault.seed("j1") == secret
+        with pytest.raises(PolicyError):
+            second.count_prediction("telco", 6, 10)
+
+
+@pytest.mark.parametrize("start", JobState)
+@pytest.mark.parametrize("end", JobState)
+def test_only_listed_moves_happen(store, start, end):
+    begin(store, state=JobState.WAITING)
+    for state in WAY[start]:
+        store.move("j1", state)
+    if end in MOVES[start] or (end == start and start not in FINAL):
+        assert store.move("j1", end).state == end
+    else:
+        with pytest.raises(ProtocolError):
+            store.move("j1", end)
+        assert store.job("j1").state == start
+
+
+def test_the_states_are_those_a_user_sees():
+    assert [state.value for state in JobState] == [
+        "waiting for approval", "running", "paused", "failed", "cancelled", "finished",
+    ]  # fmt: skip
+    assert {JobState.CANCELLED, JobState.FINISHED} == FINAL
+
+
+def test_a_pause_says_for_whom_and_since_when(store, clock):
+    begin(store)
+    clock.now += 10
+    store.move("j1", JobState.PAUSED, waiting_for="telco", reason="telco is silent")
+    clock.now += 10
+    job = store.move("j1", JobState.PAUSED, waiting_for="shop")
+    assert (job.waiting_for, job.since, job.updated) == ("shop", START + 10, START + 20)
+    job = store.move("j1", JobState.RUNNING)
+    assert (job.waiting_for, job.reason, job.since) == ("", "", START + 20)
+
+
+def test_jobs_are_listed_by_state_and_age(store, clock):
+    for id_ in ("b", "a", "c"):
+        begin(store, id_)
+        clock.now += 1
+    store.move("a", JobState.FAILED)
+    assert [job.id for job in store.jobs()] == ["b", "a", "c"]
+    assert [job.id for job in store.jobs(JobState.RUNNING)] == ["b", "c"]
+
+
+def test_what_makes_no_sense_is_refused(store):
+    begin(store)
+    with pytest.raises(ProtocolError, match="already"):
+        begin(store)
+    with pytest.raises(ProtocolError, match="cannot begin"):
+        begin(store, "j2", JobState.FINISHED)
+    with pytest.raises(JobError, match="no such job"):
+        store.job("nobody")
+    for act in (store.last_commit, store.events):
+        assert not act("nobody")
+    with pytest.raises(JobError):
+        store.commit("nobody", 1)
+    with pytest.raises(JobError):
+        store.add_event("nobody", {})
+    with pytest.raises(ProtocolError, match="does not wait"):
+        store.approve("j1", "ana")
+    store.set_attempt("j1", 3)
+    with pytest.raises(ProtocolError, match="is over"):
+        store.set_attempt("j1", 2)
+    assert store.next_attempt("j1") == 4
+
+
+@pytest.mark.parametrize(
+    "id_", ["", "..", "../x", "a/b", "/etc", ".x", "a\0", "a" * 65, "ä", "a\n"]
+)
+def test_a_jobs_id_cannot_lead_out_of_the_store(store, id_):
+    for act in (store.job_folder, store.vault.seed, store.load_checkpoint):
+        with pytest.raises(ProtocolError):
+            act(id_)
+    with pytest.raises(ProtocolError):
+        begin(store, id_)
+
+
+def test_a_journal_is_numbered_per_job(store):
+    begin(store, "a")
+    begin(store, "b")
+    assert [store.add_event("a", {"k": k}) for k in range(3)] == [1, 2, 3]
+    assert store.add_event("b", {}) == 1
+    assert [(event.n, event.event["k"]) for event in store.events("a", after=1)] == [(2, 1), (3, 2)]
+
+
+def test_threads_lose_no_event(store):
+    begin(store)
+
+    def write() -> None:
+        for _ in range(20):
+            store.add_event("j1", {})
+            store.next_attempt("j1")
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [event.n for event in store.events("j1")] == list(range(1, 81))
+    assert store.job("j1").attempt == 80
+
+
+def test_commits_are_kept_once(store):
+    begin(store)
+    assert store.last_commit("j1") is None
+    for round_ in (0, 1, 1):
+        store.commit("j1", round_)
+    assert store.last_commit("j1") == 1
+
+
+def test_predictions_are_counted_per_peer_and_day(store, clock):
+    assert store.count_prediction("telco", 6, 10) == 6
+    with pytest.raises(PolicyError, match="6 today"):
+        store.count_prediction("telco", 5, 10)
+    assert store.count_prediction("telco", 4, 10) == 10
+    assert store.count_prediction("shop", 10, 10) == 10
+    clock.now += 86_400
+    assert store.count_prediction("telco", 10, 10) == 10
+    assert store.predicted("telco", "2023-11-14") == 10
+    with pytest.raises(ProtocolError):
+        store.count_prediction("telco", -1, 10)
+
+
+# --- the folder
+
+
+def test_the_store_is_closed_to_others(store):
+    begin(store)
+    store.vault.seed("j1")
+    store.save_checkpoint("j1", 1, {}, ARRAYS)
+    for path in [store.folder, *store.folder.rglob("*")]:
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 or path.name.startswith(
+            "store.sqlite-"
+        )
+        if path.is_dir():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_an_open_folder_is_closed(tmp_path):
+    tmp_path.chmod(0o755)
+    Store(tmp_path, "party bank").close()
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
+
+
+def test_two_daemons_cannot_share_a_store(store):
+    with pytest.raises(StoreError, match=f"process {os.getpid()}"):
+        Store(store.folder, "party bank")
+    begin(store)  # the first one goes on
+
+
+def test_the_lock_is_seen_by_other_processes_and_freed_by_death(tmp_path):
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom fedboost.runtime.store import Store\n"
+        "Store(Path(sys.argv[1]), 'party bank')\nprint('held', flush=True)\ntime.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(StoreError, match=f"process {other.pid}"):
+            Store(tmp_path, "party bank")
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+    Store(tmp_path, "party bank").close()
+
+
+def test_a_forked_child_does_not_keep_the_lock(tmp_path):
+    first = Store(tmp_path, "party bank")
+    ready, go = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(go)
+        os.read(ready, 1)
+        os._exit(0)
+    os.close(ready)
+    first.close()
+    Store(tmp_path, "party bank").close()
+    os.close(go)
+    os.waitpid(child, 0)
+
+
+def test_a_failed_opening_frees_the_lock(tmp_path):
+    Store(tmp_path, "party bank").close()
+    with pytest.raises(StoreError, match="belongs to party bank, not to party telco"):
+        Store(tmp_path, "party telco")
+    Store(tmp_path, "party bank").close()
+
+
+def test_a_newer_store_is_refused(tmp_path):
+    Store(tmp_path, "party bank").close()
+    with sqlite3.connect(tmp_path / "store.sqlite") as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(StoreError, match="has version 99"):
+        Store(tmp_path, "party bank")
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database" * 100, b"SQLite format 3\0" + b"\xff" * 5000]
+)
+def test_a_damaged_store_is_a_typed_error(tmp_path, content):
+    (tmp_path / "store.sqlite").write_bytes(content)
+    with pytest.raises(StoreError):
+        Store(tmp_path, "party bank")
+
+
+def test_a_store_that_is_a_file_is_a_typed_error(tmp_path):
+    (tmp_path / "bank").write_text("")
+    with pytest.raises(StoreError, match="cannot read or write"):
+        Store(tmp_path / "bank", "party bank")
+
+
+def test_no_space_in_the_database_is_a_typed_error_and_loses_nothing(store):
+    begin(store)
+    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreError, match="full") as caught:
+        store.add_event("j1", {"text": "x" * 100_000})
+    assert "space" in caught.value.todo
+    store._connection.execute("PRAGMA max_page_count = 100000")
+    assert store.events("j1") == []
+    assert store.add_event("j1", {}) == 1
+
+
+def test_no_space_for_a_file_keeps_the_old_one(tmp_path):
+    path = tmp_path / "state"
+    write_file(path, b"old", 0o600)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    former = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(StoreError, match="cannot read or write"):
+            write_file(path, b"x" * 5000, 0o600)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, former)
+    assert path.read_bytes() == b"old"
+    assert [found.name for found in tmp_path.iterdir()] == ["state"]
+
+
+def test_an_error_names_the_file_and_keeps_its_folder_from_peers(tmp_path):
+    with pytest.raises(StoreError) as caught:
+        write_file(tmp_path / "absent" / "state", b"", 0o600)
+    assert caught.value.where == {"file": "state"}
+    assert str(tmp_path) in caught.value.private
+    assert str(tmp_path) not in "".join(caught.value.lines())
+
+
+def test_deleting_a_job_leaves_nothing_of_it(store):
+    begin(store)
+    store.add_event("j1", {})
+    store.commit("j1", 1)
+    store.save_checkpoint("j1", 1, {}, ARRAYS)
+    with pytest.raises(JobError, match="running"):
+        store.delete_job("j1")
+    store.move("j1", JobState.FAILED)
+    store.delete_job("j1")
+    assert not store.job_folder("j1").exists()
+    assert store.jobs() == []
+    begin(store)
+    assert store.events("j1") == []
+    assert store.last_commit("j1") is None
+
+
+# --- checkpoints

@@ -1,0 +1,238 @@
+"""Certificates from the CA to the daemon: made, rotated under it, revoked, never shown."""
+
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from fedboost.cli.certs import certs_group
+from fedboost.errors import ConfigError, PeerError
+from fedboost.runtime import authority
+from fedboost.runtime.authority import Leaf, Term
+from fedboost.runtime.tls import Revocations, ServerCertificates, TlsFiles, load_identity
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+CLIENT, SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
+LEAVES = [Leaf("coordinator", "coord"), Leaf("party", "bank"), Leaf("user", "ana")]
+
+
+def files(folder: Path, name: str) -> TlsFiles:
+    return TlsFiles(ca=folder / "ca.pem", cert=folder / f"{name}.pem", key=folder / f"{name}.key")
+
+
+@pytest.fixture
+def certs(tmp_path):
+    folder = tmp_path / "certs"
+    authority.create(folder, LEAVES, Term(NOW))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def other_certs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("other")
+    authority.create(folder, LEAVES, Term(NOW))
+    return folder
+
+
+def test_created_certificates_carry_role_and_name(certs):
+    for role, name in LEAVES:
+        ours = load_identity(files(certs, name), role=role, name=name)
+        assert (ours.role, ours.name) == (role, name)
+        assert str(ours.peer) == f"{role} {name}"
+
+
+def test_keys_are_readable_by_their_owner_only(certs):
+    for path in certs.glob("*.key"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_only_daemons_may_serve(certs):
+    for role, name in LEAVES:
+        certificate = x509.load_pem_x509_certificate((certs / f"{name}.pem").read_bytes())
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        assert CLIENT in usage
+        assert (SERVER in usage) == (role != "user")
+
+
+def test_creating_again_adds_what_is_missing_and_overwrites_nothing(certs):
+    before = {path.name: path.read_bytes() for path in certs.iterdir() if path.stem != "issued"}
+    made = authority.create(certs, [*LEAVES, Leaf("party", "telco")], Term(NOW))
+    assert made == {"ca": False, "coord": False, "bank": False, "ana": False, "telco": True}
+    for name, content in before.items():
+        assert (certs / name).read_bytes() == content
+    assert load_identity(files(certs, "telco")).name == "telco"
+
+
+@pytest.mark.parametrize("name", ["", "Bank", "1bank", "ba_nk", "bank\n", "../x", "b" * 64, "bänk"])
+def test_odd_names_are_refused(tmp_path, name):
+    with pytest.raises(ConfigError, match="is not a name"):
+        authority.create(tmp_path / "certs", [Leaf("party", name)], Term(NOW))
+    assert not (tmp_path / "certs").exists()
+
+
+def test_the_ca_cannot_be_overwritten_by_a_leaf_of_its_name(certs):
+    with pytest.raises(ConfigError, match=r"ca\.pem is the CA's own"):
+        authority.create(certs, [Leaf("party", "ca")], Term(NOW))
+
+
+def test_one_name_has_one_role(certs):
+    with pytest.raises(ConfigError, match="bank is already a party"):
+        authority.create(certs, [Leaf("user", "bank")], Term(NOW))
+    with pytest.raises(ConfigError, match="at once"):
+        authority.create(certs, [Leaf("user", "eve"), Leaf("party", "eve")], Term(NOW))
+
+
+def test_half_a_pair_is_not_completed(certs):
+    (certs / "bank.key").unlink()
+    with pytest.raises(ConfigError, match="only one is there"):
+        authority.create(certs, LEAVES, Term(NOW))
+
+
+def test_a_host_name_cannot_be_another_partys_name(tmp_path):
+    with pytest.raises(ConfigError, match="host name with a dot"):
+        authority.create(tmp_path, LEAVES, Term(NOW, hosts=("telco",)))
+
+
+def test_hosts_become_alternative_names_and_survive_rotation(tmp_path):
+    term = Term(NOW, hosts=("10.0.0.1", "bank.example.org"))
+    authority.create(tmp_path, LEAVES, term)
+    authority.rotate(tmp_path, ["bank"], Term(NOW))
+    certificate = x509.load_pem_x509_certificate((tmp_path / "bank.pem").read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["bank", "bank.example.org"]
+    assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.1"]
+
+
+def test_a_leaf_cannot_outlive_its_ca(certs):
+    with pytest.raises(ConfigError, match="the CA itself ends"):
+        authority.create(certs, [Leaf("party", "telco")], Term(NOW + timedelta(days=3600)))
+
+
+def test_nothing_shows_a_key(certs):
+    tls = files(certs, "bank")
+    shown = repr(load_identity(tls)) + repr(tls.read()) + repr(ServerCertificates(tls).__dict__)
+    for line in tls.key.read_text().splitlines():
+        assert line not in shown
+    assert "PrivateKey" not in shown
+
+
+def test_a_server_takes_up_a_rotated_certificate(certs):
+    server = ServerCertificates(files(certs, "bank"), role="party", name="bank")
+    old = server.identity.peer
+    assert not server.reload()
+    authority.rotate(certs, ["bank"], Term(NOW))
+    assert server.reload()
+    assert server.identity.peer.fingerprint != old.fingerprint
+    assert not server.reload()
+
+
+def test_a_server_keeps_its_certificate_while_a_rotation_is_half_done(certs, tmp_path):
+    server = ServerCertificates(files(certs, "bank"))
+    old = server.identity.peer
+    former = (certs / "bank.pem").read_bytes()
+    authority.rotate(certs, ["bank"], Term(NOW))
+    fresh = (certs / "bank.pem").read_bytes()
+    (certs / "bank.pem").write_bytes(former)  # the key is new, the certificate is not yet
+    assert not server.reload()
+    assert server.identity.peer == old
+    (certs / "bank.pem").write_bytes(fresh)
+    assert server.reload()
+    assert server.identity.peer != old
+
+
+def test_a_server_never_takes_up_another_partys_certificate(certs):
+    server = ServerCertificates(files(certs, "bank"), role="party", name="bank")
+    for ending in ("pem", "key"):
+        (certs / f"bank.{ending}").write_bytes((certs / f"coord.{ending}").read_bytes())
+    assert not server.reload()
+    assert server.identity.name == "bank"
+
+
+def test_a_revoked_certificate_is_refused_until_rotated(certs):
+    tls = files(certs, "bank")
+    revocations = Revocations(tls)
+    revocations.check(load_identity(tls).peer)
+    assert authority.revoke(certs, "bank", NOW) == 1
+    with pytest.raises(PeerError, match="party bank has been revoked"):
+        revocations.check(load_identity(tls).peer)
+    revocations.check(load_identity(files(certs, "coord")).peer)
+    authority.rotate(certs, ["bank"], Term(NOW))
+    revocations.check(load_identity(tls).peer)
+    with pytest.raises(ConfigError, match="cannot read"):
+        authority.revoke(certs, "nobody", NOW)
+
+
+def test_revoking_reaches_certificates_that_were_rotated_away(certs):
+    tls = files(certs, "bank")
+    first = load_identity(tls).peer
+    authority.rotate(certs, ["bank"], Term(NOW))
+    assert authority.revoke(certs, "bank", NOW) == 2
+    with pytest.raises(PeerError, match="revoked"):
+        Revocations(tls).check(first)
+    with pytest.raises(ConfigError, match="already revoked"):
+        authority.revoke(certs, "bank", NOW)
+
+
+def test_without_a_revocation_list_nobody_is_revoked(certs):
+    (certs / "ca.crl").unlink()
+    tls = files(certs, "bank")
+    Revocations(tls).check(load_identity(tls).peer)
+
+
+def test_a_list_that_vanishes_or_is_not_our_cas_lets_nobody_in(certs, other_certs):
+    tls = files(certs, "bank")
+    peer = load_identity(tls).peer
+    revocations = Revocations(tls)
+    whole = tls.crl.read_bytes()
+    tls.crl.unlink()
+    with pytest.raises(ConfigError, match="nobody is let in"):
+        revocations.check(peer)
+    for broken in (b"", whole[:-60], (other_certs / "ca.crl").read_bytes()):
+        tls.crl.write_bytes(broken)
+        with pytest.raises(ConfigError, match="nobody is let in"):
+            revocations.check(peer)
+    tls.crl.write_bytes(whole)
+    revocations.check(peer)
+
+
+def test_the_commands_make_rotate_revoke_and_show(tmp_path):
+    out = str(tmp_path / "certs")
+
+    def run(*args):
+        done = CliRunner().invoke(certs_group, [args[0], "--out", out, *args[1:]])
+        assert done.exception is None, done.output
+        return done.output
+
+    everybody = [
+        "--coordinator",
+        "coord",
+        "--party",
+        "bank",
+        "--aggregator",
+        "sum",
+        "--user",
+        "ana",
+    ]
+    assert run("create", *everybody).count("made") == 5
+    assert run("create", *everybody, "--party", "telco").count("kept as it is") == 5
+    assert load_identity(files(tmp_path / "certs", "sum"), role="party").name == "sum"
+    run("rotate", "bank", "telco")
+    assert "2 certificate(s) of bank" in run("revoke", "bank")
+    shown = run("show")
+    assert shown.count("revoked") == 2
+    assert "365 days" in shown
+    with pytest.raises(ConfigError, match="nobody to make"):
+        CliRunner().invoke(certs_group, ["create", "--out", out], catch_exceptions=False)
+
+
+def test_a_second_revocation_keeps_the_first(certs):
+    peers = [load_identity(files(certs, name)).peer for name in ("bank", "ana")]
+    for peer in peers:
+        authority.revoke(certs, peer.name, NOW)
+    for peer in peers:
+        with pytest.raises(PeerError, match="revoked"):
+            Revocations(files(certs, "coord")).check(peer)
