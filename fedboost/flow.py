@@ -32,6 +32,8 @@ class Role(StrEnum):
     AGGREGATOR = "aggregator"  # adds masked shares, holds no data
 
 
+MODEL = "model"  # the artefact of a protocol that uses a model: the party's own shard
+
 GUEST, HOST, AGGREGATOR = Role.GUEST, Role.HOST, Role.AGGREGATOR
 EVERYBODY = (GUEST, HOST)
 

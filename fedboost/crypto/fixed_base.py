@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import os
 import secrets
-from collections.abc import Iterable
 
 import gmpy2
 import numpy as np
@@ -46,23 +45,25 @@ class FixedBase:
             self.table.append(row)
             base = row[-1] * base % modulus
 
-    def power(self, digits: Iterable[int]) -> mpz:
-        """base^e for e = Σ digits[i] · 2^(i·window_bits)."""
+    def powers(self, exponents: list[int]) -> list[mpz]:
+        """base^e for each exponent, window after window, so that a window's entries stay in
+        cache.
+        """
         n = self.modulus
-        result = mpz(1)
-        for row, digit in zip(self.table, digits, strict=True):
-            result = result * row[digit] % n
-        return result
+        results = [mpz(1)] * len(exponents)
+        for row, digits in zip(self.table, self._digits(exponents), strict=True):
+            results = [x * row[digit] % n for x, digit in zip(results, digits, strict=True)]
+        return results
 
-    def digits(self, exponents: list[int]) -> list[list[int]]:
-        """The digits that `power` takes, for each exponent."""
+    def _digits(self, exponents: list[int]) -> list[list[int]]:
+        """For each window, every exponent's digit."""
         windows, bits = len(self.table), self.window_bits
         width = (windows * bits + 7) // 8
         raw = b"".join([exponent.to_bytes(width, "little") for exponent in exponents])
         flat = np.frombuffer(raw, dtype=np.uint8).reshape(-1, width)
         ones = np.unpackbits(flat, axis=1, bitorder="little", count=windows * bits)
         weights = 1 << np.arange(bits, dtype=np.int64)
-        digits: list[list[int]] = (ones.reshape(-1, windows, bits) @ weights).tolist()
+        digits: list[list[int]] = (ones.reshape(-1, windows, bits) @ weights).T.tolist()
         return digits
 
 
@@ -89,7 +90,7 @@ class Blinding:
             self._base = self._tables()
         base = self._base
         exponents = [secrets.randbits(len(base.table) * BLINDER_WINDOW_BITS) for _ in range(count)]
-        return [self._times_subset(base.power(digits)) for digits in base.digits(exponents)]
+        return [self._times_subset(power) for power in base.powers(exponents)]
 
     def _direct(self) -> mpz:
         """r^n for a uniform unit r."""
@@ -157,10 +158,7 @@ class Encryption:
         if self._bases is None:
             self._bases = (_generator_table(primes[0]), _generator_table(primes[1]))
         first, second = (
-            [
-                base.power(digits)
-                for digits in base.digits([secrets.randbelow(prime - 1) for _ in range(count)])
-            ]
+            base.powers([secrets.randbelow(prime - 1) for _ in range(count)])
             for base, prime in zip(self._bases, primes, strict=True)
         )
         return first, second

@@ -32,7 +32,7 @@ from fedboost.crypto.api import (
     seal_released,
 )
 from fedboost.crypto.packing import GhLayout
-from fedboost.crypto.paillier_keys import SecretPrimes, prove, read_public
+from fedboost.crypto.paillier_keys import SecretPrimes, check_key_bits, prove, read_public
 from fedboost.crypto.paillier_keys import generate as generate_primes
 from fedboost.crypto.workers import Pending, Workers, blocks
 from fedboost.errors import PeerError, ProtocolError
@@ -334,4 +334,5 @@ def load_private(octets: bytes, workers: Workers) -> PaillierPrivate:
 
 def load_public(octets: bytes, key_bits: int, workers: Workers) -> PaillierPublic:
     """The key a peer sent; a PeerError unless it is sound and of exactly `key_bits` bits."""
+    check_key_bits(key_bits)
     return PaillierPublic(read_public(octets, key_bits), workers, octets)

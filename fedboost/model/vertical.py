@@ -136,8 +136,7 @@ class Shape:
 
 
 def goes_right(
-    values: NDArray[np.float32], threshold: np.float32, missing_left: bool
+    values: NDArray[np.float32], threshold: NDArray[np.generic], missing_left: NDArray[np.generic]
 ) -> NDArray[np.bool_]:
-    """Which of the values float32 (n,), NaN where missing, go right: those not below the threshold."""
-    missing = np.isnan(values)
-    return np.where(missing, not missing_left, ~(values < threshold))
+    """Which values go right; all (n,), NaN where missing: those not below the threshold."""
+    return np.where(np.isnan(values), ~missing_left.astype(np.bool_), ~(values < threshold))

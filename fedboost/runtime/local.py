@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,6 +28,7 @@ from fedboost.runtime.store import Store
 from fedboost.runtime.tls import TlsFiles, load_identity
 
 COORDINATOR, USER = "coordinator", "user"
+DATASET = "data"  # what every party of a cluster of our own making calls its table
 NOWHERE = "127.0.0.1:9"  # addresses that nobody dials
 
 
@@ -77,12 +78,15 @@ class LocalCluster:
     parties: dict[str, PartyNode]
     user: Peer
 
-    async def run(self, spec: JobSpec) -> job_pb2.JobJournal:
-        """Submits a job and waits until it rests; gives its journal."""
+    async def run(
+        self, spec: JobSpec, hear: Callable[[job_pb2.Event], None] | None = None
+    ) -> job_pb2.JobJournal:
+        """Submits a job and waits until it rests, `hear`ing its events; gives its journal."""
         text = spec.model_dump_json().encode()
         job = (await self.coordinator.submit(self.user, job_pb2.SubmitRequest(spec=text))).id
-        async for _ in self.events(job):
-            pass
+        async for event in self.events(job):
+            if hear is not None:
+                hear(event)
         return await self.coordinator.journal(self.user, job_pb2.JobId(id=job))
 
     def events(self, job: str) -> AsyncIterator[job_pb2.Event]:
@@ -90,7 +94,7 @@ class LocalCluster:
         return self.coordinator.watch(self.user, job_pb2.WatchRequest(id=job))
 
 
-def permissive(name: str, spec: JobSpec) -> Policy:
+def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
     """The policy of a party that takes part in one job of its own making, and in nothing else."""
     everybody = spec.parties.table().of(tuple(flow.Role))
     peers = tuple(party for party in everybody if party != name)
@@ -103,8 +107,8 @@ def permissive(name: str, spec: JobSpec) -> Policy:
         approvers=(USER,),
         coordinators=(COORDINATOR,),
         peers=peers,
-        datasets=("data",),
-        protocols=(spec.protocol,),
+        datasets=(DATASET,) if has_data else (),
+        protocols=tuple(protocols.known()),
         allow_insecure=wanted is not None and wanted.insecure,
         predict=PredictPolicy(peers=peers, rows_per_day=1_000_000_000),
     )
@@ -138,16 +142,16 @@ async def cluster(
             config = PartyConfig(
                 name=name,
                 listen=NOWHERE,
-                tls=_tls(certs, name),
+                tls=tls_of(certs, name),
                 coordinator=Remote(name=COORDINATOR, address=NOWHERE),
                 peers=dict.fromkeys((n for n in names if n != name), NOWHERE),
                 store=folder / "var" / name,
-                datasets={"data": sources[name]} if name in sources else {},
-                policy=permissive(name, spec) if name in sources else Policy(),
+                datasets={DATASET: sources[name]} if name in sources else {},
+                policy=permissive(name, spec, has_data=name in sources),
                 timers=waits,
             )
             store = stack.enter_context(Store(config.store, f"party {name}"))
-            identity = load_identity(_tls(certs, name))
+            identity = load_identity(tls_of(certs, name))
             ca_pem = (certs / "ca.pem").read_bytes()
             node = PartyNode(config, _always(identity), ca_pem, store, links, workers)
             node.write_report = write_report
@@ -157,14 +161,14 @@ async def cluster(
         config = CoordinatorConfig(
             name=COORDINATOR,
             listen=NOWHERE,
-            tls=_tls(certs, COORDINATOR),
+            tls=tls_of(certs, COORDINATOR),
             parties=dict.fromkeys(names, NOWHERE),
             store=folder / "var" / COORDINATOR,
             users=Users(submit=(USER,), read=(USER,), cancel=(USER,)),
             timers=waits,
         )
         store = stack.enter_context(Store(config.store, f"coordinator {COORDINATOR}"))
-        own = load_identity(_tls(certs, COORDINATOR))
+        own = load_identity(tls_of(certs, COORDINATOR))
         controls = {name: LocalControl(node, COORDINATOR) for name, node in nodes.items()}
         coordinator = CoordinatorNode(config, _always(own), store, controls.__getitem__)
         stack.push_async_callback(coordinator.close)
@@ -175,5 +179,6 @@ def _always(identity: Identity) -> Any:
     return lambda: identity
 
 
-def _tls(certs: Path, name: str) -> TlsFiles:
+def tls_of(certs: Path, name: str) -> TlsFiles:
+    """The files of one daemon or user in a folder that `certs create` made."""
     return TlsFiles(ca=certs / "ca.pem", cert=certs / f"{name}.pem", key=certs / f"{name}.key")

@@ -164,6 +164,8 @@ class PartyNode:
         work = self._at(caller, request.job, request.attempt)
         self._settle(work)
         seat = await asyncio.to_thread(work.seat, request.stage, self._workers, self.config.policy)
+        if work.protocol.uses_model and request.stage == work.protocol.name:
+            self._count_prediction(work, len(seat.validation))
         work.session = Session(
             terms=Terms(work.id, work.manifest_sha256, work.attempt),
             protocol=protocols.named(request.stage),
@@ -322,9 +324,7 @@ class PartyNode:
         if selection is not None and not dataset:
             raise ConfigError("the job names no data set for this party", party=name)
         if work.protocol.uses_model:
-            protocol = shards.load(self.store.folder / "models" / work.params.model).facts[
-                "protocol"
-            ]
+            protocol = shards.load(work.used_model_folder).facts["protocol"]
         ask = Ask(
             coordinator=work.terms.coordinator,
             peers=tuple(p for p in work.table.of(tuple(flow.Role)) if p != name),
@@ -346,6 +346,17 @@ class PartyNode:
                 raise ConfigError(
                     f"{name} has no address for {peer}", party=name, todo="add it to `peers`"
                 )
+
+    def _count_prediction(self, work: Work, rows: int) -> None:
+        """Counts the rows that a peer has scored today; refuses more than policy allows."""
+        if work.role is GUEST:
+            return
+        policy = self.config.policy
+        try:
+            policy.judge_prediction(work.table.guest, rows)
+            self.store.count_prediction(work.table.guest, rows, policy.predict.rows_per_day)
+        except PolicyError as error:
+            raise error.at(party=self.config.name) from None
 
     def _recorded(self, work: Work, text: bytes) -> Job:
         for job in self.store.jobs():

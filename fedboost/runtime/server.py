@@ -57,11 +57,12 @@ class Servicer:
 
     def __init__(self, node: object, gate: Gate, service: Any) -> None:
         for method in service.methods:
-            function = getattr(node, _snake(method.name))
             if method.client_streaming:
-                handler: Any = _deliveries(node, gate)
-            elif method.name == "RunStep":
-                handler = _heartbeats(function, gate)
+                setattr(self, method.name, _deliveries(node, gate))
+                continue
+            function = getattr(node, _snake(method.name))
+            if method.name == "RunStep":
+                handler: Any = _heartbeats(function, gate)
             elif method.server_streaming:
                 handler = _stream(function, gate)
             else:

@@ -33,7 +33,6 @@ from fedboost.runtime.store import Store
 from fedboost.settings import parse
 
 ALIGN = "align"  # its artefact holds `rows`: of the party's table, those that all parties share
-MODEL = "model"  # the artefact of a protocol that uses a model
 
 
 @dataclass
@@ -82,6 +81,9 @@ class Work:
     def read_table(self, source: SourceSpec) -> None:
         """Loads the party's table; refuses one that changed since the first attempt."""
         selection = self.terms.spec.data[self.party]
+        if self.protocol.uses_model and selection.columns is None:
+            columns = shards.load(self.used_model_folder).facts["columns"]
+            selection = selection.model_copy(update={"columns": columns})
         labelled = self.role is flow.GUEST and self.protocol.needs_labels
         self.frame = load(source, selection, party=self.party, needs_label=labelled)
         digest = self.frame.digest().hex()
@@ -112,7 +114,7 @@ class Work:
         protocol = protocols.named(stage)
         artefacts = {name: self.artefact(name) for name in self.stages if self.is_done(name)}
         if protocol.uses_model:
-            artefacts[MODEL] = shards.load(self.store.folder / "models" / self.params.model)
+            artefacts[flow.MODEL] = shards.load(self.used_model_folder)
         frame = self.frame
         if frame is not None and ALIGN in artefacts and stage != ALIGN:
             frame = frame.take(artefacts[ALIGN].arrays["rows"].astype(np.int64))
@@ -190,6 +192,11 @@ class Work:
     def model_folder(self) -> Path:
         """Where the model's shard lies once the job is done."""
         return self.store.folder / "models" / self.id
+
+    @property
+    def used_model_folder(self) -> Path:
+        """Where the shard lies of the model that the job uses."""
+        return self.store.folder / "models" / str(self.params.model)
 
     @property
     def predictions_file(self) -> Path:

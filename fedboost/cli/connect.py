@@ -1,0 +1,117 @@
+"""Options and words that several commands share: who we are, where the coordinator is, how a job ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+from fedboost.errors import FedboostError
+from fedboost.messages.job_pb2 import JobJournal, JobStatus
+from fedboost.report.page import render
+from fedboost.report.progress import Progress, summary
+from fedboost.runtime import faults
+from fedboost.runtime.client import Client
+from fedboost.runtime.config import ClientConfig, client_config
+
+T = TypeVar("T")
+Command = Callable[..., Any]
+
+EXIT_UNREACHABLE = 3
+PAUSED, FAILED, CANCELLED, FINISHED = "paused", "failed", "cancelled", "finished"
+
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def connection(command: Command) -> Command:
+    """The options `--coordinator` and `--tls` of everything that speaks to a daemon."""
+    for option in (
+        click.option("--tls", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+                     help="Folder with ca.pem and our NAME.pem and NAME.key."),
+        click.option("--coordinator", metavar="HOST:PORT", help="Where the coordinator listens."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def settings(coordinator: str | None, tls: Path | None) -> ClientConfig:
+    """Flags before variables before ~/.config/fedboost/client.yaml; prints what must be said."""
+    config = client_config(coordinator, tls, os.environ, Path.home())
+    for warning in config.warnings():
+        click.echo(f"warning: {warning}", err=True)
+    return config
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine to its end."""
+    return asyncio.run(work)
+
+
+async def follow(client: Client, job: str, *, after: int = 0) -> JobStatus:
+    """Shows a job's progress until it rests; gives its last status.
+
+    `after` is the event of the journal behind which to begin.
+    """
+    console = Console(stderr=True)
+    status = await client.status(job)
+    with Progress(console, status.name) as progress:
+        done = asyncio.Event()
+        waits = asyncio.create_task(_show_waiting(client, job, progress, done))
+        try:
+            async for event in client.watch(job, after):
+                progress.event(event)
+        finally:
+            done.set()
+            await waits
+    return await client.status(job)
+
+
+async def _show_waiting(client: Client, job: str, progress: Progress, done: asyncio.Event) -> None:
+    while not done.is_set():
+        try:
+            progress.waiting(list((await client.status(job)).waiting))
+            await asyncio.wait_for(done.wait(), 2.0)
+        except (TimeoutError, FedboostError):
+            continue
+
+
+def result_of(journal: JobJournal) -> dict[str, Any]:
+    """The result in a journal; an empty one for a job that has none."""
+    for event in journal.events:
+        if event.WhichOneof("what") == "finished":
+            result: dict[str, Any] = json.loads(event.finished.result)
+            return result
+    return {}
+
+
+def conclude(journal: JobJournal, result: dict[str, Any], *, as_json: bool) -> int:
+    """Says how a job ended, for people or as JSON; gives the exit code."""
+    status = journal.status
+    if status.state == FINISHED:
+        Console(stderr=as_json).print(summary(result))
+        if as_json:
+            click.echo(json.dumps(result))
+        return 0
+    error = faults.from_message(status.reason)
+    if status.state == PAUSED and not error.todo:
+        error.todo = f"fedboost job resume {status.id}"
+    click.echo(f"job {status.id} is {status.state}", err=True)
+    for line in error.lines():
+        click.echo(line, err=True)
+    if as_json:
+        said = {"code": error.code, "what": error.what, "where": error.where, "todo": error.todo}
+        unfinished = {"job": status.id, "name": status.name, "state": status.state, "error": said}
+        click.echo(json.dumps(unfinished))
+    return EXIT_UNREACHABLE if status.state == PAUSED else error.exit_code
+
+
+def write_report(journal: JobJournal, path: str) -> None:
+    """The journal as one HTML file."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(render(journal), encoding="utf-8")

@@ -1,0 +1,215 @@
+"""`fedboost party`, `fedboost coordinator` and `fedboost doctor`: the daemons and their owners."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from fedboost.cli.connect import JSON, run, settings, write_report
+from fedboost.errors import ConfigError, FedboostError
+from fedboost.messages import job_pb2
+from fedboost.messages.party_pb2 import OwnedJob, OwnedJobs
+from fedboost.runtime import doctor as links
+from fedboost.runtime.channel import Dialer
+from fedboost.runtime.client import ask_owner
+from fedboost.runtime.config import ClientConfig, CoordinatorConfig, DaemonConfig, PartyConfig
+from fedboost.runtime.identity import Role
+from fedboost.runtime.tls import load_identity
+from fedboost.settings import load, read_yaml
+
+CONFIG = click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The daemon's settings file.",
+)
+UNTIL_STDIN = click.option(
+    "--until-stdin-closes", is_flag=True, hidden=True, help="Stop when whoever started us is gone."
+)
+
+
+@click.group("party")
+def party_group() -> None:
+    """Serve a party; look at, approve and deny the jobs that want its data."""
+
+
+@party_group.command("serve")
+@CONFIG
+@UNTIL_STDIN
+def serve_party(config: Path, until_stdin_closes: bool) -> None:
+    """Run the party's daemon until it is told to stop."""
+    from fedboost.runtime import daemon
+
+    _serve(
+        daemon.serve_party(
+            load(PartyConfig, config),
+            write_report=write_report,
+            until_stdin_closes=until_stdin_closes,
+        )
+    )
+
+
+@click.group("coordinator")
+def coordinator_group() -> None:
+    """Serve a coordinator."""
+
+
+@coordinator_group.command("serve")
+@CONFIG
+@UNTIL_STDIN
+def serve_coordinator(config: Path, until_stdin_closes: bool) -> None:
+    """Run the coordinator's daemon until it is told to stop."""
+    from fedboost.runtime import daemon
+
+    _serve(
+        daemon.serve_coordinator(
+            load(CoordinatorConfig, config), until_stdin_closes=until_stdin_closes
+        )
+    )
+
+
+def _serve(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+# The owner's side
+
+
+def owner_options(command: Any) -> Any:
+    """Which party's daemon, and as whom."""
+    tls = click.option(
+        "--tls",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Folder with ca.pem and our NAME.pem and NAME.key.",
+    )
+    return CONFIG(tls(command))
+
+
+def _ask(config: Path, tls: Path | None, method: str, request: Any) -> Any:
+    ours = load(PartyConfig, config)
+    if ours.insecure_loopback:
+        remote = {"name": ours.name, "address": ours.listen}
+        client = ClientConfig.model_validate({"coordinator": remote, "insecure_loopback": True})
+    else:
+        client = settings(f"{ours.name}@{ours.listen}", tls)
+    return run(ask_owner(client, method, request))
+
+
+@party_group.command("jobs")
+@owner_options
+@JSON
+def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
+    """Every job that this party has seen, and which of them wait for approval."""
+    found: OwnedJobs = _ask(config, tls, "Jobs", job_pb2.ListRequest())
+    if as_json:
+        click.echo(json.dumps({"jobs": [_owned(job) for job in found.jobs]}))
+        return
+    table = Table("job", "protocol", "state", "data", "parties", "by", "reason")
+    for job in found.jobs:
+        by = f"{job.submitter} at {job.coordinator}"
+        parties = ", ".join(job.parties)
+        table.add_row(job.id, job.protocol, job.state, job.dataset, parties, by, job.reason.what)
+    Console().print(table if found.jobs else "no jobs")
+
+
+@party_group.command("approve")
+@click.argument("job")
+@owner_options
+def approve(job: str, config: Path, tls: Path | None) -> None:
+    """Let a job run that waits for a person's approval."""
+    said: OwnedJob = _ask(config, tls, "Approve", job_pb2.JobId(id=job))
+    click.echo(f"{said.id} is approved")
+
+
+@party_group.command("deny")
+@click.argument("job")
+@owner_options
+def deny(job: str, config: Path, tls: Path | None) -> None:
+    """Refuse a job."""
+    said: OwnedJob = _ask(config, tls, "Deny", job_pb2.JobId(id=job))
+    click.echo(f"{said.id} is denied")
+
+
+def _owned(job: OwnedJob) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "name": job.name,
+        "protocol": job.protocol,
+        "state": job.state,
+        "dataset": job.dataset,
+        "parties": list(job.parties),
+        "reason": job.reason.what,
+        "coordinator": job.coordinator,
+        "submitter": job.submitter,
+    }
+
+
+# The doctor
+
+
+@click.command("doctor")
+@CONFIG
+@JSON
+def doctor(config: Path, as_json: bool) -> int:
+    """Check certificates, ports, clocks, versions, and every link both ways; names what fails."""
+    ours, role = _daemon_config(config)
+    findings = [_certificate(ours, role)]
+    findings += run(_examine(ours, role))
+    failed = [finding for finding in findings if finding.error is not None]
+    if as_json:
+        click.echo(json.dumps({"findings": [_finding(f) for f in findings], "failed": len(failed)}))
+    else:
+        table = Table("looked at", "", "")
+        for finding in findings:
+            good = finding.error is None
+            said = finding.note if finding.error is None else "\n".join(finding.error.lines())
+            table.add_row(finding.what, "[green]ok[/]" if good else "[red]failed[/]", said)
+        Console().print(table)
+    return failed[0].error.exit_code if failed and failed[0].error else 0
+
+
+def _daemon_config(path: Path) -> tuple[DaemonConfig, Role]:
+    raw = read_yaml(path)
+    if isinstance(raw, dict) and "parties" in raw:
+        return load(CoordinatorConfig, path), "coordinator"
+    return load(PartyConfig, path), "party"
+
+
+def _certificate(config: DaemonConfig, role: Role) -> links.Finding:
+    what = f"certificate of {role} {config.name}"
+    if config.tls is None:
+        return links.Finding(what, note="none: insecure_loopback")
+    try:
+        identity = load_identity(config.tls, role=role, name=config.name)
+    except ConfigError as error:
+        return links.Finding(what, error)
+    return links.Finding(what, note=f"valid until {identity.not_after:%Y-%m-%d}")
+
+
+async def _examine(config: DaemonConfig, role: Role) -> list[links.Finding]:
+    try:
+        dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
+        try:
+            return await links.examine(config, dialer, role)
+        finally:
+            await dialer.close()
+    except FedboostError as error:
+        return [links.Finding("links", error)]
+
+
+def _finding(finding: links.Finding) -> dict[str, Any]:
+    error = finding.error
+    return {
+        "what": finding.what,
+        "ok": error is None,
+        "note": finding.note,
+        "error": None if error is None else error.lines(),
+    }

@@ -1,0 +1,202 @@
+"""`fedboost job`: hand in a job, look at it, stop it, carry it on."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import click
+from google.protobuf.json_format import MessageToDict
+from rich.console import Console
+from rich.table import Table
+
+from fedboost.cli.connect import (
+    JSON,
+    conclude,
+    connection,
+    follow,
+    result_of,
+    run,
+    settings,
+    write_report,
+)
+from fedboost.job import JobSpec
+from fedboost.messages.job_pb2 import JobJournal, JobStatus
+from fedboost.runtime.client import Client
+from fedboost.runtime.coordinator import read_spec
+from fedboost.settings import parse, read_yaml
+
+JOB_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.group("job")
+def job_group() -> None:
+    """Submit, watch, cancel and resume jobs at a coordinator."""
+
+
+@job_group.command("submit")
+@click.argument("file", type=JOB_FILE)
+@click.option("--watch", is_flag=True, help="Stay until the job is done.")
+@JSON
+@connection
+def submit(
+    file: Path, watch: bool, as_json: bool, coordinator: str | None, tls: Path | None
+) -> int:
+    """Hand in the job in FILE; prints its id, or with --watch its result."""
+    spec = parse(JobSpec, read_yaml(file), file=str(file))
+    text = spec.model_dump_json().encode()
+    read_spec(text)
+    config = settings(coordinator, tls)
+
+    async def work() -> JobJournal:
+        async with Client(config) as client:
+            job = await client.submit(text)
+            if watch:
+                await follow(client, job)
+            return await client.journal(job)
+
+    journal = run(work())
+    if watch:
+        return conclude(journal, result_of(journal), as_json=as_json)
+    click.echo(json.dumps({"job": journal.status.id}) if as_json else journal.status.id)
+    return 0
+
+
+@job_group.command("list")
+@JSON
+@connection
+def list_jobs(as_json: bool, coordinator: str | None, tls: Path | None) -> None:
+    """Every job of the coordinator."""
+    config = settings(coordinator, tls)
+
+    async def work() -> list[JobStatus]:
+        async with Client(config) as client:
+            return await client.jobs()
+
+    jobs = run(work())
+    if as_json:
+        click.echo(json.dumps({"jobs": [_as_dict(job) for job in jobs]}))
+        return
+    table = Table("job", "protocol", "state", "done", "by", "since")
+    for job in jobs:
+        done = f"{job.progress.done}/{job.progress.of}" if job.progress.of else ""
+        table.add_row(job.id, job.protocol, job.state, done, job.submitter, _ago(job.updated))
+    Console().print(table if jobs else "no jobs")
+
+
+@job_group.command("status")
+@click.argument("job")
+@JSON
+@connection
+def status(job: str, as_json: bool, coordinator: str | None, tls: Path | None) -> None:
+    """How a job stands, and who is waited for, at what, since when."""
+    config = settings(coordinator, tls)
+
+    async def work() -> JobStatus:
+        async with Client(config) as client:
+            return await client.status(job)
+
+    found = run(work())
+    if as_json:
+        click.echo(json.dumps(_as_dict(found)))
+        return
+    click.echo(f"{found.id} ({found.protocol}) is {found.state}, since {_ago(found.updated)}")
+    if found.progress.of:
+        click.echo(f"{found.progress.done} of {found.progress.of} {found.progress.round}s done")
+    for waiting in found.waiting:
+        step = waiting.step.replace("_", " ")
+        click.echo(f"waiting for {waiting.party}, {step}, {time.time() - waiting.since:.0f} s")
+    if found.HasField("reason"):
+        click.echo(f"reason: {found.reason.what}")
+        if found.reason.todo:
+            click.echo(f"to do: {found.reason.todo}")
+
+
+@job_group.command("watch")
+@click.argument("job")
+@JSON
+@connection
+def watch(job: str, as_json: bool, coordinator: str | None, tls: Path | None) -> int:
+    """Show a job's progress until it is done."""
+    return _followed(job, as_json=as_json, coordinator=coordinator, tls=tls, resume=False)
+
+
+@job_group.command("cancel")
+@click.argument("job")
+@connection
+def cancel(job: str, coordinator: str | None, tls: Path | None) -> None:
+    """End a job for good, on every party."""
+    config = settings(coordinator, tls)
+
+    async def work() -> JobStatus:
+        async with Client(config) as client:
+            return await client.cancel(job)
+
+    click.echo(f"{job} is {run(work()).state}")
+
+
+@job_group.command("resume")
+@click.argument("job")
+@click.option("--watch", "watch_it", is_flag=True, help="Stay until the job is done.")
+@JSON
+@connection
+def resume(
+    job: str, watch_it: bool, as_json: bool, coordinator: str | None, tls: Path | None
+) -> int:
+    """Carry a paused or failed job on from the last round that all parties have kept."""
+    if watch_it or as_json:
+        return _followed(job, as_json=as_json, coordinator=coordinator, tls=tls, resume=True)
+    config = settings(coordinator, tls)
+
+    async def work() -> JobStatus:
+        async with Client(config) as client:
+            return await client.resume(job)
+
+    run(work())
+    click.echo(f"{job} goes on")
+    return 0
+
+
+@job_group.command("report")
+@click.argument("job")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The file to write.")
+@connection
+def report(job: str, out: Path | None, coordinator: str | None, tls: Path | None) -> None:
+    """Write the job's report: one HTML file without anything outside it."""
+    config = settings(coordinator, tls)
+
+    async def work() -> JobJournal:
+        async with Client(config) as client:
+            return await client.journal(job)
+
+    path = out or Path(f"{job}.html")
+    write_report(run(work()), str(path))
+    click.echo(str(path))
+
+
+def _followed(
+    job: str, *, as_json: bool, coordinator: str | None, tls: Path | None, resume: bool
+) -> int:
+    config = settings(coordinator, tls)
+
+    async def work() -> JobJournal:
+        async with Client(config) as client:
+            after = 0
+            if resume:
+                after = len((await client.journal(job)).events)
+                await client.resume(job)
+            await follow(client, job, after=after)
+            return await client.journal(job)
+
+    journal = run(work())
+    return conclude(journal, result_of(journal), as_json=as_json)
+
+
+def _as_dict(status: JobStatus) -> dict[str, object]:
+    found: dict[str, object] = MessageToDict(status, preserving_proto_field_name=True)
+    return found
+
+
+def _ago(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

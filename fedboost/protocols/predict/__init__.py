@@ -1,0 +1,25 @@
+"""Scores new rows with a model whose splits lie with several parties.
+
+    guest ── Questions ──► hosts  ┐  once a layer, all trees and rows of a batch together:
+    guest ◄─ Directions ── hosts  ┘  where do these rows go at your nodes?
+
+The guest learns one bit for each row and host node on its way; a host learns which rows are scored
+and which of them reach its nodes. The predictions stay with the guest.
+"""
+
+from fedboost.flow import GUEST, HOST, Protocol
+from fedboost.protocols.predict import guest, host
+from fedboost.protocols.predict.params import PredictParams
+from fedboost.protocols.predict.walk import FLOW, walk
+
+PROTOCOL = Protocol(
+    name="predict",
+    params=PredictParams,
+    flow=FLOW,
+    walk=walk,
+    modules={GUEST: guest, HOST: host},
+    before=("align",),
+    leaves="predictions",
+    needs_labels=False,
+    uses_model=True,
+)

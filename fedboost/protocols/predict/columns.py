@@ -1,0 +1,31 @@
+"""A table's columns in the order in which the model knows them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.errors import DataError
+from fedboost.flow import MODEL, Artefact, Seat
+
+
+def model_of(seat: Seat) -> Artefact:
+    """The party's own shard of the model."""
+    return seat.artefacts[MODEL]
+
+
+def model_values(seat: Seat) -> NDArray[np.float32]:
+    """float32 (rows, the model's columns of this party); a DataError names those that are absent."""
+    frame = seat.frame
+    assert frame is not None
+    wanted: list[str] = model_of(seat).facts["columns"]
+    place = {name: i for i, name in enumerate(frame.columns)}
+    absent = [name for name in wanted if name not in place]
+    if absent:
+        raise DataError(
+            f"the table lacks {len(absent)} columns of the model",
+            party=seat.party,
+            column=absent[0],
+            todo="give the columns that the model was trained with",
+        )
+    return np.asfortranarray(frame.values[:, [place[name] for name in wanted]])

@@ -1,0 +1,281 @@
+"""Line charts and bars as inline SVG; colours come from the page's style sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedboost.report.html import Html, join, tag
+from fedboost.report.ticks import labels, ticks, widened
+
+WIDTH, HEIGHT = 420, 262  # user units; about one pixel each on screen
+TOP, BOTTOM = 10, 40
+CHAR = 6.6  # user units that a character of a label takes at most
+LABEL_GAP = 15.0  # between two labels at the ends of lines
+HITS_MAX = 60  # points of a line that say their value when hovered over
+POINTS_MAX = 600  # of a line; more cannot be seen
+MARKED_MAX = 12  # lines with few points show each
+BAR, PITCH = 10, 17  # height of a bar, and from one to the next
+BAR_SHARE = 60.0  # percent of the width for the longest bar, where words follow it
+COLOURS = 6  # of the style sheet, the last for whatever is left over
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line; `colour` counts from 1, as in the style sheet."""
+
+    label: str
+    points: Sequence[Point]
+    colour: int
+    dashed: bool = False
+    faint: bool = False  # a reference, without values of its own
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis; without a range it fits the points."""
+
+    name: str
+    range: tuple[float, float] | None = None
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """A chart of one or several lines over one pair of axes."""
+
+    title: str
+    lines: Sequence[Line]
+    x: Axis
+    y: Axis
+    note: str = ""  # below the title
+    rule: tuple[float, str] | None = None  # an upright line at x, with its words
+    mark: tuple[Point, str] | None = None  # one point, with its words
+    end_labels: bool = False  # lines named at their ends instead of in a legend
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar of a group."""
+
+    value: float
+    colour: int
+    words: str = ""  # that stand behind it
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where the plot lies and what it shows."""
+
+    left: float
+    right: float
+    x: tuple[float, float]
+    y: tuple[float, float]
+
+    def at(self, point: Point) -> Point:
+        """A point in user units."""
+        across = (point[0] - self.x[0]) / (self.x[1] - self.x[0])
+        up = (point[1] - self.y[0]) / (self.y[1] - self.y[0])
+        return self.left + across * (self.right - self.left), HEIGHT - BOTTOM - up * (
+            HEIGHT - BOTTOM - TOP
+        )
+
+
+def line_chart(chart: LineChart) -> Html:
+    """A figure with its caption, legend and SVG; every line needs a point, all finite."""
+    lines = [_thinned(line) for line in chart.lines]
+    assert all(line.points for line in lines)
+    frame, marks = _framed(chart, lines)
+    drawn = tag(
+        "svg",
+        _grid(chart, frame, marks),
+        *(_line(line, frame) for line in lines),
+        _rule(chart, frame),
+        _mark(chart, frame),
+        _ends(lines, frame) if chart.end_labels else "",
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+        aria_label=_in_words(chart),
+    )
+    legend = "" if chart.end_labels or len(lines) < 2 else legend_of(lines)
+    note = tag("span", chart.note, class_="note") if chart.note else ""
+    return tag("figure", tag("figcaption", tag("b", chart.title), note), legend, drawn)
+
+
+def legend_of(lines: Sequence[Line]) -> Html:
+    """Lines by name, each with a sample."""
+    items = []
+    for line in lines:
+        sample = tag(
+            "svg",
+            tag("line", x1=0, y1=5, x2=22, y2=5, class_=_line_class(line)),
+            viewBox="0 0 22 10",
+            class_="sample",
+            aria_hidden="true",
+        )
+        items.append(tag("li", sample, line.label))
+    return tag("ul", *items, class_="legend")
+
+
+def bars(group: Sequence[Bar], most: float) -> Html:
+    """Horizontal bars one below the other, with their words behind them.
+
+    `most` is the value of the longest bar of all groups. Without words the bars are for the eye
+    alone: the numbers must stand beside them.
+    """
+    words = [bar.words for bar in group if bar.words]
+    full = BAR_SHARE if words else 100.0
+    drawn = []
+    for place, bar in enumerate(group):
+        top = place * PITCH + (PITCH - BAR) / 2
+        width = full * min(1.0, bar.value / most) if most > 0.0 and bar.value > 0.0 else 0.0
+        shape = {"y": top, "width": f"{width:.2f}%", "height": BAR, "rx": 2}
+        drawn.append(tag("rect", class_=f"f{bar.colour}", **shape))
+        if bar.words:
+            end = {"x": f"{width:.2f}%", "dx": 7, "y": top + BAR - 1}
+            drawn.append(tag("text", bar.words, **end))
+    said = {"role": "img", "aria_label": "; ".join(words)} if words else {"aria_hidden": "true"}
+    return tag("svg", *drawn, class_="bars", height=max(1, len(group)) * PITCH, **said)
+
+
+def _thinned(line: Line) -> Line:
+    """The line with at most POINTS_MAX points, evenly spaced, the last one kept."""
+    return Line(line.label, _some(line.points, POINTS_MAX), line.colour, line.dashed, line.faint)
+
+
+def _some(points: Sequence[Point], most: int) -> Sequence[Point]:
+    if len(points) <= most:
+        return points
+    last = len(points) - 1
+    return [points[round(place * last / (most - 1))] for place in range(most)]
+
+
+def _framed(chart: LineChart, lines: Sequence[Line]) -> tuple[_Frame, tuple[list[float], list[float]]]:
+    xs = [x for line in lines for x, _ in line.points]
+    ys = [y for line in lines for _, y in line.points]
+    x_range = chart.x.range or ((min(xs), max(xs)) if max(xs) > min(xs) else widened(xs[0], xs[0]))
+    y_range = chart.y.range or widened(min(ys), max(ys))
+    x_ticks = ticks(*x_range, 7, whole=chart.x.whole)
+    y_ticks = ticks(*y_range, 6, whole=chart.y.whole)
+    left = 12 + CHAR * max((len(label) for label in labels(y_ticks)), default=1)
+    longest = max((len(line.label) for line in lines), default=0) if chart.end_labels else 0
+    right = WIDTH - max(14.0, 12 + CHAR * longest if longest else 0.0)
+    return _Frame(left, right, x_range, y_range), (x_ticks, y_ticks)
+
+
+def _grid(chart: LineChart, frame: _Frame, marks: tuple[list[float], list[float]]) -> Html:
+    x_ticks, y_ticks = marks
+    floor = HEIGHT - BOTTOM
+    drawn = []
+    for value, label in zip(y_ticks, labels(y_ticks), strict=True):
+        y = frame.at((frame.x[0], value))[1]
+        drawn.append(_stroke("grid", (frame.left, y), (frame.right, y)))
+        drawn.append(_words(label, (frame.left - 8, y + 4), "end"))
+    for value, label in zip(x_ticks, labels(x_ticks), strict=True):
+        x = frame.at((value, frame.y[0]))[0]
+        drawn.append(_stroke("tick", (x, floor), (x, floor + 4)))
+        drawn.append(_words(label, (x, floor + 17), "middle"))
+    drawn.append(_stroke("axis", (frame.left, floor), (frame.right, floor)))
+    drawn.append(_words(chart.x.name, ((frame.left + frame.right) / 2, HEIGHT - 5), "middle", "name"))
+    return join(*drawn)
+
+
+def _line(line: Line, frame: _Frame) -> Html:
+    places = [frame.at(point) for point in line.points]
+    way = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    drawn = [tag("polyline", points=way, class_=_line_class(line))]
+    if line.faint:
+        return drawn[0]
+    if len(places) <= MARKED_MAX:
+        drawn += [_dot(place, f"dot f{line.colour}", 3) for place in places]
+    for point in _some(line.points, HITS_MAX):
+        words = f"{line.label}: {_short(point[1])} at {_short(point[0])}"
+        drawn.append(_dot(frame.at(point), f"hit f{line.colour}", 6, words))
+    return join(*drawn)
+
+
+def _rule(chart: LineChart, frame: _Frame) -> Html:
+    if chart.rule is None:
+        return join()
+    at, words = chart.rule
+    x = frame.at((at, frame.y[0]))[0]
+    left_of = x > (frame.left + frame.right) / 2
+    place = (x - 5 if left_of else x + 5, HEIGHT - BOTTOM - 7)
+    return join(
+        _stroke("rule", (x, TOP), (x, HEIGHT - BOTTOM)),
+        _words(words, place, "end" if left_of else "start", "halo"),
+    )
+
+
+def _mark(chart: LineChart, frame: _Frame) -> Html:
+    if chart.mark is None:
+        return join()
+    point, words = chart.mark
+    x, y = frame.at(point)
+    left_of = x > (frame.left + frame.right) / 2
+    place = (x - 9 if left_of else x + 9, max(y - 7, TOP + 10))
+    return join(
+        _dot((x, y), "mark", 4.5),
+        _words(words, place, "end" if left_of else "start", "halo strong"),
+    )
+
+
+def _ends(lines: Sequence[Line], frame: _Frame) -> Html:
+    """Each line's name at its end, pushed apart where two would touch."""
+    ends = sorted(((frame.at(line.points[-1])[1], line) for line in lines), key=lambda end: end[0])
+    heights: list[float] = []
+    for height, _ in ends:
+        heights.append(max(height, heights[-1] + LABEL_GAP) if heights else max(height, TOP + 6))
+    over = max(0.0, heights[-1] - (HEIGHT - BOTTOM - 4)) if heights else 0.0
+    return join(
+        *(
+            _words(line.label, (frame.right + 7, height - over + 4), "start", f"strong t{line.colour}")
+            for height, (_, line) in zip(heights, ends, strict=True)
+        )
+    )
+
+
+def _line_class(line: Line) -> str:
+    if line.faint:
+        return "faint"
+    return f"line s{line.colour}" + (" dashed" if line.dashed else "")
+
+
+def _in_words(chart: LineChart) -> str:
+    """What somebody who cannot see the chart is told."""
+    told = [
+        f"{line.label} from {_short(line.points[0][1])} to {_short(line.points[-1][1])}"
+        for line in chart.lines
+        if not line.faint
+    ]
+    marked = f"; {chart.mark[1]}" if chart.mark else ""
+    return f"{chart.title} by {chart.x.name}: {', '.join(told)}{marked}"
+
+
+def _stroke(kind: str, start: Point, end: Point) -> Html:
+    (x1, y1), (x2, y2) = start, end
+    return tag("line", x1=f"{x1:.1f}", y1=f"{y1:.1f}", x2=f"{x2:.1f}", y2=f"{y2:.1f}", class_=kind)
+
+
+def _dot(place: Point, kind: str, radius: float, words: str = "") -> Html:
+    said = (tag("title", words),) if words else ()
+    return tag(
+        "circle", *said, cx=f"{place[0]:.1f}", cy=f"{place[1]:.1f}", r=radius, class_=kind
+    )
+
+
+def _words(words: str, place: Point, anchor: str, kind: str = "") -> Html:
+    return tag(
+        "text",
+        words,
+        x=f"{place[0]:.1f}",
+        y=f"{place[1]:.1f}",
+        text_anchor=anchor,
+        class_=kind or None,
+    )
+
+
+def _short(value: float) -> str:
+    return f"{value:.4g}"

@@ -1,0 +1,47 @@
+"""HTML that cannot be injected: whatever is not already `Html` is escaped when it goes in."""
+
+from __future__ import annotations
+
+import html
+import re
+
+# What a file of ours never holds: controls, halves of characters, and marks that turn text around.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_VOID = frozenset({"meta", "br", "rect", "line", "circle", "polyline", "path"})
+
+Attribute = str | float | None
+
+
+class Html(str):
+    """Text that is HTML already; made only here."""
+
+    __slots__ = ()
+
+
+def text(value: object) -> Html:
+    """`value` as HTML: itself if it is `Html`, else escaped, unprintable characters replaced."""
+    if isinstance(value, Html):
+        return value
+    return Html(html.escape(_UNPRINTABLE.sub("\ufffd", str(value)), quote=True))
+
+
+def join(*parts: object) -> Html:
+    """The parts one after the other, each escaped unless it is `Html`."""
+    return Html("".join(text(part) for part in parts))
+
+
+def tag(name: str, *content: object, **attributes: Attribute) -> Html:
+    """An element. An attribute's `_` becomes `-` (at its end: dropped); those that are None are left out."""
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if name in _VOID and not content:
+        return Html(f"<{name}{written}/>")
+    return Html(f"<{name}{written}>{join(*content)}</{name}>")
+
+
+def verbatim(own: str) -> Html:
+    """Text that we wrote ourselves, such as our style sheet; never anything from outside."""
+    return Html(own)

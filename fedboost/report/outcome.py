@@ -1,0 +1,143 @@
+"""What came of a job: the figures at the top of the page and the tables of its result."""
+
+from __future__ import annotations
+
+from fedboost.report import units
+from fedboost.report.html import Html, join, tag
+from fedboost.report.story import Story, fault_lines, in_order
+from fedboost.report.tables import Band, Column, Row, absent, section, table
+
+TIMES = {  # keys of the result's seconds, in words
+    "total": "The whole job",
+    "align": "Aligning the rows",
+    "train": "Training",
+    "per_tree": "One tree (median)",
+}
+
+
+def trouble(story: Story) -> Html:
+    """Why a job has stopped and what to do; empty where it has not."""
+    if story.state not in ("paused", "failed", "cancelled"):
+        return join()
+    lines = fault_lines(story.status.reason) or ("No reason was recorded.",)
+    title = tag("h2", f"The job {_verb(story.state)}: {lines[0]}")
+    return tag("div", title, *(tag("p", line) for line in lines[1:]), role="alert", class_="trouble")
+
+
+def figures(story: Story) -> Html:
+    """The handful of numbers one looks for first."""
+    found: list[tuple[str, str]] = []
+    final = story.final_metrics()
+    split = "validation" if "validation" in final else next(iter(in_order(final)), "")
+    for name, value in list(final.get(split, {}).items())[:2]:
+        found.append((f"{split} {name}", units.measured(value)))
+    found.append(_trees(story))
+    result = story.result
+    if result is not None and "total" in result.seconds:
+        found.append(("from start to end", units.in_seconds(result.seconds["total"])))
+    per_tree = _seconds_a_round(story)
+    if per_tree is not None:
+        found.append((f"a {story.round_name} (median)", units.in_seconds(per_tree)))
+    sent = sum(one.bytes for step in story.steps for one in step.sent.values())
+    found.append(("between parties", units.in_bytes(sent)))
+    if result is not None and result.rows:
+        name = "train" if "train" in result.rows else next(iter(result.rows))
+        rows = "training rows" if name == "train" else f"{name} rows"
+        found.append((rows, units.in_count(result.rows[name])))
+    # The value is read before its name on the page, but a list of terms has the name first.
+    items = [tag("div", tag("dt", name), tag("dd", value)) for name, value in found]
+    return tag("dl", *items, class_="figures")
+
+
+def outcome(story: Story) -> Html:
+    """Metrics, rows, seconds, processors, memory and bytes."""
+    parts = [_metrics(story)]
+    if story.result is not None:
+        parts += [_rows_and_times(story), _parties(story)]
+    intro = ""
+    if story.result is None:
+        intro = f"The job has no result: it is {story.state or 'unknown'}. "
+        if story.rounds:
+            intro += f"These are the metrics of {story.round_name} {story.rounds[-1].done}."
+    return section("result", "Result", tag("div", *parts, class_="pair"), intro=intro)
+
+
+def _metrics(story: Story) -> Html:
+    final = story.final_metrics()
+    if not final:
+        return absent(
+            "No metrics were told: the guest's policy keeps them back, the protocol has none, "
+            "or the job ended before its first round."
+        )
+    splits = in_order(final)
+    names = dict.fromkeys(name for split in splits for name in final[split])
+    rows: list[Row] = [
+        [name, *(units.measured(final[split].get(name, float("nan"))) for split in splits)]
+        for name in names
+    ]
+    return table("Metrics", [Column("metric"), *(Column(s, "number") for s in splits)], rows)
+
+
+def _rows_and_times(story: Story) -> Html:
+    result = story.result
+    assert result is not None
+    rows: list[Row] = []
+    if result.seconds:
+        rows.append(Band("Time"))
+        known = [key for key in TIMES if key in result.seconds]
+        others = [key for key in result.seconds if key not in TIMES]
+        for key in (*known, *others):
+            rows.append([TIMES.get(key, key), units.in_seconds(result.seconds[key])])
+    if result.rows:
+        rows.append(Band("Rows"))
+        rows += [[name, units.in_count(count)] for name, count in result.rows.items()]
+    rows.append(Band("Work"))
+    if result.trees:
+        rows.append(["trees in the model", units.in_count(result.trees)])
+    rows.append(["exchanges between parties", units.in_count(result.exchanges)])
+    return table("Time, rows and work", [Column("what"), Column("how much", "number")], rows)
+
+
+def _parties(story: Story) -> Html:
+    result = story.result
+    assert result is not None
+    parties = dict.fromkeys([*story.roles, *result.cpu_seconds, *result.memory_peak_bytes])
+    rows: list[Row] = []
+    for party in parties:
+        cpu, memory = result.cpu_seconds.get(party), result.memory_peak_bytes.get(party)
+        sent = sum(n for link, n in result.bytes.items() if link.startswith(f"{party}->"))
+        rows.append(
+            [
+                party,
+                story.roles.get(party, ""),
+                units.NOTHING if cpu is None else units.in_seconds(cpu),
+                units.NOTHING if memory is None else units.in_bytes(memory),
+                units.in_bytes(sent),
+            ]
+        )
+    heads = [Column("party"), Column("role")]
+    heads += [Column(head, "number") for head in ("processor time", "peak memory", "sent")]
+    return table("What it cost each party", heads, rows)
+
+
+def _trees(story: Story) -> tuple[str, str]:
+    name = f"{story.round_name}s"
+    done = story.rounds[-1].done if story.rounds else 0
+    of = story.rounds[-1].of if story.rounds else story.status.progress.of
+    if story.result is not None:
+        trees = story.result.trees
+        if trees and done > trees:
+            return f"{name} kept of {done}", units.in_count(trees)
+        return name, units.in_count(trees or done)
+    return (f"{name} of {of}", units.in_count(done)) if of else (name, units.in_count(done))
+
+
+def _seconds_a_round(story: Story) -> float | None:
+    if story.result is not None and "per_tree" in story.result.seconds:
+        return story.result.seconds["per_tree"]
+    took = sorted(one.seconds for one in story.rounds)
+    return took[len(took) // 2] if took else None
+
+
+def _verb(state: str) -> str:
+    return {"paused": "is paused", "failed": "failed", "cancelled": "was cancelled"}[state]

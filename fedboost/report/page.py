@@ -1,0 +1,3 @@
+"""x"""
+def render(journal, ledger=()):
+    return ""

@@ -1,0 +1,3 @@
+"""x"""
+class Progress: pass
+def summary(r): return r

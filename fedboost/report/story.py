@@ -1,0 +1,309 @@
+"""What a job's journal says, read once and checked: the facts that the report shows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from pydantic import ConfigDict, ValidationError
+
+from fedboost import protocols, wire
+from fedboost.errors import ConfigError, PeerError
+from fedboost.flow import Protocol, Role
+from fedboost.messages.fault_pb2 import Fault
+from fedboost.messages.job_pb2 import Curve, Event, JobJournal, JobStatus, StepDone, Told
+from fedboost.settings import Settings
+
+CURVE_POINTS_MAX = 10_000  # of one curve; guests thin theirs out to a few hundred
+SPLITS = ("train", "validation")  # the order in which parts of the rows are named
+
+Point = tuple[float, float]
+
+
+class Result(Settings):
+    """The result of a job as `--json` prints it; keys we do not know are passed over."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    rows: dict[str, int] = {}
+    metrics: dict[str, dict[str, float]] = {}
+    trees: int = 0
+    seconds: dict[str, float] = {}
+    cpu_seconds: dict[str, float] = {}
+    memory_peak_bytes: dict[str, int] = {}
+    bytes: dict[str, int] = {}
+    exchanges: int = 0
+    model: str = ""
+    report: str = ""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One outermost round of the job's own protocol: a tree, mostly."""
+
+    done: int  # from 1
+    of: int
+    seconds: float
+    metrics: dict[tuple[str, str], float]  # by (name, split)
+
+
+@dataclass(frozen=True)
+class Link:
+    """One direction between two parties."""
+
+    sender: str
+    receiver: str
+
+
+@dataclass
+class Sent:
+    """What went over a link."""
+
+    bytes: int = 0
+    messages: int = 0
+
+
+@dataclass
+class StepTotal:
+    """One step, over the whole job."""
+
+    stage: str
+    step: str
+    calls: int = 0
+    seconds: float = 0.0  # each call until the slowest party had done it
+    parties: dict[str, float] = field(default_factory=dict)  # seconds
+    sent: dict[Link, Sent] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Something that happened to the job as a whole."""
+
+    at: float  # seconds since 1970
+    what: str
+    tone: str = ""  # good | bad | wait
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One curve of a prediction."""
+
+    name: str  # roc | pr | ks
+    split: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Story:
+    """Everything the report shows of a job."""
+
+    status: JobStatus
+    state: str  # that of the last event, where the status is older
+    spec: dict[str, Any]
+    roles: dict[str, str]  # of every party, guest first
+    protocol: Protocol | None  # None where this version does not know it
+    rounds: tuple[Round, ...]
+    steps: tuple[StepTotal, ...]
+    moments: tuple[Moment, ...]
+    result: Result | None  # None until the job has finished
+    told: Told
+    curves: tuple[Drawn, ...]
+
+    @property
+    def guest(self) -> str:
+        """The guest's name; `the guest` where the job's file does not say."""
+        return next((p for p, role in self.roles.items() if role == Role.GUEST), "the guest")
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The metrics of the rounds and of the result, in the order in which they were told."""
+        names = [name for one in self.rounds for name, _ in one.metrics]
+        final = self.result.metrics if self.result is not None else {}
+        return tuple(dict.fromkeys([*names, *(name for part in final.values() for name in part)]))
+
+    @property
+    def round_name(self) -> str:
+        """What the job's rounds are called."""
+        return self.status.progress.round or "tree"
+
+    def curve(self, metric: str, split: str) -> tuple[Point, ...]:
+        """A metric by round, the rounds that were not told left out."""
+        values = ((one.done, one.metrics.get((metric, split))) for one in self.rounds)
+        return tuple((float(d), v) for d, v in values if v is not None and math.isfinite(v))
+
+    def final_metrics(self) -> dict[str, dict[str, float]]:
+        """By split: the result's metrics, or those of the last round where there is no result."""
+        if self.result is not None:
+            return self.result.metrics
+        last: dict[str, dict[str, float]] = {}
+        for (name, split), value in (self.rounds[-1].metrics if self.rounds else {}).items():
+            last.setdefault(split, {})[name] = value
+        return last
+
+
+def read(journal: JobJournal) -> Story:
+    """The journal's facts; a PeerError where its spec, result or curves are not what they claim."""
+    status = journal.status
+    events = list(journal.events)
+    finished = next((e.finished for e in reversed(events) if e.HasField("finished")), None)
+    states = [e.state.state for e in events if e.HasField("state")]
+    told = finished.told if finished is not None else Told()
+    spec = _json_object(journal.spec, "the job's settings")
+    steps = _steps(events)
+    return Story(
+        status=status,
+        state="finished" if finished is not None else status.state or (states or [""])[-1],
+        spec=spec,
+        roles=_roles(spec, steps),
+        protocol=known_protocol(status.protocol),
+        rounds=_rounds(events, status.protocol),
+        steps=steps,
+        moments=tuple(_moments(status, events)),
+        result=None if finished is None else _result(finished.result),
+        told=told,
+        curves=tuple(_drawn(curve) for curve in told.curves),
+    )
+
+
+def known_protocol(name: str) -> Protocol | None:
+    """The protocol of that name, or None: a journal may come from another version."""
+    try:
+        return protocols.named(name)
+    except ConfigError:
+        return None
+
+
+def fault_lines(fault: Fault) -> tuple[str, ...]:
+    """What, where and what to do: the lines that are not empty."""
+    place = ", ".join(f"{spot.key} {spot.value}" for spot in fault.where)
+    lines = (fault.what, f"Where: {place}" if place else "", f"To do: {fault.todo}" if fault.todo else "")
+    return tuple(line for line in lines if line)
+
+
+def in_order(splits: Mapping[str, object]) -> list[str]:
+    """Parts of the rows: train, validation, then any others."""
+    return sorted(splits, key=lambda name: SPLITS.index(name) if name in SPLITS else len(SPLITS))
+
+
+def _json_object(raw: bytes, what: str) -> dict[str, Any]:
+    try:
+        found = json.loads(raw or b"{}")
+    except (ValueError, RecursionError):
+        raise PeerError(f"{what} in the journal are not JSON") from None
+    if not isinstance(found, dict):
+        raise PeerError(f"{what} in the journal must be a JSON object")
+    return found
+
+
+def _result(raw: bytes) -> Result:
+    try:
+        return Result.model_validate(_json_object(raw, "the results"))
+    except ValidationError as error:
+        place = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise PeerError(f"the result in the journal is malformed at {place!r}") from None
+
+
+def _roles(spec: Mapping[str, Any], steps: tuple[StepTotal, ...]) -> dict[str, str]:
+    """Every party's role, from the spec; parties that only the steps name come last."""
+    named = spec.get("parties")
+    named = named if isinstance(named, dict) else {}
+    hosts = named.get("hosts")
+    roles: dict[str, str] = {}
+    for role, parties in (
+        (Role.GUEST, [named.get("guest")]),
+        (Role.HOST, hosts if isinstance(hosts, list) else []),
+        (Role.AGGREGATOR, [named.get("aggregator")]),
+    ):
+        for party in parties:
+            if isinstance(party, str):
+                roles.setdefault(party, str(role))
+    for step in steps:
+        for party in step.parties:
+            roles.setdefault(party, "party")
+    return roles
+
+
+def _rounds(events: list[Event], stage: str) -> tuple[Round, ...]:
+    """The rounds of the job's own stage; one that was done again after a resume counts once."""
+    found = {}
+    for event in events:
+        if not event.HasField("round") or event.round.stage != stage:
+            continue
+        done = event.round
+        metrics = {(metric.name, metric.split): metric.value for metric in done.metrics}
+        found[done.progress.done] = Round(
+            done.progress.done, done.progress.of, done.seconds, metrics
+        )
+    return tuple(found[done] for done in sorted(found))
+
+
+def _steps(events: list[Event]) -> tuple[StepTotal, ...]:
+    """Every step in the order of first appearance; what was repeated after a resume counts too."""
+    totals: dict[tuple[str, str], StepTotal] = {}
+    for event in events:
+        if event.HasField("step"):
+            key = event.step.stage, event.step.step
+            _add_step(totals.setdefault(key, StepTotal(*key)), event.step)
+    return tuple(totals.values())
+
+
+def _add_step(total: StepTotal, done: StepDone) -> None:
+    total.calls += 1
+    total.seconds += done.seconds
+    for cost in done.costs:
+        total.parties[cost.party] = total.parties.get(cost.party, 0.0) + cost.seconds
+        for link in cost.sent:
+            sent = total.sent.setdefault(Link(cost.party, link.peer), Sent())
+            sent.bytes += link.bytes
+            sent.messages += link.messages
+
+
+_STATES = {
+    "waiting for approval": ("Waiting for approval", "wait"),
+    "running": ("Running", ""),
+    "paused": ("Paused", "wait"),
+    "failed": ("Failed", "bad"),
+    "cancelled": ("Cancelled", "bad"),
+    "finished": ("Finished", "good"),
+}
+
+
+def _moments(status: JobStatus, events: list[Event]) -> Iterator[Moment]:
+    by = f"by {status.submitter}" if status.submitter else ""
+    yield Moment(status.created, "Submitted", details=(by,) if by else ())
+    rested = ended = False
+    for event in events:
+        if event.HasField("state"):
+            what, tone = _STATES.get(event.state.state, (event.state.state, ""))
+            if event.state.state == "finished":
+                if ended:
+                    continue
+                ended = True
+            details = fault_lines(event.state.reason)
+            if event.state.state == "waiting for approval" and event.state.parties:
+                details = ("by the owners of " + ", ".join(event.state.parties), *details)
+            if event.state.state == "running" and rested:
+                what = "Resumed"
+            rested = rested or event.state.state in ("paused", "failed")
+            yield Moment(event.at, what, tone, details)
+        elif event.HasField("stage"):
+            yield Moment(event.at, f"Stage {event.stage.stage} done", details=())
+        elif event.HasField("finished") and not ended:
+            ended = True
+            yield Moment(event.at, "Finished", "good")
+
+
+def _drawn(curve: Curve) -> Drawn:
+    what = f"the {curve.name[:32]!r} curve"
+    x = wire.unpack(curve.x, "f8", (None,), f"x of {what}").astype(np.float64)
+    y = wire.unpack(curve.y, "f8", (len(x),), f"y of {what}").astype(np.float64)
+    if len(x) > CURVE_POINTS_MAX:
+        raise PeerError(f"{what} has {len(x)} points; {CURVE_POINTS_MAX} is the most")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise PeerError(f"{what} holds values that are not finite")
+    return Drawn(curve.name, curve.split, tuple(zip(x.tolist(), y.tolist(), strict=True)))

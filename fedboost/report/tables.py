@@ -1,0 +1,82 @@
+"""Tables, lists of names and the other plain parts of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fedboost.report.html import Html, join, tag
+
+NAMES_MAX = 4  # in a list, before the rest is counted
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its head and how its cells are set."""
+
+    head: str
+    kind: Literal["text", "number", "wide"] = "text"
+
+
+@dataclass(frozen=True)
+class Band:
+    """A row that names the rows below it."""
+
+    words: str
+
+
+Row = Sequence[object] | Band
+
+
+def table(caption: str, columns: Sequence[Column], rows: Sequence[Row], *, folds: bool = False) -> Html:
+    """A table; a row's first cell is its head. `folds`: on narrow screens a row becomes a block."""
+    heads = [tag("th", c.head, scope="col", class_=c.kind, role="columnheader") for c in columns]
+    body = [_row(columns, row) for row in rows]
+    drawn = tag(
+        "table",
+        tag("caption", caption),
+        tag("thead", tag("tr", *heads, role="row"), role="rowgroup"),
+        tag("tbody", *body, role="rowgroup"),
+        role="table",
+        class_="folds" if folds else None,
+    )
+    return tag("div", drawn, class_="scroll", tabindex=0, role="region", aria_label=caption)
+
+
+def section(name: str, title: str, *content: object, intro: object = "") -> Html:
+    """A part of the page with its heading."""
+    lead = tag("p", intro, class_="intro") if intro else ""
+    head = tag("h2", title, id=f"{name}-title")
+    return tag("section", head, lead, *content, id=name, aria_labelledby=f"{name}-title")
+
+
+def details(summary: str, *content: object) -> Html:
+    """Something for whoever wants it exactly."""
+    return tag("details", tag("summary", summary), *content)
+
+
+def absent(why: str) -> Html:
+    """What stands where there is nothing to show."""
+    return tag("p", why, class_="absent")
+
+
+def names(listed: Sequence[str]) -> str:
+    """Names with commas; a long list ends in a count."""
+    if len(listed) <= NAMES_MAX + 1:
+        return ", ".join(listed)
+    return ", ".join(listed[:NAMES_MAX]) + f" and {len(listed) - NAMES_MAX} more"
+
+
+def _row(columns: Sequence[Column], row: Row) -> Html:
+    if isinstance(row, Band):
+        head = tag("th", row.words, colspan=len(columns), scope="rowgroup", role="rowheader")
+        return tag("tr", head, class_="band", role="row")
+    cells = []
+    for place, (column, cell) in enumerate(zip(columns, row, strict=True)):
+        if place == 0:
+            cells.append(tag("th", cell, scope="row", role="rowheader", class_=column.kind))
+        else:
+            label = {"data_label": column.head or None}
+            cells.append(tag("td", cell, class_=column.kind, role="cell", **label))
+    return tag("tr", join(*cells), role="row")

@@ -1,0 +1,208 @@
+"""How the model learned, how well it separates, and which columns it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedboost.core.metrics import METRICS
+from fedboost.errors import ConfigError
+from fedboost.messages.job_pb2 import Importance
+from fedboost.report import units
+from fedboost.report.charts import Axis, Bar, Line, LineChart, Point, bars, line_chart
+from fedboost.report.html import Html, join, tag
+from fedboost.report.story import Drawn, Story, in_order
+from fedboost.report.tables import Column, Row, absent, details, section, table
+from fedboost.settings import Settings, parse
+
+COLOUR_OF = {"validation": 1, "train": 2}
+OTHER_COLOUR = 3
+COLUMNS_MAX = 20  # of the guest, shown with a bar each; the rest is summed
+
+CURVES = {  # name: title, x axis, y axis
+    "roc": ("ROC", "false positive rate", "true positive rate"),
+    "pr": ("Precision and recall", "recall", "precision"),
+    "ks": ("Kolmogorov–Smirnov", "share of rows called positive", "true − false positive rate"),
+}
+
+
+def learning(story: Story) -> Html:
+    """One chart for each metric, training and validation in it, and the values as a table."""
+    title = "Learning curve"
+    charts = [chart for name in story.metric_names if (chart := _metric(story, name))]
+    if not story.rounds:
+        why = f"The job has not finished a {story.round_name}."
+        return section("learning", title, absent(why))
+    if not charts:
+        why = f"The policy of {story.guest} keeps the metrics of single rounds back."
+        return section("learning", title, absent(why))
+    values = details("The values as a table", _values(story))
+    return section("learning", title, tag("div", *charts, class_="charts two"), values)
+
+
+def separation(story: Story) -> Html:
+    """ROC, precision-recall and KS."""
+    title = "ROC, precision and KS"
+    charts = []
+    for name in CURVES:
+        drawn = {curve.split: curve for curve in story.curves if curve.name == name and curve.points}
+        if drawn:
+            charts.append(_curves(story, name, [drawn[split] for split in in_order(drawn)]))
+    if charts:
+        return section("curves", title, tag("div", *charts, class_="charts three"))
+    objective = effective_params(story).get("objective")
+    if objective is not None and objective != "binary:logistic":
+        why = f"These curves exist for two classes only; the job's objective is {objective}."
+    elif story.result is None:
+        why = "These curves are told when the model is done, and the job did not get there."
+    else:
+        why = f"The policy of {story.guest} keeps these curves back, or the protocol has none."
+    return section("curves", title, absent(why))
+
+
+def importance(story: Story) -> Html:
+    """The gain of the guest's columns by name, and of every other party as a whole."""
+    title = "What the model uses"
+    told = sorted(story.told.importance, key=lambda one: (-one.gain, one.party, one.feature))
+    total = sum(one.gain for one in told)
+    if not told or total <= 0.0:
+        why = "Told when the model is done." if story.result is None else "No split was told."
+        return section("importance", title, absent(why))
+    named = [one for one in told if one.feature]
+    listed = [one for one in told if not one.feature or one in named[:COLUMNS_MAX]]
+    most = max(one.gain for one in listed)
+    rows: list[Row] = [_used(story, one, total, most) for one in listed]
+    if rest := named[COLUMNS_MAX:]:
+        gain = sum(one.gain for one in rest)
+        splits = sum(one.splits for one in rest)
+        bar = bars([Bar(gain, _party_colour(story, rest[0].party))], max(most, gain))
+        what = units.plural(len(rest), "further column")
+        rows.append([what, rest[0].party, bar, units.share(gain, total), units.in_count(splits)])
+    heads = [Column("column"), Column("party"), Column("", "wide")]
+    heads += [Column("share of gain", "number"), Column("splits", "number")]
+    intro = (
+        f"Gain of every split, summed. {story.guest} sees its own columns by name; "
+        "the columns of others stay theirs, so each other party is one bar."
+    )
+    drawn = table("Importance by gain", heads, rows, folds=True)
+    return section("importance", title, drawn, intro=intro)
+
+
+def effective_params(story: Story) -> dict[str, Any]:
+    """The job's parameters with defaults filled in; only its own where this version has no such protocol."""
+    own = story.spec.get("params")
+    own = own if isinstance(own, dict) else {}
+    if story.protocol is None:
+        return own
+    try:
+        params: Settings = parse(story.protocol.params, own)
+    except ConfigError:
+        return own
+    return params.model_dump(mode="json")
+
+
+def _metric(story: Story, name: str) -> Html | None:
+    lines = []
+    for split in in_order({split: 0 for one in story.rounds for _, split in one.metrics}):
+        points = story.curve(name, split)
+        if points:
+            lines.append(Line(split, points, _colour(split), dashed=split == "train"))
+    if not lines:
+        return None
+    known = METRICS.get(name)  # type: ignore[call-overload]
+    better = "" if known is None else "higher is better" if known.bigger_is_better else "lower is better"
+    trees = story.result.trees if story.result is not None else 0
+    stopped = 0 < trees < story.rounds[-1].done
+    rounds = [one.done for one in story.rounds]
+    return line_chart(
+        LineChart(
+            title=name,
+            lines=lines,
+            x=Axis(story.round_name, _whole_range(rounds), whole=True),
+            y=Axis(name),
+            note=better,
+            rule=(float(trees), f"{trees} kept") if stopped else None,
+            end_labels=True,
+        )
+    )
+
+
+def _whole_range(rounds: Sequence[int]) -> tuple[float, float]:
+    first, last = float(min(rounds)), float(max(rounds))
+    return (first, last) if last > first else (first - 1.0, first + 1.0)
+
+
+def _values(story: Story) -> Html:
+    keys = list(dict.fromkeys(key for one in story.rounds for key in one.metrics))
+    heads = [Column(story.round_name, "number")]
+    heads += [Column(f"{split} {name}", "number") for name, split in keys]
+    rows: list[Row] = []
+    for one in story.rounds:
+        values = (one.metrics.get(key) for key in keys)
+        shown = [units.NOTHING if value is None else units.measured(value) for value in values]
+        rows.append([one.done, *shown, units.in_seconds(one.seconds)])
+    return table("Metrics by round", [*heads, Column("took", "number")], rows)
+
+
+def _curves(story: Story, name: str, drawn: Sequence[Drawn]) -> Html:
+    title, across, up = CURVES[name]
+    lines = [_reference(name, drawn)] if name != "ks" else []
+    final = story.final_metrics()
+    metric = {"roc": "auc", "pr": "aucpr", "ks": "ks"}[name]
+    for curve in drawn:
+        value = final.get(curve.split, {}).get(metric)
+        label = curve.split if value is None else f"{curve.split} {units.measured(value)}"
+        points = _from_origin(name, curve.points)
+        lines.append(Line(label, points, _colour(curve.split), dashed=curve.split == "train"))
+    low = min(0.0, *(y for line in lines for _, y in line.points))
+    return line_chart(
+        LineChart(
+            title=title,
+            lines=lines,
+            x=Axis(across, (0.0, 1.0)),
+            y=Axis(up, (low, 1.0)),
+            note=up,
+            mark=_greatest(drawn) if name == "ks" else None,
+        )
+    )
+
+
+def _reference(name: str, drawn: Sequence[Drawn]) -> Line:
+    """What a coin reaches: the diagonal, or the share of positive rows."""
+    if name == "roc":
+        return Line("by chance", ((0.0, 0.0), (1.0, 1.0)), 6, faint=True)
+    share = drawn[-1].points[-1][1]
+    return Line("by chance", ((0.0, share), (1.0, share)), 6, faint=True)
+
+
+def _from_origin(name: str, points: Sequence[Point]) -> Sequence[Point]:
+    """ROC and KS start where no row is called positive, which need not have been sent."""
+    return points if name == "pr" or points[0] == (0.0, 0.0) else ((0.0, 0.0), *points)
+
+
+def _greatest(drawn: Sequence[Drawn]) -> tuple[Point, str]:
+    """Where the last of the curves, validation where there is one, is farthest from chance."""
+    point = max(drawn[-1].points, key=lambda one: abs(one[1]))
+    return point, f"KS {abs(point[1]):.3f} at {100 * point[0]:.0f} %"
+
+
+def _used(story: Story, one: Importance, total: float, most: float) -> list[object]:
+    name: object = one.feature or tag("i", "all its columns")
+    bar = bars([Bar(one.gain, _party_colour(story, one.party))], most)
+    return [name, one.party, bar, units.share(one.gain, total), units.in_count(one.splits)]
+
+
+def _colour(split: str) -> int:
+    return COLOUR_OF.get(split, OTHER_COLOUR)
+
+
+def _party_colour(story: Story, party: str) -> int:
+    return party_colours(story).get(party, 6)
+
+
+def party_colours(story: Story) -> dict[str, int]:
+    """A colour for each of the first parties; the others share the last one."""
+    most = 6
+    return {party: min(place, most) for place, party in enumerate(story.roles, start=1)}
+
+

@@ -1,0 +1,144 @@
+"""Workers: results in order, errors as they were, nothing left behind."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from fedboost.crypto.workers import BLOCKS_PER_WORKER, Serial, blocks
+from fedboost.errors import JobError, PeerError
+from fedboost.runtime.workers import ProcessWorkers
+
+END_WITHIN_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def workers():
+    with ProcessWorkers(2) as pool:
+        yield pool
+
+
+def refuse(party):
+    raise PeerError("sent nonsense", todo="ask them", party=party)
+
+
+def burn(count):
+    return sum(i * i for i in range(count))
+
+
+@pytest.mark.parametrize("kind", ["serial", "processes"])
+def test_map_gives_results_in_order(kind, workers):
+    chosen = Serial() if kind == "serial" else workers
+    assert chosen.map(divmod, [(i, 7) for i in range(50)]) == [divmod(i, 7) for i in range(50)]
+    assert chosen.map(divmod, []) == []
+
+
+def test_a_deferred_task_of_this_process_runs_once():
+    calls = []
+    pending = Serial().submit(calls.append, 1)
+    assert not pending.done()
+    assert calls == []
+    pending.result()
+    pending.result()
+    assert pending.done()
+    assert calls == [1]
+
+
+def test_typed_errors_cross_the_process_boundary_whole(workers):
+    with pytest.raises(PeerError) as caught:
+        workers.map(refuse, [("telco",)])
+    assert caught.value.lines() == ["sent nonsense", "where: party telco", "to do: ask them"]
+
+
+def test_an_error_leaves_the_workers_usable(workers):
+    with pytest.raises(PeerError):
+        workers.map(refuse, [(str(i),) for i in range(20)])
+    assert workers.map(abs, [(-3,)]) == [3]
+
+
+def test_workers_count_their_processor_time_and_memory(workers):
+    before = workers.cpu_seconds()
+    workers.map(burn, [(300_000,)] * 4)
+    assert 0.01 < workers.cpu_seconds() - before < 30
+    assert 5_000_000 < workers.peak_rss_bytes() < 2_000_000_000
+
+
+def test_workers_ignore_ctrl_c(workers):
+    assert workers.map(signal.raise_signal, [(signal.SIGINT,)] * 2) == [None, None]
+
+
+def test_a_killed_worker_is_a_job_error_and_fresh_ones_take_over():
+    with ProcessWorkers(2) as pool:
+        pool.map(abs, [(1,)])
+        with pytest.raises(JobError, match="ended before its work was done"):
+            pool.submit(os._exit, 1).result()
+        assert pool.map(abs, [(-2,)]) == [2]
+
+
+def test_closed_workers_refuse_work():
+    pool = ProcessWorkers(1)
+    pool.close()
+    with pytest.raises(JobError, match="closed"):
+        pool.map(abs, [(1,)])
+
+
+def test_workers_import_only_what_their_kernels_need(tmp_path, monkeypatch):
+    (tmp_path / "lists_modules.py").write_text(
+        "import sys\nimport fedboost.crypto.paillier_kernels\nimport fedboost.crypto.fixed_base\n"
+        "def loaded():\n    return sorted(sys.modules)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import lists_modules
+
+    with ProcessWorkers(1) as pool:
+        loaded = set(pool.submit(lists_modules.loaded).result())
+    assert "gmpy2" in loaded
+    heavy = {"grpc", "numba", "pyarrow", "pytest", "pydantic", "asyncio", "phe", "google.protobuf"}
+    assert loaded & heavy == set()
+
+
+def test_no_worker_outlives_a_killed_parent_and_no_main_guard_is_needed(tmp_path):
+    script = tmp_path / "without_a_guard.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import os
+            import signal
+            from fedboost.runtime.workers import ProcessWorkers
+
+            pool = ProcessWorkers(2)
+            pids = set()
+            while len(pids) < 2:
+                pids.update(pool.map(os.getpid, [()] * 8))
+            print(*pids, flush=True)
+            signal.pause()
+            """
+        )
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True, env=env)
+    try:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(pids) == 2
+        watches = [os.pidfd_open(pid) for pid in pids]
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+    for watch in watches:
+        ended, _, _ = select.select([watch], [], [], END_WITHIN_S)
+        os.close(watch)
+        assert ended, "a worker lives on without its parent"
+
+
+@pytest.mark.parametrize("items", [0, 1, 5, 63, 64, 1000, 100_003])
+def test_blocks_cover_everything_once(items):
+    cuts = blocks(items, 2, 16, 1024)
+    assert [i for cut in cuts for i in range(items)[cut]] == list(range(items))
+    assert all(cut.stop - cut.start <= 1024 for cut in cuts)
+    assert items < 16 or len(cuts) <= max(2 * BLOCKS_PER_WORKER, -(-items // 1024))
