@@ -87,7 +87,7 @@ class ProtocolError(FedboostError):
 
 
 class JobError(FedboostError):
-    """The job cannot go on for a reason that lies in the job itself (cancelled, nothing to learn)."""
+    """The job cannot go on for a reason of its own: it was cancelled, there is nothing to learn."""
 
     code = "job"
     exit_code = 1

@@ -62,7 +62,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Out:
-    """What a step leaves: a message for all who take it or one for each, and words for the coordinator."""
+    """What a step leaves: one message for all takers or one for each, and words to the coordinator."""
 
     send: Message | Mapping[str, Message] | None = None
     told: Told | None = None
@@ -174,9 +174,8 @@ class Protocol:
     needs_labels: bool = True  # the guest's table must hold the label
     uses_model: bool = False  # params.model names a model; its shard is the artefact "model"
     asks: Callable[[Any], Asks] | None = None  # what the parameters ask of a policy
-    check: Callable[[Role, Any, Frame], None] | None = (
-        None  # refuses a table before any payload leaves
-    )
+    # Refuses a table before any payload leaves; the bool says whether rows are held out.
+    check: Callable[[Role, Any, Frame, bool], None] | None = None
 
     def step(self, name: str) -> Step | None:
         """The step of that name."""

@@ -1,4 +1,4 @@
-"""`fedboost cluster run` and `fedboost simulate`: a job with everything it needs, on this machine."""
+"""`fedboost cluster run` and `fedboost simulate`: a job and all it needs, on this machine."""
 
 from __future__ import annotations
 

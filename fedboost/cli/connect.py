@@ -1,4 +1,4 @@
-"""Options and words that several commands share: who we are, where the coordinator is, how a job ends."""
+"""What commands share: who we are, where the coordinator is, how a job ends."""
 
 from __future__ import annotations
 

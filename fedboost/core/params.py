@@ -117,8 +117,13 @@ class TreeParams(Settings):
 
     @property
     def metrics(self) -> tuple[MetricName, ...]:
-        """What is measured every round; the last one decides on early stopping."""
-        return self.eval_metric or METRICS_OF[self.objective][:1]
+        """What is measured every round; the last one decides on early stopping.
+
+        Where the job names none: XGBoost's own, and before it for binary labels the AUC that
+        everybody asks for first.
+        """
+        own = METRICS_OF[self.objective][:1]
+        return self.eval_metric or (("auc", *own) if self.objective == "binary:logistic" else own)
 
     @property
     def n_outputs(self) -> int:

@@ -63,15 +63,29 @@ def load(source: SourceSpec, selection: Selection, *, party: str, needs_label: b
     then have no features; another needs at least one. ConfigError where the selection says too
     little; DataError naming party, file and column for every table that does not fit it.
     """
+    needs = {"needs_label": needs_label, "needs_features": not needs_label}
+    return load_with_ids(source, selection, party=party, **needs)[0]
+
+
+def load_with_ids(
+    source: SourceSpec,
+    selection: Selection,
+    *,
+    party: str,
+    needs_label: bool,
+    needs_features: bool,
+) -> tuple[Frame, pa.Table]:
+    """What `load` gives, and the id columns as the table has them: their cells and types."""
     with placed(party=party):
         if needs_label and selection.label is None:
             raise ConfigError("the job names no label", todo=f"add 'label' to data: {party}:")
         table = read_table(source)
         with placed(file=source.name):
-            return frame_of(table, selection, needs_label=needs_label)
+            frame = frame_of(table, selection, needs_features=needs_features)
+    return frame, table.select(selection.id)
 
 
-def frame_of(table: pa.Table, selection: Selection, *, needs_label: bool) -> Frame:
+def frame_of(table: pa.Table, selection: Selection, *, needs_features: bool) -> Frame:
     """`table` as a Frame; what `load` does after reading."""
     for role, names in (
         ("id", selection.id),
@@ -81,7 +95,7 @@ def frame_of(table: pa.Table, selection: Selection, *, needs_label: bool) -> Fra
     ):
         _require(names, role, table)
     features = _feature_names(table.column_names, selection)
-    if not features and not needs_label:
+    if not features and needs_features:
         raise DataError(
             "no columns are left as features",
             rows=table.num_rows,

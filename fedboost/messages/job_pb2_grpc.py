@@ -50,8 +50,8 @@ class CoordinatorStub:
                 request_serializer=fedboost_dot_messages_dot_job__pb2.SubmitRequest.SerializeToString,
                 response_deserializer=fedboost_dot_messages_dot_job__pb2.SubmitReply.FromString,
                 _registered_method=True)
-        self.List = channel.unary_unary(
-                '/fedboost.Coordinator/List',
+        self.ListJobs = channel.unary_unary(
+                '/fedboost.Coordinator/ListJobs',
                 request_serializer=fedboost_dot_messages_dot_job__pb2.ListRequest.SerializeToString,
                 response_deserializer=fedboost_dot_messages_dot_job__pb2.JobList.FromString,
                 _registered_method=True)
@@ -104,7 +104,7 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def List(self, request, context):
+    def ListJobs(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -158,8 +158,8 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     request_deserializer=fedboost_dot_messages_dot_job__pb2.SubmitRequest.FromString,
                     response_serializer=fedboost_dot_messages_dot_job__pb2.SubmitReply.SerializeToString,
             ),
-            'List': grpc.unary_unary_rpc_method_handler(
-                    servicer.List,
+            'ListJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListJobs,
                     request_deserializer=fedboost_dot_messages_dot_job__pb2.ListRequest.FromString,
                     response_serializer=fedboost_dot_messages_dot_job__pb2.JobList.SerializeToString,
             ),
@@ -282,7 +282,7 @@ class Coordinator:
             _registered_method=True)
 
     @staticmethod
-    def List(request,
+    def ListJobs(request,
             target,
             options=(),
             channel_credentials=None,
@@ -295,7 +295,7 @@ class Coordinator:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/fedboost.Coordinator/List',
+            '/fedboost.Coordinator/ListJobs',
             fedboost_dot_messages_dot_job__pb2.ListRequest.SerializeToString,
             fedboost_dot_messages_dot_job__pb2.JobList.FromString,
             options,

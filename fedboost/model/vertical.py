@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.partition import left_child, right_child
-from fedboost.errors import DataError
+from fedboost.errors import ConfigError, DataError
+from fedboost.flow import Artefact
 
 LEAF = -1  # owner of a leaf
 GUEST = 0  # owner of the guest's own splits; k is the k-th host's
@@ -133,6 +135,72 @@ class Shape:
                 "the model's trees are not whole", todo="train the model again"
             ) from None
         return cls(roots, left, right)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A model put together from the shards of all its owners."""
+
+    facts: dict[str, Any]  # the guest's
+    columns: list[tuple[str, str]]  # party and name, the guest's first; `feature` counts in them
+    arrays: Arrays  # the guest's, every split filled in
+    shape: Shape
+
+
+def join(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
+    """The model that the guest's shard and those of its `hosts`, by name, make up.
+
+    A ConfigError where an owner's shard is absent or belongs to another model; a DataError where
+    a shard lacks a split that the guest's trees have. Splits of rounds that the guest has left
+    out (early stopping) are left out here.
+    """
+    _check_shards(guest, hosts)
+    names: list[str] = guest.facts["hosts"]
+    columns = [(guest.facts["party"], name) for name in guest.facts["columns"]]
+    arrays = {name: array.copy() for name, array in guest.arrays.items()}
+    for number, host in enumerate(names, start=1):
+        places = np.flatnonzero(arrays["owner"] == number)
+        if not len(places):
+            continue
+        shard = hosts[host].arrays
+        keys = zip(shard["tree"].tolist(), shard["node"].tolist(), strict=True)
+        found = {key: place for place, key in enumerate(keys)}
+        asked = zip(arrays["tree"][places].tolist(), arrays["node"][places].tolist(), strict=True)
+        try:
+            own = np.array([found[key] for key in asked], np.int64)
+        except KeyError:
+            raise DataError(
+                f"the shard of {host} lacks splits that the guest's trees have",
+                party=host,
+                todo="export the shard again, from the store that trained the model",
+            ) from None
+        arrays["feature"][places] = shard["feature"][own].astype(np.int32) + len(columns)
+        arrays["threshold"][places] = shard["threshold"][own]
+        arrays["missing_left"][places] = shard["missing_left"][own]
+        columns += [(host, name) for name in hosts[host].facts["columns"]]
+    return Whole(guest.facts, columns, arrays, Shape.of(arrays))
+
+
+def _check_shards(guest: Artefact, hosts: Mapping[str, Artefact]) -> None:
+    model, names = guest.facts["job"], guest.facts["hosts"]
+    owners = set(guest.arrays["owner"].tolist())
+    missing = [h for k, h in enumerate(names, start=1) if k in owners and h not in hosts]
+    if missing:
+        whose = ", ".join(missing)
+        raise ConfigError(
+            f"the shard of {whose} is missing: part of the model lies there",
+            model=model,
+            todo=f"ask the owner to run: fedboost model export {model} --format json "
+            f"--out {missing[0]}.json; then give --shard {missing[0]}={missing[0]}.json",
+        )
+    for host, shard in hosts.items():
+        if host not in names:
+            raise ConfigError(f"{host} has no part in the model", model=model)
+        said = (shard.facts["job"], shard.facts["party"], shard.facts["guest"])
+        if said != (model, host, guest.facts["guest"]):
+            raise ConfigError(
+                f"the shard given for {host} is {said[1]}'s of the model {said[0]}", model=model
+            )
 
 
 def goes_right(

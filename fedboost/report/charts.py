@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from fedboost.report.html import Html, join, tag
 from fedboost.report.ticks import labels, ticks, widened
 
-WIDTH, HEIGHT = 420, 262  # user units; about one pixel each on screen
-TOP, BOTTOM = 10, 40
+WIDE, SQUARE = (420.0, 262.0), (330.0, 292.0)  # user units; about one pixel each on screen
+TOP, TOP_WITH_WORDS, BOTTOM = 10.0, 22.0, 40.0
 CHAR = 6.6  # user units that a character of a label takes at most
 LABEL_GAP = 15.0  # between two labels at the ends of lines
 HITS_MAX = 60  # points of a line that say their value when hovered over
 POINTS_MAX = 600  # of a line; more cannot be seen
 MARKED_MAX = 12  # lines with few points show each
 BAR, PITCH = 10, 17  # height of a bar, and from one to the next
+HAIR_SHARE = 0.4  # percent of the width for a bar too short to be seen
 BAR_SHARE = 60.0  # percent of the width for the longest bar, where words follow it
-COLOURS = 6  # of the style sheet, the last for whatever is left over
 
 Point = tuple[float, float]
+_Ticks = tuple[list[float], list[float]]  # of x and y
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class LineChart:
     rule: tuple[float, str] | None = None  # an upright line at x, with its words
     mark: tuple[Point, str] | None = None  # one point, with its words
     end_labels: bool = False  # lines named at their ends instead of in a legend
+    size: tuple[float, float] = WIDE
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class _Frame:
 
     left: float
     right: float
+    top: float
+    floor: float
     x: tuple[float, float]
     y: tuple[float, float]
 
@@ -78,8 +82,9 @@ class _Frame:
         """A point in user units."""
         across = (point[0] - self.x[0]) / (self.x[1] - self.x[0])
         up = (point[1] - self.y[0]) / (self.y[1] - self.y[0])
-        return self.left + across * (self.right - self.left), HEIGHT - BOTTOM - up * (
-            HEIGHT - BOTTOM - TOP
+        return (
+            self.left + across * (self.right - self.left),
+            self.floor - up * (self.floor - self.top),
         )
 
 
@@ -95,11 +100,12 @@ def line_chart(chart: LineChart) -> Html:
         _rule(chart, frame),
         _mark(chart, frame),
         _ends(lines, frame) if chart.end_labels else "",
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        viewBox=f"0 0 {chart.size[0]:g} {chart.size[1]:g}",
         role="img",
         aria_label=_in_words(chart),
     )
-    legend = "" if chart.end_labels or len(lines) < 2 else legend_of(lines)
+    named = [line for line in lines if not line.faint]
+    legend = "" if chart.end_labels or len(named) < 2 else legend_of(named)
     note = tag("span", chart.note, class_="note") if chart.note else ""
     return tag("figure", tag("figcaption", tag("b", chart.title), note), legend, drawn)
 
@@ -130,14 +136,25 @@ def bars(group: Sequence[Bar], most: float) -> Html:
     drawn = []
     for place, bar in enumerate(group):
         top = place * PITCH + (PITCH - BAR) / 2
-        width = full * min(1.0, bar.value / most) if most > 0.0 and bar.value > 0.0 else 0.0
-        shape = {"y": top, "width": f"{width:.2f}%", "height": BAR, "rx": 2}
-        drawn.append(tag("rect", class_=f"f{bar.colour}", **shape))
+        width = 0.0
+        if most > 0.0 and bar.value > 0.0:
+            width = max(HAIR_SHARE, full * min(1.0, bar.value / most))
+        end = f"{width:.2f}%"
+        if width > 0.0:
+            look = f"f{bar.colour}"
+            drawn.append(tag("rect", y=top, width=end, height=BAR, rx=2, class_=look))
         if bar.words:
-            end = {"x": f"{width:.2f}%", "dx": 7, "y": top + BAR - 1}
-            drawn.append(tag("text", bar.words, **end))
-    said = {"role": "img", "aria_label": "; ".join(words)} if words else {"aria_hidden": "true"}
-    return tag("svg", *drawn, class_="bars", height=max(1, len(group)) * PITCH, **said)
+            gap = 7 if width > 0.0 else 0
+            drawn.append(tag("text", bar.words, x=end, dx=gap, y=top + BAR - 0.5))
+    return tag(
+        "svg",
+        *drawn,
+        class_="bars",
+        height=max(1, len(group)) * PITCH,
+        role="img" if words else None,
+        aria_label="; ".join(words) or None,
+        aria_hidden=None if words else "true",
+    )
 
 
 def _thinned(line: Line) -> Line:
@@ -152,7 +169,7 @@ def _some(points: Sequence[Point], most: int) -> Sequence[Point]:
     return [points[round(place * last / (most - 1))] for place in range(most)]
 
 
-def _framed(chart: LineChart, lines: Sequence[Line]) -> tuple[_Frame, tuple[list[float], list[float]]]:
+def _framed(chart: LineChart, lines: Sequence[Line]) -> tuple[_Frame, _Ticks]:
     xs = [x for line in lines for x, _ in line.points]
     ys = [y for line in lines for _, y in line.points]
     x_range = chart.x.range or ((min(xs), max(xs)) if max(xs) > min(xs) else widened(xs[0], xs[0]))
@@ -161,13 +178,15 @@ def _framed(chart: LineChart, lines: Sequence[Line]) -> tuple[_Frame, tuple[list
     y_ticks = ticks(*y_range, 6, whole=chart.y.whole)
     left = 12 + CHAR * max((len(label) for label in labels(y_ticks)), default=1)
     longest = max((len(line.label) for line in lines), default=0) if chart.end_labels else 0
-    right = WIDTH - max(14.0, 12 + CHAR * longest if longest else 0.0)
-    return _Frame(left, right, x_range, y_range), (x_ticks, y_ticks)
+    right = chart.size[0] - max(14.0, 12 + CHAR * longest if longest else 0.0)
+    top = TOP if chart.rule is None else TOP_WITH_WORDS
+    floor = chart.size[1] - BOTTOM
+    return _Frame(left, right, top, floor, x_range, y_range), (x_ticks, y_ticks)
 
 
-def _grid(chart: LineChart, frame: _Frame, marks: tuple[list[float], list[float]]) -> Html:
+def _grid(chart: LineChart, frame: _Frame, marks: _Ticks) -> Html:
     x_ticks, y_ticks = marks
-    floor = HEIGHT - BOTTOM
+    floor = frame.floor
     drawn = []
     for value, label in zip(y_ticks, labels(y_ticks), strict=True):
         y = frame.at((frame.x[0], value))[1]
@@ -178,7 +197,8 @@ def _grid(chart: LineChart, frame: _Frame, marks: tuple[list[float], list[float]
         drawn.append(_stroke("tick", (x, floor), (x, floor + 4)))
         drawn.append(_words(label, (x, floor + 17), "middle"))
     drawn.append(_stroke("axis", (frame.left, floor), (frame.right, floor)))
-    drawn.append(_words(chart.x.name, ((frame.left + frame.right) / 2, HEIGHT - 5), "middle", "name"))
+    middle = (frame.left + frame.right) / 2
+    drawn.append(_words(chart.x.name, (middle, floor + BOTTOM - 5), "middle"))
     return join(*drawn)
 
 
@@ -201,11 +221,9 @@ def _rule(chart: LineChart, frame: _Frame) -> Html:
         return join()
     at, words = chart.rule
     x = frame.at((at, frame.y[0]))[0]
-    left_of = x > (frame.left + frame.right) / 2
-    place = (x - 5 if left_of else x + 5, HEIGHT - BOTTOM - 7)
     return join(
-        _stroke("rule", (x, TOP), (x, HEIGHT - BOTTOM)),
-        _words(words, place, "end" if left_of else "start", "halo"),
+        _stroke("rule", (x, frame.top), (x, frame.floor)),
+        _words(words, (x, frame.top - 7), "middle", "halo"),
     )
 
 
@@ -214,11 +232,9 @@ def _mark(chart: LineChart, frame: _Frame) -> Html:
         return join()
     point, words = chart.mark
     x, y = frame.at(point)
-    left_of = x > (frame.left + frame.right) / 2
-    place = (x - 9 if left_of else x + 9, max(y - 7, TOP + 10))
     return join(
         _dot((x, y), "mark", 4.5),
-        _words(words, place, "end" if left_of else "start", "halo strong"),
+        _words(words, (x, min(y + 22, frame.floor - 8)), "middle", "halo strong"),
     )
 
 
@@ -227,11 +243,15 @@ def _ends(lines: Sequence[Line], frame: _Frame) -> Html:
     ends = sorted(((frame.at(line.points[-1])[1], line) for line in lines), key=lambda end: end[0])
     heights: list[float] = []
     for height, _ in ends:
-        heights.append(max(height, heights[-1] + LABEL_GAP) if heights else max(height, TOP + 6))
-    over = max(0.0, heights[-1] - (HEIGHT - BOTTOM - 4)) if heights else 0.0
+        heights.append(
+            max(height, heights[-1] + LABEL_GAP) if heights else max(height, frame.top + 6)
+        )
+    over = max(0.0, heights[-1] - (frame.floor - 4)) if heights else 0.0
     return join(
         *(
-            _words(line.label, (frame.right + 7, height - over + 4), "start", f"strong t{line.colour}")
+            _words(
+                line.label, (frame.right + 7, height - over + 4), "start", f"strong t{line.colour}"
+            )
             for height, (_, line) in zip(heights, ends, strict=True)
         )
     )
@@ -261,9 +281,7 @@ def _stroke(kind: str, start: Point, end: Point) -> Html:
 
 def _dot(place: Point, kind: str, radius: float, words: str = "") -> Html:
     said = (tag("title", words),) if words else ()
-    return tag(
-        "circle", *said, cx=f"{place[0]:.1f}", cy=f"{place[1]:.1f}", r=radius, class_=kind
-    )
+    return tag("circle", *said, cx=f"{place[0]:.1f}", cy=f"{place[1]:.1f}", r=radius, class_=kind)
 
 
 def _words(words: str, place: Point, anchor: str, kind: str = "") -> Html:

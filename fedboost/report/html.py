@@ -30,8 +30,11 @@ def join(*parts: object) -> Html:
     return Html("".join(text(part) for part in parts))
 
 
-def tag(name: str, *content: object, **attributes: Attribute) -> Html:
-    """An element. An attribute's `_` becomes `-` (at its end: dropped); those that are None are left out."""
+def tag(name: str, /, *content: object, **attributes: Attribute) -> Html:
+    """An element; attributes that are None are left out.
+
+    In an attribute's name `_` becomes `-`, and goes where it ends the name.
+    """
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
         for key, value in attributes.items()

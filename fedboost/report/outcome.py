@@ -21,7 +21,9 @@ def trouble(story: Story) -> Html:
         return join()
     lines = fault_lines(story.status.reason) or ("No reason was recorded.",)
     title = tag("h2", f"The job {_verb(story.state)}: {lines[0]}")
-    return tag("div", title, *(tag("p", line) for line in lines[1:]), role="alert", class_="trouble")
+    return tag(
+        "div", title, *(tag("p", line) for line in lines[1:]), role="alert", class_="trouble"
+    )
 
 
 def figures(story: Story) -> Html:
@@ -44,7 +46,7 @@ def figures(story: Story) -> Html:
         name = "train" if "train" in result.rows else next(iter(result.rows))
         rows = "training rows" if name == "train" else f"{name} rows"
         found.append((rows, units.in_count(result.rows[name])))
-    # The value is read before its name on the page, but a list of terms has the name first.
+    # On the page the value stands above its name; a list of terms has the name first.
     items = [tag("div", tag("dt", name), tag("dd", value)) for name, value in found]
     return tag("dl", *items, class_="figures")
 
@@ -53,7 +55,7 @@ def outcome(story: Story) -> Html:
     """Metrics, rows, seconds, processors, memory and bytes."""
     parts = [_metrics(story)]
     if story.result is not None:
-        parts += [_rows_and_times(story), _parties(story)]
+        parts = [tag("div", _metrics(story), _parties(story)), _rows_and_times(story)]
     intro = ""
     if story.result is None:
         intro = f"The job has no result: it is {story.state or 'unknown'}. "

@@ -1,3 +1,104 @@
-"""x"""
-def render(journal, ledger=()):
-    return ""
+"""A job's journal as one HTML file that needs nothing else: no network, no scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+
+from fedboost import __version__
+from fedboost.messages.job_pb2 import JobJournal
+from fedboost.report import costs, disclosure, outcome, terms, training, units
+from fedboost.report.disclosure import LedgerLine
+from fedboost.report.html import Html, join, tag, verbatim
+from fedboost.report.story import Story, read
+from fedboost.report.tables import names
+
+# The page may not load or run anything, whatever it holds.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+SECTIONS = (
+    ("result", "Result"),
+    ("learning", "Learning curve"),
+    ("curves", "ROC, PR, KS"),
+    ("importance", "Importance"),
+    ("time", "Time"),
+    ("bytes", "Traffic"),
+    ("disclosure", "Who learned what"),
+    ("settings", "Settings"),
+    ("timeline", "Timeline"),
+)
+TONES = {"finished": "good", "failed": "bad", "cancelled": "bad", "paused": "wait"}
+
+
+def render(journal: JobJournal, ledger: Sequence[LedgerLine] = ()) -> str:
+    """The page for a job in any state, as text to be written in UTF-8.
+
+    `ledger` is one party's rows for this job, if it wants them on the page. A PeerError where
+    the journal's spec, result or curves are not what they claim to be.
+    """
+    story = read(journal)
+    main = tag(
+        "main",
+        outcome.trouble(story),
+        outcome.figures(story),
+        _contents(),
+        outcome.outcome(story),
+        training.learning(story),
+        training.separation(story),
+        training.importance(story),
+        costs.times(story),
+        costs.traffic(story),
+        disclosure.disclosure(story, ledger),
+        terms.terms(story),
+        terms.timeline(story),
+    )
+    body = tag("body", _head_of_page(story), main, _foot(story))
+    page = tag("html", _head(story), body, lang="en")
+    return f"<!DOCTYPE html>\n{page}\n"
+
+
+def _head(story: Story) -> Html:
+    style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", f"{_title(story)} – fedboost"),
+        tag("style", verbatim(style)),
+    )
+
+
+def _head_of_page(story: Story) -> Html:
+    hosts = [party for party in story.roles if party != story.guest]
+    with_whom = f"{story.guest} with {names(hosts)}" if hosts else story.guest
+    facts = [story.status.protocol, with_whom, units.day(story.status.created)]
+    tone = f"badge {TONES.get(story.state, '')}".strip()
+    badge = tag("span", story.state or "unknown", class_=tone)
+    return tag(
+        "header",
+        tag("p", "fedboost job report", class_="kicker"),
+        tag("h1", _title(story), " ", badge),
+        tag("p", " · ".join(fact for fact in facts if fact), class_="facts"),
+        tag("p", tag("code", story.status.id), class_="facts"),
+    )
+
+
+def _contents() -> Html:
+    links = [tag("li", tag("a", words, href=f"#{name}")) for name, words in SECTIONS]
+    return tag("nav", tag("ul", *links), aria_label="Sections of this page")
+
+
+def _foot(story: Story) -> Html:
+    model = story.result.model if story.result is not None else ""
+    lines = [f"Written by fedboost {__version__} from the job's journal."]
+    if model:
+        lines.append(f"The model: {model}.")
+    if story.status.attempt > 1:
+        lines.append(f"Attempt {story.status.attempt}.")
+    return tag("footer", tag("p", join(" ".join(lines))))
+
+
+def _title(story: Story) -> str:
+    return story.status.name or story.status.id or "A job"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from fedboost import protocols, wire
 from fedboost.errors import ConfigError, PeerError
@@ -19,6 +19,7 @@ from fedboost.messages.job_pb2 import Curve, Event, JobJournal, JobStatus, StepD
 from fedboost.settings import Settings
 
 CURVE_POINTS_MAX = 10_000  # of one curve; guests thin theirs out to a few hundred
+COLOURS = 6  # of the style sheet, the last for whatever is left over
 SPLITS = ("train", "validation")  # the order in which parts of the rows are named
 
 Point = tuple[float, float]
@@ -29,13 +30,13 @@ class Result(Settings):
 
     model_config = ConfigDict(extra="ignore")
 
-    rows: dict[str, int] = {}
-    metrics: dict[str, dict[str, float]] = {}
+    rows: dict[str, int] = Field(default_factory=dict)
+    metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
     trees: int = 0
-    seconds: dict[str, float] = {}
-    cpu_seconds: dict[str, float] = {}
-    memory_peak_bytes: dict[str, int] = {}
-    bytes: dict[str, int] = {}
+    seconds: dict[str, float] = Field(default_factory=dict)
+    cpu_seconds: dict[str, float] = Field(default_factory=dict)
+    memory_peak_bytes: dict[str, int] = Field(default_factory=dict)
+    bytes: dict[str, int] = Field(default_factory=dict)
     exchanges: int = 0
     model: str = ""
     report: str = ""
@@ -131,6 +132,11 @@ class Story:
         """What the job's rounds are called."""
         return self.status.progress.round or "tree"
 
+    def colour(self, party: str) -> int:
+        """A colour of the charts: one for each of the first parties, the last for all others."""
+        place = list(self.roles).index(party) + 1 if party in self.roles else COLOURS
+        return min(place, COLOURS)
+
     def curve(self, metric: str, split: str) -> tuple[Point, ...]:
         """A metric by round, the rounds that were not told left out."""
         values = ((one.done, one.metrics.get((metric, split))) for one in self.rounds)
@@ -181,8 +187,9 @@ def known_protocol(name: str) -> Protocol | None:
 def fault_lines(fault: Fault) -> tuple[str, ...]:
     """What, where and what to do: the lines that are not empty."""
     place = ", ".join(f"{spot.key} {spot.value}" for spot in fault.where)
-    lines = (fault.what, f"Where: {place}" if place else "", f"To do: {fault.todo}" if fault.todo else "")
-    return tuple(line for line in lines if line)
+    where = f"Where: {place}" if place else ""
+    todo = f"To do: {fault.todo}" if fault.todo else ""
+    return tuple(line for line in (fault.what, where, todo) if line)
 
 
 def in_order(splits: Mapping[str, object]) -> list[str]:

@@ -29,7 +29,9 @@ class Band:
 Row = Sequence[object] | Band
 
 
-def table(caption: str, columns: Sequence[Column], rows: Sequence[Row], *, folds: bool = False) -> Html:
+def table(
+    caption: str, columns: Sequence[Column], rows: Sequence[Row], *, folds: bool = False
+) -> Html:
     """A table; a row's first cell is its head. `folds`: on narrow screens a row becomes a block."""
     heads = [tag("th", c.head, scope="col", class_=c.kind, role="columnheader") for c in columns]
     body = [_row(columns, row) for row in rows]

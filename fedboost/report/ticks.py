@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 
 def ticks(low: float, high: float, most: int = 6, *, whole: bool = False) -> list[float]:
@@ -15,7 +16,8 @@ def ticks(low: float, high: float, most: int = 6, *, whole: bool = False) -> lis
     assert math.isfinite(high)
     assert low < high
     power = math.floor(math.log10((high - low) / most))
-    steps = (factor * 10.0**exponent for exponent in range(power, power + 3) for factor in (1, 2, 5))
+    powers = (10.0**exponent for exponent in range(power, power + 3))
+    steps = (factor * unit for unit in powers for factor in (1.0, 2.0, 5.0))
     for step in steps:
         if whole and step < 1.0:
             continue
@@ -35,7 +37,7 @@ def widened(low: float, high: float, *, margin: float = 0.06) -> tuple[float, fl
 
 def labels(values: list[float]) -> list[str]:
     """The ticks as text, all with the same number of decimals."""
-    gap = min((b - a for a, b in zip(values, values[1:], strict=False)), default=0.0)
+    gap = min((b - a for a, b in pairwise(values)), default=0.0)
     largest = max((abs(value) for value in values), default=0.0)
     if gap <= 0.0 or largest >= 1e6 or gap < 1e-6:
         return [f"{value:.6g}" for value in values]

@@ -9,8 +9,8 @@ from fedboost.core.metrics import METRICS
 from fedboost.errors import ConfigError
 from fedboost.messages.job_pb2 import Importance
 from fedboost.report import units
-from fedboost.report.charts import Axis, Bar, Line, LineChart, Point, bars, line_chart
-from fedboost.report.html import Html, join, tag
+from fedboost.report.charts import SQUARE, Axis, Bar, Line, LineChart, Point, bars, line_chart
+from fedboost.report.html import Html, tag
 from fedboost.report.story import Drawn, Story, in_order
 from fedboost.report.tables import Column, Row, absent, details, section, table
 from fedboost.settings import Settings, parse
@@ -45,7 +45,8 @@ def separation(story: Story) -> Html:
     title = "ROC, precision and KS"
     charts = []
     for name in CURVES:
-        drawn = {curve.split: curve for curve in story.curves if curve.name == name and curve.points}
+        named = (curve for curve in story.curves if curve.name == name and curve.points)
+        drawn = {curve.split: curve for curve in named}
         if drawn:
             charts.append(_curves(story, name, [drawn[split] for split in in_order(drawn)]))
     if charts:
@@ -75,7 +76,7 @@ def importance(story: Story) -> Html:
     if rest := named[COLUMNS_MAX:]:
         gain = sum(one.gain for one in rest)
         splits = sum(one.splits for one in rest)
-        bar = bars([Bar(gain, _party_colour(story, rest[0].party))], max(most, gain))
+        bar = bars([Bar(gain, story.colour(rest[0].party))], max(most, gain))
         what = units.plural(len(rest), "further column")
         rows.append([what, rest[0].party, bar, units.share(gain, total), units.in_count(splits)])
     heads = [Column("column"), Column("party"), Column("", "wide")]
@@ -89,7 +90,7 @@ def importance(story: Story) -> Html:
 
 
 def effective_params(story: Story) -> dict[str, Any]:
-    """The job's parameters with defaults filled in; only its own where this version has no such protocol."""
+    """The job's parameters with defaults filled in; its own where this version cannot read them."""
     own = story.spec.get("params")
     own = own if isinstance(own, dict) else {}
     if story.protocol is None:
@@ -110,7 +111,8 @@ def _metric(story: Story, name: str) -> Html | None:
     if not lines:
         return None
     known = METRICS.get(name)  # type: ignore[call-overload]
-    better = "" if known is None else "higher is better" if known.bigger_is_better else "lower is better"
+    better = "higher is better" if known is not None and known.bigger_is_better else ""
+    better = "lower is better" if known is not None and not known.bigger_is_better else better
     trees = story.result.trees if story.result is not None else 0
     stopped = 0 < trees < story.rounds[-1].done
     rounds = [one.done for one in story.rounds]
@@ -151,7 +153,7 @@ def _curves(story: Story, name: str, drawn: Sequence[Drawn]) -> Html:
     metric = {"roc": "auc", "pr": "aucpr", "ks": "ks"}[name]
     for curve in drawn:
         value = final.get(curve.split, {}).get(metric)
-        label = curve.split if value is None else f"{curve.split} {units.measured(value)}"
+        label = curve.split if value is None else f"{curve.split}, {metric} {units.measured(value)}"
         points = _from_origin(name, curve.points)
         lines.append(Line(label, points, _colour(curve.split), dashed=curve.split == "train"))
     low = min(0.0, *(y for line in lines for _, y in line.points))
@@ -161,8 +163,9 @@ def _curves(story: Story, name: str, drawn: Sequence[Drawn]) -> Html:
             lines=lines,
             x=Axis(across, (0.0, 1.0)),
             y=Axis(up, (low, 1.0)),
-            note=up,
+            note=up if name == "ks" else f"{up}; dotted: by chance",
             mark=_greatest(drawn) if name == "ks" else None,
+            size=SQUARE,
         )
     )
 
@@ -188,21 +191,9 @@ def _greatest(drawn: Sequence[Drawn]) -> tuple[Point, str]:
 
 def _used(story: Story, one: Importance, total: float, most: float) -> list[object]:
     name: object = one.feature or tag("i", "all its columns")
-    bar = bars([Bar(one.gain, _party_colour(story, one.party))], most)
+    bar = bars([Bar(one.gain, story.colour(one.party))], most)
     return [name, one.party, bar, units.share(one.gain, total), units.in_count(one.splits)]
 
 
 def _colour(split: str) -> int:
     return COLOUR_OF.get(split, OTHER_COLOUR)
-
-
-def _party_colour(story: Story, party: str) -> int:
-    return party_colours(story).get(party, 6)
-
-
-def party_colours(story: Story) -> dict[str, int]:
-    """A colour for each of the first parties; the others share the last one."""
-    most = 6
-    return {party: min(place, most) for place, party in enumerate(story.roles, start=1)}
-
-

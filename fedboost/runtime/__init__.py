@@ -1,1 +1,1 @@
-"""Daemons, channels, the coordinator, the store: everything that touches network, clock, threads and processes."""
+"""Daemons, channels, stores: everything that touches network, clock, threads and processes."""

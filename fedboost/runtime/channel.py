@@ -1,4 +1,4 @@
-"""Links out of this daemon: channels with mutual TLS, deadlines on every call, retries while a link is down."""
+"""Links out of this daemon: mutual TLS, a deadline on every call, retries while a link is down."""
 
 from __future__ import annotations
 

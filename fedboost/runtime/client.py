@@ -43,7 +43,7 @@ class Client:
 
     async def jobs(self) -> list[job_pb2.JobStatus]:
         """All jobs of the coordinator."""
-        reply: job_pb2.JobList = await self._ask("List", job_pb2.ListRequest())
+        reply: job_pb2.JobList = await self._ask("ListJobs", job_pb2.ListRequest())
         return list(reply.jobs)
 
     async def status(self, job: str) -> job_pb2.JobStatus:

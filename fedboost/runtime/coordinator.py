@@ -124,7 +124,7 @@ class CoordinatorNode:
         self._drive(terms)
         return job_pb2.SubmitReply(id=terms.job)
 
-    async def list(self, caller: Peer, _: job_pb2.ListRequest) -> job_pb2.JobList:
+    async def list_jobs(self, caller: Peer, _: job_pb2.ListRequest) -> job_pb2.JobList:
         """All jobs, oldest first."""
         self._check(caller, "read")
         return job_pb2.JobList(jobs=[self._status(job) for job in self.store.jobs()])
@@ -140,7 +140,7 @@ class CoordinatorNode:
         after = request.after
         while True:
             bell = self._bell(request.id).rung
-            rests = self.store.job(request.id).state in RESTS
+            rests = self.store.job(request.id).state in RESTS and request.id not in self._driven
             for event in self._events(request.id, after):
                 after = event.number
                 yield event
@@ -179,6 +179,7 @@ class CoordinatorNode:
         job = self.store.job(request.id)
         if job.state not in (JobState.PAUSED, JobState.FAILED):
             raise JobError(f"the job is {job.state}, there is nothing to resume", job=job.id)
+        self.store.move(job.id, JobState.RUNNING)
         self._drive(manifest.decode(job.manifest))
         return self._status(self.store.job(job.id))
 
@@ -312,7 +313,7 @@ class CoordinatorNode:
             updated=job.updated,
             submitter=terms.submitter,
         )
-        for event in reversed(self._events(job.id, 0)):
+        for event in reversed(self._events(job.id, 0) if job.reason else []):
             what = event.WhichOneof("what")
             if what == "state" and event.state.HasField("reason") and job.reason:
                 status.reason.CopyFrom(event.state.reason)

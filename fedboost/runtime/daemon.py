@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -33,8 +34,6 @@ from fedboost.runtime.tls import Revocations, ServerCertificates, TlsFiles
 from fedboost.runtime.workers import ProcessWorkers
 
 log = logging.getLogger(__name__)
-
-GRACE_S = 2.0  # calls that still run when the daemon stops
 
 
 class Standing:
@@ -77,7 +76,7 @@ async def serve_party(
         server, port = bind(
             standing.certificates if config.tls else None, config.listen, config.timers
         )
-        services = (
+        services: tuple[tuple[Any, str, Callable[..., None]], ...] = (
             (party_pb2.DESCRIPTOR, "Party", party_pb2_grpc.add_PartyServicer_to_server),
             (party_pb2.DESCRIPTOR, "Owner", party_pb2_grpc.add_OwnerServicer_to_server),
             (exchange_pb2.DESCRIPTOR, "Exchange", exchange_pb2_grpc.add_ExchangeServicer_to_server),
@@ -91,7 +90,7 @@ async def serve_party(
         finally:
             watch.cancel()
             await node.pause_all()
-            await server.stop(GRACE_S)
+            await server.stop(config.timers.shutdown_s)
             await standing.dialer.close()
             await asyncio.to_thread(workers.close)
             node.close()
@@ -120,7 +119,7 @@ async def serve_coordinator(config: CoordinatorConfig, *, until_stdin_closes: bo
             await _serve(server, f"coordinator {config.name}", port, until_stdin_closes)
         finally:
             await node.close()
-            await server.stop(GRACE_S)
+            await server.stop(config.timers.shutdown_s)
             await standing.dialer.close()
 
 
@@ -157,9 +156,8 @@ async def _serve(server: Any, who: str, port: int, until_stdin_closes: bool) -> 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     if until_stdin_closes:
-        loop.add_reader(
-            sys.stdin, lambda: stopped.set() if not sys.stdin.buffer.read1(4096) else None
-        )
+        stdin = sys.stdin.fileno()
+        loop.add_reader(stdin, lambda: None if os.read(stdin, 4096) else stopped.set())
     await server.start()
     log.info("%s listens on port %d", who, port)
     await stopped.wait()

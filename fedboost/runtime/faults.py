@@ -1,4 +1,4 @@
-"""Errors on the wire: the same three lines on every side, and nothing that only the log may hold."""
+"""Errors on the wire: the same three lines on every side, nothing that only the log may hold."""
 
 from __future__ import annotations
 

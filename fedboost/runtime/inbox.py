@@ -1,4 +1,4 @@
-"""What has arrived for one party in one stage and has not been used: each message once, in bounds."""
+"""What has arrived for a party in one stage and is not used yet: each message once, in bounds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Inbox:
         self._stopped: FedboostError | None = None
 
     def seen(self, key: tuple[str, int, str, int], digest: bytes) -> bool:
-        """Whether the message with that key arrived before; other bytes under it are a PeerError."""
+        """Whether the message of that key arrived before; other bytes under it are a PeerError."""
         before = self._seen.get(key)
         if before is not None and before != digest:
             raise PeerError(f"{key[0]} sent two different messages in one place", step=key[2])
@@ -43,7 +43,7 @@ class Inbox:
     async def put(
         self, kind: str, key: tuple[str, int, str, int], digest: bytes, arrived: Arrived
     ) -> None:
-        """Keeps a message until it is taken; a stream's sender waits while too many parts lie here."""
+        """Keeps a message until it is taken; a stream's sender waits while many parts lie here."""
         sender, _, _, part = key
         queue = self._waiting.setdefault((kind, sender), deque())
         if part == 0 and len(queue) >= MESSAGES_WAITING_MAX:

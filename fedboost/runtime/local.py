@@ -33,7 +33,7 @@ NOWHERE = "127.0.0.1:9"  # addresses that nobody dials
 
 
 class LocalLinks:
-    """Messages go straight to the receiver's node, cut into pieces and put together as on the wire."""
+    """Messages go straight to the receiver's node, cut and put together as on the wire."""
 
     def __init__(self, nodes: Mapping[str, PartyNode]) -> None:
         self._nodes = nodes
@@ -158,7 +158,7 @@ async def cluster(
             node.cpu_clock = None
             stack.callback(node.close)
             nodes[name] = node
-        config = CoordinatorConfig(
+        leading = CoordinatorConfig(
             name=COORDINATOR,
             listen=NOWHERE,
             tls=tls_of(certs, COORDINATOR),
@@ -167,10 +167,10 @@ async def cluster(
             users=Users(submit=(USER,), read=(USER,), cancel=(USER,)),
             timers=waits,
         )
-        store = stack.enter_context(Store(config.store, f"coordinator {COORDINATOR}"))
+        store = stack.enter_context(Store(leading.store, f"coordinator {COORDINATOR}"))
         own = load_identity(tls_of(certs, COORDINATOR))
         controls = {name: LocalControl(node, COORDINATOR) for name, node in nodes.items()}
-        coordinator = CoordinatorNode(config, _always(own), store, controls.__getitem__)
+        coordinator = CoordinatorNode(leading, _always(own), store, controls.__getitem__)
         stack.push_async_callback(coordinator.close)
         yield LocalCluster(coordinator, nodes, Peer("user", USER, fingerprint="", serial=0))
 

@@ -117,8 +117,8 @@ class PartyNode:
         self._judge(work)
         job = self._recorded(work, request.manifest)
         self._works[terms.job] = work
-        if job.state in (JobState.CANCELLED, JobState.FINISHED):
-            raise JobError(f"the job is {job.state}: {job.reason}", job=job.id)
+        if job.state is JobState.CANCELLED:  # by our owner: the coordinator's own cancel is final
+            raise PolicyError(job.reason, party=self.config.name, job=job.id)
         if job.state is JobState.WAITING and not job.approved_by:
             return party_pb2.Agreement()
         return party_pb2.Agreement(signature=self._identity().sign(digest))
@@ -144,17 +144,23 @@ class PartyNode:
         if job.state is JobState.WAITING and not job.approved_by:
             raise PolicyError("nobody has approved the job here", party=self.config.name)
         self.store.set_attempt(work.id, request.attempt)
-        self.store.move(work.id, JobState.RUNNING)
+        if job.state is not JobState.FINISHED:
+            self.store.move(work.id, JobState.RUNNING)
+        if work.session is not None:
+            await work.session.stop(ProtocolError("a new attempt of the job began", job=work.id))
+            self._settle(work)
         work.attempt = request.attempt
-        work.session = None
         work.cpu_started = self._cpu_now()
         work.heard = time.monotonic()
+        if job.state is JobState.FINISHED:  # here; another party has not heard the result yet
+            return party_pb2.BeginReply(stages_done=work.stages)
         if work.frame is None and self.config.name in work.terms.spec.data:
             source = self.config.datasets[work.terms.spec.data[self.config.name].dataset or ""]
             await asyncio.to_thread(work.read_table, source)
-            work.check_table()
-            for note in work.frame.notes if work.frame else ():
+            notes: tuple[str, ...] = work.frame.notes if work.frame else ()
+            for note in notes:
                 log.info("%s: %s", work.id, note)
+        work.check_table()
         return work.how_far()
 
     async def open_stage(
@@ -164,8 +170,9 @@ class PartyNode:
         work = self._at(caller, request.job, request.attempt)
         self._settle(work)
         seat = await asyncio.to_thread(work.seat, request.stage, self._workers, self.config.policy)
-        if work.protocol.uses_model and request.stage == work.protocol.name:
-            self._count_prediction(work, len(seat.validation))
+        checkpoint = await asyncio.to_thread(work.kept, request.stage, request.round)
+        if checkpoint is None and protocols.named(request.stage).uses_model:
+            self._count_prediction(work, len(seat.validation))  # a later attempt was counted then
         work.session = Session(
             terms=Terms(work.id, work.manifest_sha256, work.attempt),
             protocol=protocols.named(request.stage),
@@ -174,7 +181,6 @@ class PartyNode:
             record=self._record,
             wait_s=self.config.timers.step_s,
         )
-        checkpoint = await asyncio.to_thread(work.kept, request.stage, request.round)
         told = await work.session.open(checkpoint)
         return party_pb2.StageReply(told=told)
 
@@ -243,7 +249,7 @@ class PartyNode:
         self._receiver(caller, envelope).admit(envelope)
 
     async def accept(self, caller: Peer, envelope: Envelope, payload: bytes) -> bool:
-        """Takes in a message; True where it had arrived before. A forged or damaged one ends the job."""
+        """Takes in a message; True if it had arrived before. A forged one ends the job."""
         session = self._receiver(caller, envelope)
         try:
             return await session.accept(envelope, payload)
@@ -324,7 +330,7 @@ class PartyNode:
         if selection is not None and not dataset:
             raise ConfigError("the job names no data set for this party", party=name)
         if work.protocol.uses_model:
-            protocol = shards.load(work.used_model_folder).facts["protocol"]
+            protocol = work.used_model()["protocol"]
         ask = Ask(
             coordinator=work.terms.coordinator,
             peers=tuple(p for p in work.table.of(tuple(flow.Role)) if p != name),
@@ -372,6 +378,8 @@ class PartyNode:
         return self.store.job(work.id)
 
     def _work(self, caller: Peer, job: str) -> Work:
+        if caller.role != "coordinator":
+            raise PolicyError(f"{caller} does not lead jobs")
         work = self._works.get(job)
         if work is None:
             raise UnreachableError(
@@ -379,7 +387,7 @@ class PartyNode:
                 party=self.config.name,
                 todo="fedboost job resume",
             )
-        if caller.role != "coordinator" or caller.name != work.terms.coordinator:
+        if caller.name != work.terms.coordinator:
             raise PolicyError(f"{caller} does not lead this job")
         work.heard = time.monotonic()
         return work
@@ -423,7 +431,7 @@ class PartyNode:
         job = self.store.job(work.id)
         if job.state in (JobState.CANCELLED, JobState.FINISHED):
             return
-        if job.state is JobState.WAITING and state is JobState.PAUSED:
+        if job.state in (JobState.WAITING, JobState.FAILED) and state is JobState.PAUSED:
             return
         if job.state is JobState.PAUSED and state is JobState.FAILED:
             self.store.move(work.id, JobState.RUNNING)
@@ -440,7 +448,9 @@ class PartyNode:
                 result["report"] = str(work.report_file)
             work.write_result(result)
             self.store.set_result(work.id, result)
-        self.store.move(work.id, JobState.FINISHED)
+        if self.store.job(work.id).state is not JobState.FINISHED:
+            self.store.move(work.id, JobState.FINISHED)
+        work.forget()
         self._works.pop(work.id, None)
 
     def _record(self, direction: str, envelope: Envelope, message: Message) -> None:

@@ -33,7 +33,7 @@ class Gate:
         self._revocations = revocations
 
     def caller(self, context: Any) -> Peer:
-        """The caller; raises PolicyError for one without a certificate of our CA or a revoked one."""
+        """The caller; a PeerError for one without a certificate of our CA, or a revoked one."""
         if self._revocations is None:
             return self._claimed(context)
         peer = peer_from_auth_context(context.auth_context())
@@ -53,7 +53,7 @@ class Gate:
 
 
 class Servicer:
-    """A gRPC service whose calls go to the methods of a node, in snake case, as (caller, request)."""
+    """A gRPC service whose calls go to a node's methods, in snake case, as (caller, request)."""
 
     def __init__(self, node: object, gate: Gate, service: Any) -> None:
         for method in service.methods:

@@ -35,7 +35,7 @@ class Links(Protocol):
     """How a message reaches another party."""
 
     async def deliver(self, envelope: Envelope, payload: bytes) -> None:
-        """Returns once the receiver holds the message; raises UnreachableError or what it refused with."""
+        """Returns once the receiver holds the message; raises what it was refused with."""
 
 
 Record = Callable[[str, Envelope, Message], None]  # writes one line of the ledger: "out" or "in"
@@ -122,6 +122,8 @@ class Session:
     def admit(self, envelope: Envelope) -> None:
         """Refuses a message by its envelope alone, before a byte of it is read."""
         sender, kind = envelope.sender, envelope.kind
+        if self._state is None:
+            raise PeerError(f"{sender} sent a message before the stage was open")
         terms = Terms(envelope.job, envelope.manifest_sha256, envelope.attempt)
         if terms != self.terms or envelope.stage != self.protocol.name:
             raise PeerError(f"{sender} sent a message of another job, attempt or stage")
@@ -135,7 +137,7 @@ class Session:
         most = self._module.bytes_max(self._state, step.name)
         if envelope.payload_bytes > most:
             raise PeerError(
-                f"{sender} announced a {kind} of {envelope.payload_bytes} bytes; at most {most} fit here"
+                f"{sender} announced a {kind} of {envelope.payload_bytes} bytes; {most} is the most"
             )
         if self._stopped is not None:
             raise self._stopped

@@ -43,7 +43,7 @@ def to_status(error: FedboostError) -> tuple[grpc.StatusCode, str, tuple[tuple[s
 
 
 def from_call(error: grpc.aio.AioRpcError, name: str, address: str) -> FedboostError:
-    """The error that ended a call to `name`: its own words where it had any, else what the link says."""
+    """The error that ended a call to `name`: its own words if it had any, else the link's."""
     for key, value in error.trailing_metadata() or ():
         if key == FAULT_KEY and isinstance(value, bytes):
             try:
@@ -74,10 +74,10 @@ _HANDSHAKE = ("handshake", "CERTIFICATE", "certificate", "Ssl", "SSL", "TLS", "P
 def _unavailable(details: str, name: str, address: str) -> UnreachableError:
     if any(word in details for word in _HANDSHAKE):
         return UnreachableError(
-            f"the TLS handshake with {name} failed: one side does not trust the other's certificate",
+            f"the TLS handshake with {name} failed: one does not trust the other's certificate",
             party=name,
             address=address,
-            todo="both need unexpired certificates of one CA, with their own names: fedboost doctor",
+            todo="both need valid certificates of one CA, with their own names: fedboost doctor",
             private=details,
         )
     return UnreachableError(

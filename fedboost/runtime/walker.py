@@ -42,7 +42,7 @@ class Control(Protocol):
 
 @dataclass
 class StageWalk(flow.Run):
-    """One stage's walk: numbers the steps, counts the rounds, commits after each outermost round."""
+    """One stage's walk: numbers steps, counts rounds, commits after each outermost round."""
 
     job: JobWalk
     protocol: flow.Protocol
@@ -301,12 +301,15 @@ class JobWalk:
                 self.waiting.pop(party, None)
 
         tasks = {party: asyncio.create_task(one(party)) for party in parties}
-        await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
-        failed = [t for t in tasks.values() if t.done() and t.exception() is not None]
-        if failed:
+        failed: list[asyncio.Task[Reply]] = []
+        try:
+            await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
+            failed = [t for t in tasks.values() if t.done() and t.exception() is not None]
+        finally:  # a refusal, or the job is cancelled: nobody's answer is waited for any more
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
+        if failed:
             error = failed[0].exception()
             assert error is not None
             raise error

@@ -1,24 +1,27 @@
-"""What a party has of one job on disk and in memory: its table, its artefacts, its seat at a stage."""
+"""What a party has of one job, on disk and in memory: its table, artefacts, seat at a stage."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from fedboost import flow, protocols
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
 from fedboost.data.frame import Frame
 from fedboost.data.holdout import validation_rows
-from fedboost.data.ids import decode_id
-from fedboost.data.selection import load
+from fedboost.data.selection import load_with_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, FedboostError
 from fedboost.flow import Artefact, Role, Seat
@@ -32,6 +35,7 @@ from fedboost.runtime.session import Session
 from fedboost.runtime.store import Store
 from fedboost.settings import parse
 
+WHOLE = r"^-?(0|[1-9][0-9]{0,17})$"  # text that is a whole number, canonically written; fits int64
 ALIGN = "align"  # its artefact holds `rows`: of the party's table, those that all parties share
 
 
@@ -46,6 +50,7 @@ class Work:
     attempt: int = 0
     session: Session | None = None
     frame: Frame | None = None
+    id_cells: pa.Table | None = None  # of `frame`, as the party's table has them
     heard: float = field(default_factory=time.monotonic)  # when the coordinator last called
     calls: int = 0  # of the coordinator's that run now
     cpu_started: float = 0.0
@@ -82,10 +87,16 @@ class Work:
         """Loads the party's table; refuses one that changed since the first attempt."""
         selection = self.terms.spec.data[self.party]
         if self.protocol.uses_model and selection.columns is None:
-            columns = shards.load(self.used_model_folder).facts["columns"]
+            columns = self.used_model()["columns"]
             selection = selection.model_copy(update={"columns": columns})
         labelled = self.role is flow.GUEST and self.protocol.needs_labels
-        self.frame = load(source, selection, party=self.party, needs_label=labelled)
+        self.frame, self.id_cells = load_with_ids(
+            source,
+            selection,
+            party=self.party,
+            needs_label=labelled,
+            needs_features=self.role is not flow.GUEST,
+        )
         digest = self.frame.digest().hex()
         before = self._checkpoints.load(self._folder("table"))
         if before is None:
@@ -98,12 +109,28 @@ class Work:
                 todo="put the old table back, or submit a new job",
             )
 
+    def used_model(self) -> dict[str, Any]:
+        """Facts of the model that the job uses; a ConfigError where its parties are not the job's.
+
+        Only the guest that trained a model may use it, with the hosts in the order of training.
+        """
+        facts = shards.load_facts(self.used_model_folder)
+        trained: tuple[Any, Any] = (facts["guest"], facts["hosts"])
+        if trained != (self.table.guest, list(self.table.hosts)):
+            raise ConfigError(
+                f"the model belongs to guest {trained[0]} and hosts {', '.join(trained[1])}",
+                todo="name the same parties in the job, hosts in the same order",
+                model=str(self.params.model),
+            )
+        return facts
+
     def check_table(self) -> None:
         """Refuses a table that the job's protocol cannot use."""
         if self.protocol.check is None or self.frame is None:
             return
         try:
-            self.protocol.check(self.role, self.params, self.frame)
+            held = self.terms.spec.validation is not None
+            self.protocol.check(self.role, self.params, self.frame, held)
         except FedboostError as error:
             raise error.at(party=self.party) from None
 
@@ -182,11 +209,18 @@ class Work:
                 "guest": self.table.guest,
                 "hosts": list(self.table.hosts),
                 "id": self.terms.spec.data[self.party].id,
+                "ids": {party: data.id for party, data in self.terms.spec.data.items()},
+                "created": datetime.now(UTC).isoformat(timespec="seconds"),
             }
             shards.save(self.model_folder, Artefact({**facts, **left.facts}, left.arrays))
         if protocol.leaves == "predictions" and "prediction" in left.arrays:
             self._write_predictions(left)
         self._checkpoints.save(self._folder(f"{stage}-done"), 0, left.facts, left.arrays)
+
+    def forget(self) -> None:
+        """Removes checkpoints and artefacts: the job is done, its model and result stay."""
+        for name in (*self.stages, *(f"{stage}-done" for stage in self.stages)):
+            shutil.rmtree(self._folder(name), ignore_errors=True)
 
     @property
     def model_folder(self) -> Path:
@@ -215,22 +249,40 @@ class Work:
         write_file(folder / "result.json", json.dumps(result, indent=1).encode(), PUBLIC_MODE)
 
     def _write_predictions(self, left: Artefact) -> None:
-        assert self.frame is not None
+        """The ids as the party's table has them, in its order, and beside them the predictions."""
+        assert self.id_cells is not None
         rows = self.artefact(ALIGN).arrays["rows"].astype(np.int64)
-        ids = [decode_id(self.frame.ids[row]) for row in rows]
-        columns = {
-            name: pa.array([parts[place] for parts in ids])
-            for place, name in enumerate(self.frame.id_columns)
-        }
-        prediction = left.arrays["prediction"]
-        if prediction.shape[1] == 1:
-            columns["prediction"] = pa.array(prediction[:, 0])
-        else:
-            for k in range(prediction.shape[1]):
-                columns[f"prediction_{k}"] = pa.array(prediction[:, k])
+        table = predictions_table(self.id_cells, rows, left.arrays["prediction"])
         out = pa.BufferOutputStream()
-        pq.write_table(pa.table(columns), out)
+        pq.write_table(table, out)
         write_file(self.predictions_file, out.getvalue().to_pybytes(), PUBLIC_MODE)
 
     def _folder(self, name: str) -> Path:
         return self.store.job_folder(self.id) / name
+
+
+def predictions_table(
+    ids: pa.Table, rows: NDArray[np.int64], prediction: NDArray[np.generic]
+) -> pa.Table:
+    """Id columns and predictions of the predicted rows, in the order of the party's table.
+
+    `rows` int64 (n,) are the places in `ids` that were predicted; prediction float64 (n, outputs).
+    Ids keep the type they have, but text that is whole numbers throughout (a csv) becomes int64.
+    """
+    order = np.argsort(rows)
+    predicted = ids.take(pa.array(rows[order]))
+    columns = {name: _as_numbers(predicted.column(name)) for name in predicted.column_names}
+    outputs = prediction.shape[1]
+    for k in range(outputs):
+        name = "prediction" if outputs == 1 else f"prediction_{k}"
+        while name in columns:  # an id column has that name
+            name += "_"
+        columns[name] = pa.array(prediction[order, k].astype(np.float64))
+    return pa.table(columns)
+
+
+def _as_numbers(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    if not (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)):
+        return cells
+    whole = pc.all(pc.match_substring_regex(cells, WHOLE)).as_py()
+    return pc.cast(cells, pa.int64()) if whole else cells

@@ -10,7 +10,7 @@ from fedboost.settings import parse
 
 def test_the_defaults_are_valid_and_metrics_follow_the_objective():
     params = parse(TreeParams, {})
-    assert params.metrics == ("logloss",)
+    assert params.metrics == ("auc", "logloss")
     assert params.n_outputs == params.trees_per_round == 1
 
 

@@ -30,7 +30,8 @@ class Counted:
 
 def column_by_column(values, cells):
     """The naive twin, with the number of its multiplications."""
-    sums, count = {}, 0
+    sums: dict[int, mpz] = {}
+    count = 0
     for value, row in zip(values, cells.tolist(), strict=True):
         for cell in row:
             if cell >= 0:

@@ -1,4 +1,6 @@
-"""Nothing leaves a host unblinded (SECURITY.md, D5): the attacks, and that there is no way round."""
+"""Nothing leaves a host unblinded (SECURITY.md, D5): the attacks, and that there is no way
+round.
+"""
 
 import ast
 from pathlib import Path
@@ -117,7 +119,9 @@ def test_two_releases_of_the_same_sums_differ(guest):
 
 
 def test_the_guest_cannot_recognise_the_rows_by_their_own_randomness(guest):
-    """Modulo n a ciphertext is r^n: the guest knows r of every row, hence the product of any subset."""
+    """Modulo n a ciphertext is r^n: the guest knows r of every row, hence the product of any
+    subset.
+    """
     public, _, host = guest
     layout = GhLayout(8, ROWS, host.plaintext_bits, compress=False)
     rows = encrypt_raw(public, host, [0] * ROWS)
@@ -210,4 +214,4 @@ def test_ciphertexts_are_indexed_and_joined_as_arrays():
     assert sums[np.array([5, 0])].data.tolist() == [[10, 11], [0, 1]]
     assert Ciphertexts.concat([sums[:1], sums[5:]]).data.tolist() == [[0, 1], [10, 11]]
     with pytest.raises(TypeError):
-        Ciphertexts(np.zeros((2, 2)))
+        Ciphertexts(np.zeros(4, dtype=np.uint8))

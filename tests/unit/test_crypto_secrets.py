@@ -1,7 +1,10 @@
-"""Secrets: the same purpose gives the same bytes, another purpose others, and nothing is printed."""
+"""Secrets: the same purpose gives the same bytes, another purpose others, and nothing is
+printed.
+"""
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,7 +65,8 @@ def test_secrets_print_nothing_and_are_not_copied_out():
 def test_short_seeds_and_odd_purposes_are_refused():
     with pytest.raises(ValueError, match="32 bytes"):
         Secrets(b"short")
-    for purpose in (True, 1.5, None):
+    odd: list[Any] = [True, 1.5, None]
+    for purpose in odd:
         with pytest.raises(TypeError):
             Secrets(SEED).derive(purpose)
 

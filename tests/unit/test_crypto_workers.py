@@ -1,5 +1,6 @@
 """Workers: results in order, errors as they were, nothing left behind."""
 
+import importlib
 import os
 import select
 import signal
@@ -38,7 +39,7 @@ def test_map_gives_results_in_order(kind, workers):
 
 
 def test_a_deferred_task_of_this_process_runs_once():
-    calls = []
+    calls: list[int] = []
     pending = Serial().submit(calls.append, 1)
     assert not pending.done()
     assert calls == []
@@ -92,10 +93,10 @@ def test_workers_import_only_what_their_kernels_need(tmp_path, monkeypatch):
         "def loaded():\n    return sorted(sys.modules)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    import lists_modules
+    kernel = importlib.import_module("lists_modules").loaded
 
     with ProcessWorkers(1) as pool:
-        loaded = set(pool.submit(lists_modules.loaded).result())
+        loaded = set(pool.submit(kernel).result())
     assert "gmpy2" in loaded
     heavy = {"grpc", "numba", "pyarrow", "pytest", "pydantic", "asyncio", "phe", "google.protobuf"}
     assert loaded & heavy == set()
@@ -121,8 +122,8 @@ def test_no_worker_outlives_a_killed_parent_and_no_main_guard_is_needed(tmp_path
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True, env=env)
+    assert parent.stdout is not None
     try:
-        assert parent.stdout is not None
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         assert len(pids) == 2
         watches = [os.pidfd_open(pid) for pid in pids]

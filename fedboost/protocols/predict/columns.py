@@ -15,7 +15,7 @@ def model_of(seat: Seat) -> Artefact:
 
 
 def model_values(seat: Seat) -> NDArray[np.float32]:
-    """float32 (rows, the model's columns of this party); a DataError names those that are absent."""
+    """float32 (rows, the model's columns of this party); a DataError names what is absent."""
     frame = seat.frame
     assert frame is not None
     wanted: list[str] = model_of(seat).facts["columns"]

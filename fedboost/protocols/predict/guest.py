@@ -1,4 +1,4 @@
-"""The guest of a prediction: holds the shape of the trees, asks the owners of splits where rows go."""
+"""The guest of a prediction: has the trees' shape, asks the owners of splits where rows go."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import vertical
 from fedboost.model.vertical import Shape
 from fedboost.protocols.predict.columns import model_of, model_values
+
+CELLS_MAX = 1 << 24  # rows × trees of a batch: 128 MiB of places, 64 MiB to a host
 
 Places = NDArray[np.int64]
 
@@ -36,7 +38,9 @@ class Guest:
     @property
     def rows(self) -> slice:
         """The rows of the batch under way."""
-        return slice(self.first, min(self.first + self.seat.params.batch_rows, len(self.values)))
+        most = max(1, CELLS_MAX // len(self.shape.roots))
+        count = min(self.seat.params.batch_rows, most)
+        return slice(self.first, min(self.first + count, len(self.values)))
 
 
 def begin(seat: Seat) -> Guest:
@@ -110,7 +114,7 @@ def restore(me: Guest, kept: Artefact) -> Told:
 
 
 def finish(me: Guest) -> Artefact:
-    """The predictions, float64 (rows, outputs): probabilities or means, by the model's objective."""
+    """The predictions float64 (rows, outputs): probabilities or means, by the objective."""
     prediction = objectives.transform(me.model.facts["objective"], me.margin)
     return Artefact({"model": me.seat.params.model}, {"prediction": prediction})
 

@@ -1,4 +1,4 @@
-"""Vertical boosting under encryption: the guest's labels never leave, the hosts' columns never leave.
+"""Vertical boosting under encryption: neither labels nor columns ever leave their owner.
 
     guest ── EncryptionKey ──────────────────────► hosts      once a job
     guest ── EncryptedGradients (in parts) ──────► hosts      once a tree
@@ -7,9 +7,9 @@
     guest ── WonSplits ──────────────────────────► hosts  │
     guest ◄─ RowDivisions ──────────────────────── hosts  ┘
 
-The guest learns, for each candidate split of a host, anonymous and in a fresh secret order, the sums
-of gradients and hessians on its left, and how the rows of the splits it chose divide. A host learns
-which rows share a node and which of its own candidates won. SecureBoost+ (Chen et al., 2021),
+The guest learns, for each candidate split of a host, anonymous and in a fresh secret order, the
+sums of gradients and hessians on its left, and how the rows of the splits it chose divide. A host
+learns which rows share a node and which of its own candidates won. SecureBoost+ (Chen et al., 2021),
 sections 2 and 4; the answers of hosts are re-randomised and their headroom blinded, which the paper
 leaves out.
 """

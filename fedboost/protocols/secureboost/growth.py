@@ -23,6 +23,7 @@ class Growth:
         self._is_training = is_training
         self.everyone = Partition(np.arange(len(is_training), dtype=np.int32))
         self.training = Partition(np.flatnonzero(is_training).astype(np.int32))
+        self.layers = 0  # divided so far, even into nothing
         self.last_divided: list[Division] = []  # the layer above
 
     def divide(self, divisions: Sequence[Division]) -> None:
@@ -32,6 +33,7 @@ class Growth:
             self.training.divide(node, goes_right[self._is_training[rows]])
             self.everyone.divide(node, goes_right)
         self.last_divided = list(divisions)
+        self.layers += 1
 
 
 def read_divisions(

@@ -37,7 +37,7 @@ class Won:
 
     owner: int  # 0 the guest, k the k-th host
     gain: float
-    left: Sums  # (2,) the sums on its left
+    left: Sums  # (k, 2) the sums on its left; of a host, those of all k candidates that tie
     split: OwnSplit | None = None  # the guest's own
 
 
@@ -101,7 +101,7 @@ def begin(seat: Seat) -> Guest:
 
 
 def share_key(me: Guest) -> Out:
-    """A fresh key for this attempt, and the layout of packed gradients (SecureBoost+, section 4.2)."""
+    """A fresh key for this attempt, and how gradients are packed (SecureBoost+, section 4.2)."""
     encryption = me.seat.params.encryption
     me.key = SCHEMES[encryption.scheme].generate(encryption.key_bits, me.seat.workers)
     me.layout = GhLayout(
@@ -153,7 +153,7 @@ def open_layer(me: Guest) -> Out:
 
 
 def choose_splits(me: Guest, got: Mapping[str, pb.CandidateSums]) -> Out:
-    """The best split of every open node among everybody's candidates; ties as in the pooled table."""
+    """The best split of every open node among all candidates; ties as in the pooled table."""
     assert me.growth is not None
     cells = _own_histograms(me)
     offers = {host: _decrypted(me, host, message) for host, message in got.items()}
@@ -166,7 +166,7 @@ def choose_splits(me: Guest, got: Mapping[str, pb.CandidateSums]) -> Out:
             offer = offers[host][place]
             found = _best_of(me, node, offer)
             if found is not None and (best is None or found[0] > best.gain):
-                best = Won(number, found[0], offer[found[1][0]])
+                best = Won(number, found[0], offer[found[1]])
                 winner = (host, found[1])
         if best is None:
             continue
@@ -281,8 +281,9 @@ def bytes_max(me: Guest, step: str) -> int:
 
 def _open_nodes(me: Guest) -> list[int]:
     """The nodes that may still divide: two children of min_child_weight must fit into one."""
-    if me.growth is None or (not me.growth.last_divided and me.won):
-        return []
+    assert me.growth is not None
+    if me.growth.layers == 0:
+        return [ROOT]
     children = [
         child
         for node, _ in me.growth.last_divided
@@ -291,7 +292,7 @@ def _open_nodes(me: Guest) -> list[int]:
     least = 2 * me.rules.params.min_child_weight
     return [
         node
-        for node in children or [ROOT]
+        for node in children
         if float(split.cover(me.totals[node][1:2], me.rules.fixed)) >= least
     ]
 
@@ -319,7 +320,7 @@ def _own_best(me: Guest, node: int, cells: Sums) -> Won | None:
     best, left = found
     tree = len(me.history)
     own = OwnSplit(tree, node, best.column, best.threshold, best.missing_left)
-    return Won(vertical.GUEST, best.gain, left, own)
+    return Won(vertical.GUEST, best.gain, left[None, :], own)
 
 
 def _best_of(me: Guest, node: int, offer: Sums) -> tuple[float, NDArray[np.int64]] | None:
@@ -365,12 +366,12 @@ def _split_totals(me: Guest, node: int) -> None:
     assert me.growth is not None
     won, left = me.won[node], left_child(node)
     sums = me.gh[me.growth.training.rows(left)].sum(axis=0)
-    if not np.array_equal(sums, won.left):
+    if not (sums == won.left).all(axis=1).any():
         host = me.seat.table.hosts[won.owner - 1]
         raise PeerError(
             f"{host} divided the rows of node {node} otherwise than it offered", party=host
         )
-    me.totals[left], me.totals[right_child(node)] = won.left, me.totals[node] - won.left
+    me.totals[left], me.totals[right_child(node)] = sums, me.totals[node] - sums
 
 
 def _bin_of(me: Guest, own: OwnSplit) -> int:

@@ -1,4 +1,4 @@
-"""A host of secureboost: adds up gradients it cannot read, and offers its splits without their names."""
+"""A host of secureboost: adds up gradients it cannot read, offers splits without their names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PART_ROWS_MAX = 1 << 15  # gradients in one part of the stream
 
 @dataclass
 class Offer:
-    """What a host has offered for one node: its candidates, and the order in which they went out."""
+    """What a host has offered for one node: its candidates, and the order they went out in."""
 
     listed: Candidates
     order: Places  # place k of what was sent is candidate order[k]
@@ -61,7 +61,7 @@ class Host:
 
     @property
     def starts(self) -> Places:
-        """Where each column's cells begin within a node's: its bins, then the one of missing rows."""
+        """Where each column's cells begin in a node's: its bins, then the one of missing rows."""
         return np.concatenate(([0], np.cumsum(self.binning.n_bins.astype(np.int64) + 1)))
 
 
@@ -261,7 +261,7 @@ def _to_add(me: Host) -> list[int]:
 
 
 def _candidate_sums(me: Host) -> tuple[Ciphertexts, list[Places]]:
-    """Sums on the left of every candidate; and for each node, where its candidates lie, shuffled."""
+    """Sums left of every candidate; and for each node, where its candidates lie, shuffled."""
     assert me.growth is not None
     assert me.key is not None
     n_bins = me.binning.n_bins.astype(np.int64)
@@ -281,7 +281,7 @@ def _candidate_sums(me: Host) -> tuple[Ciphertexts, list[Places]]:
     with_missing = 0
     for i, node in enumerate(me.opened):
         listed = split.candidates(me.binning.n_bins, has_missing[i])
-        index = i * width + first_bin[listed.column] + listed.bin
+        index = i * width + first_bin[listed.column] + listed.bin.astype(np.int64)
         left = np.flatnonzero(listed.missing_left)
         base.append(index[left])
         absent.append(i * per_node + me.starts[listed.column[left] + 1] - 1)

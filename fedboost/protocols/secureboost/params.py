@@ -11,7 +11,7 @@ from fedboost.core.fixed_point import BITS_MAX
 from fedboost.core.params import TreeParams
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.data.frame import Frame
-from fedboost.errors import DataError
+from fedboost.errors import ConfigError, DataError
 from fedboost.flow import GUEST, Asks, Role
 from fedboost.settings import Settings
 
@@ -53,10 +53,15 @@ def asks(params: SecureBoostParams) -> Asks:
     )
 
 
-def check(role: Role, params: SecureBoostParams, frame: Frame) -> None:
-    """Refuses labels that the objective cannot learn from, before anything leaves the guest."""
+def check(role: Role, params: SecureBoostParams, frame: Frame, held_out: bool) -> None:
+    """Refuses what the objective cannot learn from, before anything leaves the guest."""
     if role is not GUEST:
         return
+    if params.early_stopping_rounds is not None and not held_out:
+        raise ConfigError(
+            "early_stopping_rounds needs validation rows and the job holds none out",
+            todo="add validation: {fraction: 0.3} to the job, or leave early_stopping_rounds out",
+        )
     if frame.label is None:
         raise DataError("the guest's table has no label", todo="name it in the job: label: …")
     objectives.check_labels(params, frame.label, learn=True)

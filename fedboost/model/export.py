@@ -1,0 +1,179 @@
+"""A party's own shard as one readable JSON file, and a host's file read back.
+
+    {"format": "fedboost-shard", "version": 1,
+     "job": the model's id, "name", "protocol", "party", "role", "guest", "hosts", …
+     "columns": the party's columns in the model,
+     "nodes": [                                        a guest: every node of every tree
+       {"tree": 0, "node": 0, "owner": "bank", "column": "age", "threshold": 41.5,
+        "missing": "left", "gain": 9.5, "cover": 120.0},
+       {"tree": 0, "node": 1, "owner": "telco", "gain": 2.25, "cover": 70.0},
+       {"tree": 0, "node": 2, "leaf": [-0.25], "cover": 50.0}, …]}
+     "splits": [                                       a host: its own splits, nothing else
+       {"tree": 0, "node": 1, "column": "calls", "threshold": 3.0, "missing": "right"}, …]}
+
+The children of node i are 2i+1 (left) and 2i+2 (right). Values below `threshold`, a 32-bit float,
+go left, missing ones where `missing` says; a threshold of null sends every value that is present
+to the left. A row's margin is `base_margin` plus the leaf it reaches in each tree.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedboost.core.params import MAX_DEPTH
+from fedboost.errors import ConfigError, DataError
+from fedboost.flow import GUEST, Artefact
+from fedboost.model import vertical
+from fedboost.model.vertical import LEAF, OwnSplit
+from fedboost.settings import Settings, parse
+
+KIND, VERSION = "fedboost-shard", 1
+FILE_BYTES_MAX = 1 << 28  # ten thousand full trees of depth 6 take a third of it
+COLUMNS_MAX = 1 << 20
+
+
+class Split(Settings):
+    """One split in a host's file."""
+
+    tree: int = Field(ge=0)
+    node: int = Field(ge=0, lt=1 << (MAX_DEPTH + 1))
+    column: str
+    threshold: float | None = Field(allow_inf_nan=False)
+    missing: Literal["left", "right"]
+
+
+class HostShard(Settings):
+    """A host's file, as another party reads it."""
+
+    format: Literal["fedboost-shard"]
+    version: Literal[1]
+    job: str
+    name: str = ""
+    protocol: str
+    party: str
+    role: Literal["host"]
+    guest: str
+    hosts: list[str]
+    id: list[str] = Field(default_factory=list)
+    ids: dict[str, list[str]] = Field(default_factory=dict)
+    created: str = ""
+    trees: int = Field(ge=0)
+    columns: list[str] = Field(max_length=COLUMNS_MAX)
+    splits: list[Split]
+
+
+def own_shard(shard: Artefact) -> str:
+    """The JSON text of one party's shard, a line for each node; the module says what it holds."""
+    facts = {name: value for name, value in shard.facts.items() if name != "format"}
+    if facts["role"] == GUEST:
+        entries = {"nodes": _nodes(shard)}
+    else:
+        known = HostShard.model_fields  # what no reader knows stays at home
+        facts = {name: value for name, value in facts.items() if name in known}
+        entries = {"splits": _splits(shard)}
+    head = {"format": KIND, "version": VERSION, **facts}
+    lines = [f" {json.dumps(name)}: {json.dumps(_plain(value))}" for name, value in head.items()]
+    for name, rows in entries.items():
+        listed = ",\n".join("  " + json.dumps(row, allow_nan=False) for row in rows)
+        lines.append(f' "{name}": [\n{listed}\n ]')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def read_host_shard(text: bytes, **where: str) -> Artefact:
+    """A host's shard from the file that it handed over.
+
+    A ConfigError where the file is none or has unknown keys; a DataError where its splits name a
+    column or a node that cannot be. `where` goes into the error.
+    """
+    if len(text) > FILE_BYTES_MAX:
+        raise ConfigError(f"the file has {len(text)} bytes, too many for a shard", **where)
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ConfigError(
+            "the file is not JSON", todo="fedboost model export ID --format json", **where
+        ) from None
+    if isinstance(raw, dict) and raw.get("role") == GUEST:
+        raise ConfigError(
+            "the file holds a guest's shard, expected a host's",
+            todo="the guest's shard comes from --config of the guest",
+            **where,
+        )
+    read = parse(HostShard, raw, **where)
+    place = {name: number for number, name in enumerate(read.columns)}
+    unknown = sorted({split.column for split in read.splits} - set(place))
+    if unknown or len(place) < len(read.columns):
+        raise DataError("the shard splits on columns that it does not list once each", **where)
+    if len({(split.tree, split.node) for split in read.splits}) < len(read.splits):
+        raise DataError("the shard splits one node twice", **where)
+    splits = [
+        OwnSplit(s.tree, s.node, place[s.column], _threshold(s), s.missing == "left")
+        for s in read.splits
+    ]
+    facts = read.model_dump(mode="json", exclude={"format", "version", "splits"})
+    return Artefact(facts, vertical.splits_to_arrays(splits))
+
+
+def short(value: np.float32) -> float:
+    """The number whose text is the shortest that reads back as this 32-bit float."""
+    brief = float(str(value))
+    return brief if np.float32(brief) == value else float(value)
+
+
+def _threshold(split: Split) -> np.float32:
+    if split.threshold is None:
+        return np.float32(np.inf)
+    with np.errstate(over="ignore"):
+        return np.float32(split.threshold)
+
+
+def _splits(shard: Artefact) -> list[dict[str, Any]]:
+    splits = vertical.arrays_to_splits(shard.arrays)
+    return [{"tree": s.tree, "node": s.node, **_rule(s, shard)} for s in splits]
+
+
+def _nodes(shard: Artefact) -> list[dict[str, Any]]:
+    rows = []
+    for node in vertical.arrays_to_nodes(shard.arrays):
+        row: dict[str, Any] = {"tree": node.tree, "node": node.node}
+        if node.owner == LEAF:
+            rows.append({**row, "leaf": node.value.tolist(), "cover": node.cover})
+            continue
+        row["owner"] = owner_name(shard, node.owner)
+        if node.split is not None:
+            row |= _rule(node.split, shard)
+        rows.append({**row, "gain": node.gain, "cover": node.cover})
+    return rows
+
+
+def owner_name(guest: Artefact, owner: int) -> str:
+    """The party that a guest's shard means by an owner's number."""
+    party: str = guest.facts["party"] if owner == vertical.GUEST else guest.facts["hosts"][owner - 1]
+    return party
+
+
+def _rule(split: OwnSplit, shard: Artefact) -> dict[str, Any]:
+    finite = bool(np.isfinite(split.threshold))
+    return {
+        "column": shard.facts["columns"][split.feature],
+        "threshold": short(split.threshold) if finite else None,
+        "missing": "left" if split.missing_left else "right",
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Without numbers that JSON does not have: a metric that could not be measured is null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value
+
+

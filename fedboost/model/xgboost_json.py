@@ -1,0 +1,167 @@
+"""A whole model as an XGBoost JSON model file, which `xgboost.Booster.load_model` reads.
+
+The file is of version 2.1, which every later XGBoost reads too. Routing is the same to the bit
+(32-bit thresholds, `x < threshold` left); XGBoost keeps leaves and sums in 32-bit floats, so its
+margins differ by the rounding of those.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core import objectives
+from fedboost.model.export import short
+from fedboost.model.vertical import LEAF, Whole
+
+VERSION = [2, 1, 0]
+NO_PARENT = 2**31 - 1
+FLOAT32_MAX = np.finfo(np.float32).max
+REFUSED = re.compile(r"[\[\]<]")  # XGBoost takes no name of a column with these signs
+
+# What XGBoost wants to read beside the name of each objective.
+_SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
+    "binary:logistic": ("reg_loss_param", {"scale_pos_weight": "1"}),
+    "reg:squarederror": ("reg_loss_param", {"scale_pos_weight": "1"}),
+    "count:poisson": ("poisson_regression_param", {"max_delta_step": "0.7"}),
+}
+
+Floats = NDArray[np.float64]
+
+
+def xgboost_json(model: Whole) -> str:
+    """The text of the model file: a tree with k outputs becomes k trees, one for each class."""
+    names = feature_names(model)
+    base_score, rest = _base(model)
+    trees, classes = _trees(model, rest, len(names))
+    per_round = model.arrays["value"].shape[1]
+    rounds = len(model.shape.roots)
+    learner = {
+        "attributes": {},
+        "feature_names": names,
+        "feature_types": ["float"] * len(names),
+        "gradient_booster": {
+            "model": {
+                "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
+                "iteration_indptr": [per_round * number for number in range(rounds + 1)],
+                "tree_info": classes,
+                "trees": trees,
+            },
+            "name": "gbtree",
+        },
+        "learner_model_param": {
+            "base_score": repr(base_score),
+            "boost_from_average": "1",
+            "num_class": str(per_round if per_round > 1 else 0),
+            "num_feature": str(len(names)),
+            "num_target": "1",
+        },
+        "objective": _objective(model),
+    }
+    return json.dumps({"learner": learner, "version": VERSION}, allow_nan=False)
+
+
+def feature_names(model: Whole) -> list[str]:
+    """``party.column`` for every column, in the order that the file expects.
+
+    Signs that XGBoost refuses become underscores; names that fall together get a number.
+    """
+    names: dict[str, None] = {}  # in order
+    for party, column in model.columns:
+        name = plain = REFUSED.sub("_", f"{party}.{column}")
+        number = 2
+        while name in names:
+            name, number = f"{plain}_{number}", number + 1
+        names[name] = None
+    return list(names)
+
+
+def _objective(model: Whole) -> dict[str, Any]:
+    name = model.facts["objective"]
+    params = model.facts["params"]
+    if name == "multi:softprob":
+        classes = str(model.arrays["value"].shape[1])
+        return {"name": name, "softmax_multiclass_param": {"num_class": classes}}
+    if name == "reg:tweedie":
+        power = repr(params["tweedie_variance_power"])
+        return {"name": name, "tweedie_regression_param": {"tweedie_variance_power": power}}
+    if name in _SETTINGS:
+        section, content = _SETTINGS[name]
+        return {"name": name, section: content}
+    return {"name": name}
+
+
+def _base(model: Whole) -> tuple[float, Floats]:
+    """XGBoost's base_score, a prediction, and what of the base margin the leaves must carry.
+
+    XGBoost before 3.1 has one score for all classes, and none has a probability that is 0 or 1
+    in 32 bits: in these cases the first tree, in which every row has one leaf, carries it.
+    """
+    margin = np.array(model.facts["base_margin"], np.float64)
+    name = model.facts["objective"]
+    if len(margin) == 1:
+        score = float(objectives.transform(name, margin[None, :])[0, 0])
+        logistic, log_link = name == "binary:logistic", name in ("count:poisson", "reg:tweedie")
+        if logistic and not 0.0 < np.float32(score) < 1.0:
+            return 0.5, margin
+        if not log_link or np.float32(score) > 0.0:
+            return score, np.zeros(1)
+        return 1.0, margin
+    return 0.0, margin
+
+
+def _trees(model: Whole, rest: Floats, n_features: int) -> tuple[list[dict[str, Any]], list[int]]:
+    """The trees in XGBoost's order, and the class of each."""
+    ends = np.append(model.shape.roots[1:], len(model.arrays["tree"]))
+    trees, classes = [], []
+    for number, (start, stop) in enumerate(zip(model.shape.roots, ends, strict=True)):
+        added = rest if number == 0 else np.zeros_like(rest)
+        for output in range(len(rest)):
+            nodes = slice(int(start), int(stop))
+            trees.append(_tree(model, nodes, output, float(added[output])))
+            trees[-1]["id"] = len(trees) - 1
+            trees[-1]["tree_param"]["num_feature"] = str(n_features)
+            classes.append(output)
+    return trees, classes
+
+
+def _tree(model: Whole, nodes: slice, output: int, added: float) -> dict[str, Any]:
+    arrays, shape, first = model.arrays, model.shape, nodes.start
+    is_leaf = arrays["owner"][nodes] == LEAF
+    left = np.where(is_leaf, -1, shape.left[nodes] - first)
+    right = np.where(is_leaf, -1, shape.right[nodes] - first)
+    n_nodes = len(left)
+    parents = np.full(n_nodes, NO_PARENT, np.int64)
+    inner = np.flatnonzero(~is_leaf)
+    parents[left[inner]] = parents[right[inner]] = inner
+    value = (arrays["value"][nodes, output].astype(np.float64) + added).astype(np.float32)
+    # The largest number stands for "every value that is present": JSON has no infinity.
+    threshold = np.minimum(arrays["threshold"][nodes].astype(np.float32), FLOAT32_MAX)
+    none = [0] * n_nodes
+    return {
+        "base_weights": _numbers(np.where(is_leaf, value, np.float32(0))),
+        "categories": [],
+        "categories_nodes": [],
+        "categories_segments": [],
+        "categories_sizes": [],
+        "default_left": (arrays["missing_left"][nodes] & ~is_leaf).astype(int).tolist(),
+        "left_children": left.tolist(),
+        "loss_changes": _numbers(arrays["gain"][nodes].astype(np.float32)),
+        "parents": parents.tolist(),
+        "right_children": right.tolist(),
+        "split_conditions": _numbers(np.where(is_leaf, value, threshold)),
+        "split_indices": np.where(is_leaf, 0, arrays["feature"][nodes]).tolist(),
+        "split_type": none,
+        "sum_hessian": _numbers(arrays["cover"][nodes].astype(np.float32)),
+        "tree_param": {"num_deleted": "0", "num_nodes": str(n_nodes), "size_leaf_vector": "1"},
+    }
+
+
+def _numbers(values: NDArray[np.float32]) -> list[float]:
+    assert all(math.isfinite(value) for value in values.tolist())
+    return [short(value) for value in values]

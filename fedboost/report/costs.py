@@ -1,0 +1,198 @@
+"""Where the time went and what travelled: per step and party, per step and link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fedboost.report import units
+from fedboost.report.charts import Axis, Bar, Line, LineChart, bars, line_chart
+from fedboost.report.html import Html, tag
+from fedboost.report.story import COLOURS, Link, Sent, StepTotal, Story
+from fedboost.report.tables import Band, Column, Row, absent, details, names, section, table
+
+BARS_MAX = COLOURS  # in one group; the rest becomes one bar
+SECONDS_SHOWN = 1e-3  # steps that took less in all are listed, without bars
+
+
+def times(story: Story) -> Html:
+    """Seconds of every step for each party that does it, and of every round."""
+    title = "Where the time went"
+    if not story.steps:
+        return section("time", title, absent("No step was done."))
+    whole = sum(step.seconds for step in story.steps)
+    most = max((max(step.parties.values(), default=0.0) for step in story.steps), default=0.0)
+    rows: list[Row] = []
+    for stage, steps in _by_stage(story).items():
+        rows.append(Band(f"{stage}: {units.in_seconds(sum(step.seconds for step in steps))}"))
+        for step in steps:
+            took = units.in_seconds(step.seconds)
+            drawn = bars(_party_bars(story, step.parties), most)
+            calls = units.in_count(step.calls)
+            rows.append([_step(step.step), calls, drawn, took, units.share(step.seconds, whole)])
+    heads = [Column("step"), Column("calls", "number"), Column("seconds of each party", "wide")]
+    heads += [Column("until all were done", "number"), Column("share", "number")]
+    drawn = table("Seconds per step and party", heads, rows, folds=True)
+    intro = (
+        "Parties that do the same step work at the same time, so a step lasts as long as its "
+        "slowest party and the way there and back."
+    )
+    return section("time", title, _rounds(story), drawn, intro=intro)
+
+
+def traffic(story: Story) -> Html:
+    """Bytes of every step for each pair of parties, and of every link."""
+    title = "What travelled"
+    links = _links(story)
+    if not links:
+        return section("bytes", title, absent("No message was sent."))
+    pairs = _pairs(links)
+    most = max(sent.bytes for step in story.steps for sent in step.sent.values())
+    rows: list[Row] = []
+    for stage, steps in _by_stage(story).items():
+        sending = [step for step in steps if step.sent]
+        if not sending:
+            continue
+        total = sum(_bytes(step) for step in sending)
+        rows.append(Band(f"{stage}: {units.in_bytes(total)}"))
+        for step in sending:
+            rows.append(_sent_row(step, pairs, most))
+    heads = [Column("step"), Column("bytes on each link", "wide")]
+    heads += [Column("messages", "number"), Column("bytes", "number")]
+    whole = sum(sent.bytes for sent in links.values())
+    messages = units.plural(sum(sent.messages for sent in links.values()), "message")
+    size = units.in_bytes(whole)
+    intro = f"{size} in {messages} between parties, none of it through the coordinator."
+    by_step = table("Bytes per step and link", heads, rows, folds=True)
+    exact = details("Every link and step", _every_link(story))
+    return section(
+        "bytes", title, tag("div", _by_link(links), class_="narrow"), by_step, exact, intro=intro
+    )
+
+
+def _rounds(story: Story) -> Html:
+    points = [(float(one.done), one.seconds) for one in story.rounds]
+    if len(points) < 2:
+        return Html("")
+    chart = LineChart(
+        title=f"Seconds per {story.round_name}",
+        lines=[Line("seconds", points, 1)],
+        x=Axis(story.round_name, (points[0][0], points[-1][0]), whole=True),
+        y=Axis("seconds", (0.0, max(1e-6, *(seconds for _, seconds in points)) * 1.08)),
+    )
+    return tag("div", line_chart(chart), class_="charts two")
+
+
+def _by_stage(story: Story) -> dict[str, list[StepTotal]]:
+    stages: dict[str, list[StepTotal]] = {}
+    for step in story.steps:
+        stages.setdefault(step.stage, []).append(step)
+    return stages
+
+
+def _party_bars(story: Story, seconds: Mapping[str, float]) -> list[Bar]:
+    """A bar for each party; of many, the slowest and one for the slowest of all others."""
+    slowest_took = max(seconds.values(), default=0.0)
+    if slowest_took < SECONDS_SHOWN:
+        return [Bar(0.0, COLOURS, f"{names(list(seconds))} {units.in_seconds(slowest_took)}")]
+    shown = list(seconds)
+    rest: list[str] = []
+    if len(shown) > BARS_MAX:
+        slowest = sorted(shown, key=lambda party: -seconds[party])
+        shown, rest = slowest[: BARS_MAX - 1], slowest[BARS_MAX - 1 :]
+    group = [
+        Bar(seconds[party], story.colour(party), f"{party} {units.in_seconds(seconds[party])}")
+        for party in shown
+    ]
+    if rest:
+        longest = max(seconds[party] for party in rest)
+        words = f"{units.plural(len(rest), 'other')}, at most {units.in_seconds(longest)}"
+        group.append(Bar(longest, COLOURS, words))
+    return group
+
+
+def _links(story: Story) -> dict[Link, Sent]:
+    links: dict[Link, Sent] = {}
+    for step in story.steps:
+        for link, sent in step.sent.items():
+            total = links.setdefault(link, Sent())
+            total.bytes += sent.bytes
+            total.messages += sent.messages
+    return links
+
+
+def _pairs(links: Mapping[Link, Sent]) -> dict[frozenset[str], int]:
+    """Both directions between two parties, with a colour; the last colour is for all the rest."""
+    sizes: dict[frozenset[str], int] = {}
+    for link, sent in links.items():
+        pair = frozenset((link.sender, link.receiver))
+        sizes[pair] = sizes.get(pair, 0) + sent.bytes
+    largest = sorted(sizes, key=lambda pair: -sizes[pair])
+    return {pair: min(place, COLOURS) for place, pair in enumerate(largest, start=1)}
+
+
+def _sent_row(step: StepTotal, pairs: Mapping[frozenset[str], int], most: float) -> Row:
+    """A bar for each link; of many, the largest and one for the largest of all others."""
+    shown = list(step.sent)
+    rest: list[Link] = []
+    if len(shown) > BARS_MAX:
+        largest = sorted(shown, key=lambda link: -step.sent[link].bytes)
+        shown, rest = largest[: BARS_MAX - 1], largest[BARS_MAX - 1 :]
+    group = [
+        Bar(
+            step.sent[link].bytes,
+            pairs[frozenset((link.sender, link.receiver))],
+            f"{link.sender} → {link.receiver} {units.in_bytes(step.sent[link].bytes)}",
+        )
+        for link in shown
+    ]
+    if rest:
+        size = max(step.sent[link].bytes for link in rest)
+        words = f"{units.plural(len(rest), 'other link')}, at most {units.in_bytes(size)} each"
+        group.append(Bar(size, COLOURS, words))
+    messages = sum(sent.messages for sent in step.sent.values())
+    return [
+        _step(step.step),
+        bars(group, most),
+        units.in_count(messages),
+        units.in_bytes(_bytes(step)),
+    ]
+
+
+def _by_link(links: Mapping[Link, Sent]) -> Html:
+    whole = sum(sent.bytes for sent in links.values())
+    rows: list[Row] = [
+        [
+            f"{link.sender} → {link.receiver}",
+            units.in_count(sent.messages),
+            units.in_bytes(sent.bytes),
+            units.share(sent.bytes, whole),
+        ]
+        for link, sent in sorted(links.items(), key=lambda item: -item[1].bytes)
+    ]
+    heads = [Column("link"), *(Column(h, "number") for h in ("messages", "bytes", "share"))]
+    return table("Bytes per link", heads, rows)
+
+
+def _every_link(story: Story) -> Html:
+    rows: list[Row] = [
+        [
+            f"{link.sender} → {link.receiver}",
+            step.stage,
+            _step(step.step),
+            units.in_count(sent.messages),
+            units.in_count(sent.bytes),
+        ]
+        for step in story.steps
+        for link, sent in step.sent.items()
+    ]
+    heads = [Column("link"), Column("stage"), Column("step")]
+    heads += [Column("messages", "number"), Column("bytes", "number")]
+    return table("Messages and bytes per link and step", heads, rows)
+
+
+def _bytes(step: StepTotal) -> int:
+    return sum(sent.bytes for sent in step.sent.values())
+
+
+def _step(name: str) -> Html:
+    return tag("code", name)

@@ -1,0 +1,180 @@
+"""Who learned what from whom: the messages of the job, in the words of their own definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fedboost.messages.reveals import REVEALS
+from fedboost.report import units
+from fedboost.report.html import Html, join, tag
+from fedboost.report.story import Link, Sent, StepTotal, Story, known_protocol
+from fedboost.report.tables import Band, Column, Row, absent, names, section, table
+
+UNKNOWN = ("not known to this version of fedboost.", "not known to this version of fedboost.")
+
+
+class LedgerLine(Protocol):
+    """What the report reads of one row of a party's disclosure ledger."""
+
+    @property
+    def direction(self) -> str:
+        """`out` or `in`."""
+
+    @property
+    def kind(self) -> str:
+        """The message's full name."""
+
+    @property
+    def peer(self) -> str:
+        """Who got it or sent it."""
+
+    @property
+    def bytes(self) -> int:
+        """Of the payload."""
+
+    @property
+    def values(self) -> int:
+        """How many numbers, ids or ciphertexts it holds."""
+
+
+@dataclass
+class Disclosed:
+    """All messages of one kind."""
+
+    kind: str  # the full name; empty where the step is not known
+    stage: str
+    step: str  # that gave the first of them
+    links: dict[Link, Sent] = field(default_factory=dict)
+
+
+def disclosed(story: Story) -> list[Disclosed]:
+    """Every kind of message that was sent, in the order of their first appearance."""
+    found: dict[str, Disclosed] = {}
+    for step in story.steps:
+        if not step.sent:
+            continue
+        kind = _kind(step)
+        one = found.setdefault(
+            kind or f"{step.stage} {step.step}", Disclosed(kind, step.stage, step.step)
+        )
+        for link, sent in step.sent.items():
+            total = one.links.setdefault(link, Sent())
+            total.bytes += sent.bytes
+            total.messages += sent.messages
+    return list(found.values())
+
+
+def disclosure(story: Story, ledger: Sequence[LedgerLine]) -> Html:
+    """A row for each kind of message, what the coordinator was told, and a party's own ledger."""
+    title = "Who learned what"
+    rows: list[Row] = []
+    stage = ""
+    for one in disclosed(story):
+        if one.stage != stage:
+            stage = one.stage
+            rows.append(Band(stage))
+        reveals, protected = REVEALS.get(one.kind, UNKNOWN)
+        rows.append(
+            [
+                _name(one),
+                _sentence(reveals),
+                _protection(protected),
+                _ways(one.links),
+                units.in_count(sum(sent.messages for sent in one.links.values())),
+                units.in_bytes(sum(sent.bytes for sent in one.links.values())),
+            ]
+        )
+    heads = [Column("message"), Column("reveals"), Column("protected"), Column("from → to")]
+    heads += [Column("messages", "number"), Column("bytes", "number")]
+    if rows:
+        drawn = table("Messages between parties", heads, rows, folds=True)
+    else:
+        drawn = absent("No message was sent from party to party.")
+    intro = (
+        "Beyond the result that all agreed on. Every link is encrypted and both ends show a "
+        "certificate; “protected” says what hides a message's content from the party that gets it."
+    )
+    return section("disclosure", title, drawn, _told(story), _ledger(ledger), intro=intro)
+
+
+def _kind(step: StepTotal) -> str:
+    protocol = known_protocol(step.stage)
+    known = protocol.step(step.step) if protocol is not None else None
+    return known.gives.DESCRIPTOR.full_name if known is not None and known.gives is not None else ""
+
+
+def _name(one: Disclosed) -> Html:
+    if not one.kind:
+        return join("of ", tag("code", one.step))
+    return tag("span", one.kind.rpartition(".")[2], class_="kind", title=one.kind)
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _protection(words: str) -> Html:
+    """The sentence; whatever its receiver can read says so at a glance."""
+    if words.startswith("not at all"):
+        reason = words.removeprefix("not at all").strip(" ,.")
+        return join(tag("span", "in the clear", class_="pill"), f" {reason}" if reason else "")
+    return join(_sentence(words))
+
+
+def _ways(links: Mapping[Link, Sent]) -> Html:
+    """Senders and receivers; senders that send to the same parties stand together."""
+    receivers: dict[str, list[str]] = {}
+    for link in links:
+        receivers.setdefault(link.sender, []).append(link.receiver)
+    senders: dict[tuple[str, ...], list[str]] = {}
+    for sender, reached in receivers.items():
+        senders.setdefault(tuple(reached), []).append(sender)
+    lines = [f"{names(who)} → {names(reached)}" for reached, who in senders.items()]
+    return join(*(tag("span", line, class_="way") for line in lines))
+
+
+def _told(story: Story) -> Html:
+    values = sum(len(one.metrics) for one in story.rounds)
+    used = len(story.told.importance)
+    told = [
+        units.plural(values, "metric value") if values else "",
+        units.plural(len(story.told.curves), "curve") if story.told.curves else "",
+        units.plural(len(story.told.counts), "row or tree count") if story.told.counts else "",
+        units.plural(used, "importance value") if used else "",
+    ]
+    said = [words for words in told if words]
+    if not said:
+        listed = "nothing but that steps were done, their seconds and bytes"
+    else:
+        listed = ", ".join(said) + ", and every step's seconds and bytes"
+    return tag(
+        "p",
+        tag("b", "The coordinator "),
+        f"was told {listed}. Data, keys and ciphertexts never pass through it.",
+    )
+
+
+def _ledger(ledger: Sequence[LedgerLine]) -> Html:
+    """One party's own record, by direction, message and peer."""
+    if not ledger:
+        return join()
+    totals: dict[tuple[str, str, str], list[int]] = {}
+    for line in ledger:
+        total = totals.setdefault((line.direction, line.kind, line.peer), [0, 0, 0])
+        for place, amount in enumerate((1, line.values, line.bytes)):
+            total[place] += amount
+    rows: list[Row] = [
+        [
+            kind.removeprefix("fedboost."),
+            f"to {peer}" if direction == "out" else f"from {peer}",
+            units.in_count(messages),
+            units.in_count(values),
+            units.in_bytes(size),
+        ]
+        for (direction, kind, peer), (messages, values, size) in totals.items()
+    ]
+    heads = [Column("message"), Column("direction")]
+    heads += [Column(head, "number") for head in ("messages", "values", "bytes")]
+    return table("From this party's own disclosure ledger", heads, rows)

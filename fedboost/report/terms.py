@@ -1,0 +1,97 @@
+"""What the job was asked to do, by whom and with what; and what happened to it, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from fedboost.report import units
+from fedboost.report.html import Html, join, tag
+from fedboost.report.story import Moment, Story
+from fedboost.report.tables import Column, Row, details, section, table
+from fedboost.report.training import effective_params
+
+DEPTH_MAX = 8  # of nested settings; deeper ones are shown as one text
+
+
+def terms(story: Story) -> Html:
+    """Parties, their data, and the settings; defaults on demand."""
+    own = story.spec.get("params")
+    said = dict(_flat(own if isinstance(own, dict) else {}))
+    whole = dict(_flat(effective_params(story)))
+    validation = story.spec.get("validation")
+    held = dict(_flat(validation, "validation.")) if isinstance(validation, dict) else {}
+    settings: list[Row] = [[tag("code", key), shown(value)] for key, value in said.items()]
+    settings += [[tag("code", key), shown(value)] for key, value in held.items()]
+    defaults: list[Row] = [
+        [tag("code", key), shown(value)] for key, value in whole.items() if key not in said
+    ]
+    heads = [Column("setting"), Column("value")]
+    parts = [_parties(story)]
+    if settings:
+        parts.append(table("What the job says", heads, settings))
+    more = (
+        details(f"Defaults ({len(defaults)})", table("What it leaves to defaults", heads, defaults))
+        if defaults
+        else ""
+    )
+    return section("settings", "Parties and settings", tag("div", *parts, class_="pair"), more)
+
+
+def timeline(story: Story) -> Html:
+    """Every change of state with its reason, stages done, and how long each took to come."""
+    items = []
+    day = ""
+    for moment in story.moments:
+        if units.day(moment.at) != day:
+            day = units.day(moment.at)
+            items.append(tag("li", day, class_="day"))
+        items.append(_item(moment))
+    foot = tag("p", "Times are UTC.", class_="note")
+    return section("timeline", "Timeline", tag("ol", *items, class_="timeline"), foot)
+
+
+def shown(value: object) -> str:
+    """A setting's value as its file would have it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ", ".join(shown(one) for one in value) or "none"
+    return str(value)
+
+
+def _flat(
+    settings: Mapping[str, Any], prefix: str = "", depth: int = 0
+) -> Iterator[tuple[str, Any]]:
+    """Nested settings under names with dots."""
+    for key, value in settings.items():
+        if isinstance(value, dict) and value and depth < DEPTH_MAX:
+            yield from _flat(value, f"{prefix}{key}.", depth + 1)
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _parties(story: Story) -> Html:
+    data = story.spec.get("data")
+    data = data if isinstance(data, dict) else {}
+    rows: list[Row] = []
+    for party, role in story.roles.items():
+        uses = data.get(party)
+        uses = uses if isinstance(uses, dict) else {}
+        label = uses.get("label")
+        cells = [uses.get("dataset"), uses.get("id"), label]
+        rows.append([party, role, *("" if cell is None else shown(cell) for cell in cells)])
+    return table("Parties", [Column(h) for h in ("party", "role", "data set", "id", "label")], rows)
+
+
+def _item(moment: Moment) -> Html:
+    clock = units.clock_time(moment.at)
+    at = clock
+    if clock != units.NOTHING:
+        stamp = datetime.fromtimestamp(moment.at, UTC).isoformat(timespec="seconds")
+        at = tag("time", clock, datetime=stamp)
+    lines = join(*(tag("span", line, class_="detail") for line in moment.details))
+    return tag("li", at, tag("div", tag("b", moment.what), lines), class_=moment.tone or None)

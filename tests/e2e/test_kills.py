@@ -1,0 +1,139 @@
+"""A party dies in the middle of a tree: everybody knows soon, and the model loses nothing."""
+
+import time
+
+import pytest
+
+from fedboost.runtime.cluster import Cluster
+from fedboost.runtime.local import COORDINATOR
+from tests.e2e import world
+
+pytestmark = pytest.mark.e2e
+TREES = 12
+PLAIN = world.job(
+    params={"n_estimators": TREES, "eval_metric": ["auc", "logloss"]},
+    validation={"fraction": 0.3, "seed": 7},
+)
+PAILLIER = world.job(params={"n_estimators": 4, "encryption": {"scheme": "paillier"}})
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory, data_file):
+    folder = tmp_path_factory.mktemp("kills")
+    sources = world.shares(data_file("breast.parquet"), folder, ["bank", "telco", "shop"])
+    with Cluster(folder / "c", world.spec(PLAIN), sources, timers=world.TIMERS, workers=2) as made:
+        yield made
+        assert world.tracebacks(made) == []
+
+
+@pytest.fixture(scope="module")
+def whole(cluster):
+    """A run that nobody disturbed."""
+    return world.run(cluster, PLAIN)
+
+
+def killed_in_second_tree(cluster, raw, party, step):
+    """Submits a job and kills `party` while the step after `step` runs; gives the job and when."""
+    id_ = world.submit(cluster, raw)
+    events = world.watch(cluster, id_, world.in_round(2, step))
+    assert events[-1].WhichOneof("what") == "step", "the job ended before anybody was killed"
+    cluster.kill(party)
+    return id_, events[-1].number, time.monotonic()
+
+
+def resumed(cluster, id_):
+    after = len(world.call(cluster, "journal", id_).events)
+    world.call(cluster, "resume", id_)
+    world.watch(cluster, id_, after=after)
+    return world.call(cluster, "journal", id_)
+
+
+def assert_paused_for(cluster, id_, party, after, killed):
+    """The job pauses in time, says for whom, and so do the daemons that live."""
+    events = world.watch(cluster, id_, after=after)
+    assert time.monotonic() - killed < world.SHOWN_S
+    assert events[-1].state.state == "paused"
+    status = world.ask(cluster, "job", "status", id_)
+    assert status.code == 0
+    assert "is paused" in status.out
+    assert f"reason: {party} is not there" in status.out or party in status.out.split("reason:")[1]
+    assert f"fedboost job resume {id_}" in status.out or "start" in status.out
+    for other in set(cluster.names) - {party}:
+        mine = next(
+            j for j in world.owner(cluster, other, "jobs", "--json").last["jobs"] if j["id"] == id_
+        )
+        assert mine["state"] == "paused"
+        assert party in mine["reason"]
+
+
+def back(cluster, name):
+    cluster.start(name)
+    cluster.wait(name)
+
+
+@pytest.mark.parametrize(
+    ("party", "step"),
+    [("telco", "open_layer"), ("telco", "encrypt_gradients"), ("bank", "sum_candidates")],
+)
+def test_a_killed_party_pauses_the_job_and_the_resumed_model_is_the_same(
+    cluster, whole, party, step
+):
+    id_, after, killed = killed_in_second_tree(cluster, PLAIN, party, step)
+    assert_paused_for(cluster, id_, party, after, killed)
+    back(cluster, party)
+    mine = world.owner(cluster, party, "jobs", "--json").last["jobs"]
+    assert next(j for j in mine if j["id"] == id_)["state"] == "paused"
+    journal = resumed(cluster, id_)
+    found, undisturbed = world.result(journal), world.result(whole)
+    assert journal.status.attempt == 2
+    for key in ("rows", "metrics", "trees"):
+        assert found[key] == undisturbed[key]
+    world.assert_same_model(cluster, id_, whole.status.id)
+    rounds = [e.round.progress.done for e in journal.events if e.WhichOneof("what") == "round"]
+    trees = rounds[-TREES:] if len(rounds) > TREES else rounds
+    assert rounds[-1] == TREES
+    assert len(rounds) <= TREES + 1, f"more than one tree was grown again: {trees}"
+
+
+def test_a_killed_coordinator_finds_its_job_paused_and_carries_it_on(cluster, whole):
+    id_, _, _ = killed_in_second_tree(cluster, PLAIN, COORDINATOR, "open_layer")
+    back(cluster, COORDINATOR)
+    status = world.call(cluster, "status", id_)
+    assert (status.state, status.reason.what) == ("paused", "the coordinator was restarted")
+    world.wait_for(
+        lambda: all(
+            next(
+                j for j in world.owner(cluster, p, "jobs", "--json").last["jobs"] if j["id"] == id_
+            )["state"]
+            == "paused"
+            for p in cluster.names
+        ),
+        world.SHOWN_S,
+        "the parties of a job whose coordinator was restarted say that it is paused",
+    )
+    said = world.ask(cluster, "job", "resume", id_, "--watch", "--json")
+    assert said.code == 0, said.err
+    assert said.last["state"] == "finished"
+    world.assert_same_model(cluster, id_, whole.status.id)
+
+
+def test_an_encrypted_job_survives_the_kill_of_a_host(cluster):
+    undisturbed = world.run(cluster, PAILLIER)
+    world.result(undisturbed)
+    id_, after, killed = killed_in_second_tree(cluster, PAILLIER, "shop", "open_layer")
+    assert_paused_for(cluster, id_, "shop", after, killed)
+    back(cluster, "shop")
+    world.result(resumed(cluster, id_))
+    world.assert_same_model(cluster, id_, undisturbed.status.id)
+
+
+def test_a_job_waits_for_nobody_when_a_party_is_back_before_it_is_missed(cluster, whole):
+    """A restart is noticed at once, not after the time a lost party gets."""
+    id_, after, killed = killed_in_second_tree(cluster, PLAIN, "telco", "open_layer")
+    back(cluster, "telco")
+    events = world.watch(cluster, id_, after=after)
+    assert events[-1].state.state == "paused"
+    assert "telco" in events[-1].state.reason.what
+    assert time.monotonic() - killed < world.SHOWN_S
+    world.result(resumed(cluster, id_))
+    world.assert_same_model(cluster, id_, whole.status.id)

@@ -1,0 +1,386 @@
+"""Jobs in one process: a whole cluster, or the sessions of one stage; every message is encoded."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from google.protobuf.message import Message
+from numpy.typing import NDArray
+
+from fedboost import flow, protocols, wire
+from fedboost.crypto.secrets import Secrets
+from fedboost.crypto.workers import Serial, Workers
+from fedboost.data.frame import Frame
+from fedboost.data.holdout import validation_rows
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import FedboostError, PeerError
+from fedboost.flow import Artefact, Role, Seat, Step, Table
+from fedboost.job import JobSpec
+from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.messages.job_pb2 import JobJournal, Told
+from fedboost.messages.party_pb2 import StepCall
+from fedboost.model import shards
+from fedboost.runtime import faults, local
+from fedboost.runtime.config import Timers
+from fedboost.runtime.ledger import Row
+from fedboost.runtime.policy import Policy
+from fedboost.runtime.session import Session, Terms
+from fedboost.settings import parse
+
+GUEST = "bank"
+HOSTS = ("telco", "shop", "mill", "farm")
+PLAIN = {"encryption": {"scheme": "plain"}}
+TERMS = Terms("job-1", bytes(32), 1)
+WAIT_S = 30.0
+
+T = TypeVar("T")
+Alter = Callable[[Envelope, bytes], tuple[Envelope, bytes]]
+
+
+def now(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine to its end; debug mode off, nothing shared between tests."""
+    return asyncio.run(work)
+
+
+# A whole job
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a job in a cluster left behind."""
+
+    journal: JobJournal
+    shards: dict[str, Artefact]  # of a job that leaves a model
+    ledgers: dict[str, list[Row]]
+    predictions: pa.Table | None
+
+    @property
+    def state(self) -> str:
+        """How the job ended."""
+        return self.journal.status.state
+
+    @property
+    def error(self) -> FedboostError:
+        """What ended a job that did not finish."""
+        return faults.from_message(self.journal.status.reason)
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The job's result, as its owner reads it."""
+        found = [
+            e.finished.result for e in self.journal.events if e.WhichOneof("what") == "finished"
+        ]
+        parsed: dict[str, Any] = json.loads(found[-1])
+        return parsed
+
+
+def job_spec(
+    protocol: str,
+    parties: Sequence[str],
+    *,
+    data: Mapping[str, Mapping[str, Any]] | None = None,
+    validation: Mapping[str, Any] | None = None,
+    params: Mapping[str, Any] | None = None,
+) -> JobSpec:
+    """A job of the first party as guest and the others as hosts; the guest's label is `y`."""
+    guest, *hosts = parties
+    own = {p: {"dataset": local.DATASET, **(data or {}).get(p, {})} for p in parties}
+    if protocol == "secureboost":
+        own[guest].setdefault("label", "y")
+    raw = {
+        "name": protocol,
+        "protocol": protocol,
+        "parties": {"guest": guest, "hosts": hosts},
+        "data": own,
+        "params": dict(params or {}),
+    }
+    if validation is not None:
+        raw["validation"] = dict(validation)
+    return parse(JobSpec, raw)
+
+
+async def run_jobs(
+    folder: Path,
+    tables: Mapping[str, pa.Table],
+    specs: Sequence[JobSpec | Callable[[Finished], JobSpec]],
+    workers: Workers | None = None,
+    timers: Timers | None = None,
+) -> list[Finished]:
+    """Runs jobs one after the other on one cluster; a function makes a spec of the job before."""
+    sources = {}
+    for party, table in tables.items():
+        folder.mkdir(exist_ok=True)
+        pq.write_table(table, folder / f"{party}.parquet")
+        sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
+    first = specs[0]
+    assert isinstance(first, JobSpec)
+    done: list[Finished] = []
+    async with local.cluster(
+        folder / "cluster", first, sources, workers or Serial(), timers=timers
+    ) as cluster:
+        for each in specs:
+            spec = each if isinstance(each, JobSpec) else each(done[-1])
+            journal = await cluster.run(spec)
+            done.append(_left(cluster, journal))
+    return done
+
+
+def run_job(
+    folder: Path, tables: Mapping[str, pa.Table], spec: JobSpec, workers: Workers | None = None
+) -> Finished:
+    """Runs one job on a cluster of its own; tables by party, one parquet file each."""
+    return now(run_jobs(folder, tables, [spec], workers))[0]
+
+
+def _left(cluster: local.LocalCluster, journal: JobJournal) -> Finished:
+    job = journal.status.id
+    found, predictions = {}, None
+    for name, node in cluster.parties.items():
+        if job in shards.names(node.store.folder / "models"):
+            found[name] = shards.load(node.store.folder / "models" / job)
+        scored = node.store.folder / "predictions" / f"{job}.parquet"
+        if scored.exists():
+            predictions = pq.read_table(scored)
+    ledgers = {name: node.ledger.rows(job) for name, node in cluster.parties.items()}
+    return Finished(journal, found, ledgers, predictions)
+
+
+# One stage
+
+
+@dataclass(frozen=True)
+class Posted:
+    """One message on its way."""
+
+    envelope: Envelope
+    payload: bytes
+    message: Message
+
+    @property
+    def line(self) -> str:
+        """The transcript's line: who tells whom what, in shapes."""
+        e = self.envelope
+        part = f" part {e.part}{' (last)' if e.last else ''}" if e.part or not e.last else ""
+        return f"{e.stage} {e.step}: {e.sender} -> {e.receiver} {wire.describe(self.message)}{part}"
+
+
+class HaltError(Exception):
+    """The walk has come to where the test wanted it."""
+
+
+@dataclass
+class Room(flow.Run):
+    """The sessions of all parties at one stage, and the coordinator's hand over them.
+
+    `alter` may change what travels; whatever a receiver refuses ends the stage, as in production.
+    """
+
+    protocol: flow.Protocol
+    seats: Mapping[str, Seat]
+    wait_s: float = WAIT_S
+    alter: Alter | None = None
+    posted: list[Posted] = field(default_factory=list)
+    recorded: list[tuple[str, str, str]] = field(default_factory=list)  # party, direction, kind
+    number: int = 0
+    ended: str = ""
+    told: list[Told] = field(default_factory=list)
+    stop_at: tuple[str, int] = ("", 0)  # a step, and how often it may come before the walk halts
+
+    def __post_init__(self) -> None:
+        seat = next(iter(self.seats.values()))
+        self.table, self.params = seat.table, seat.params
+        self.sessions = {
+            name: Session(TERMS, self.protocol, one, self, self._recorder(name), self.wait_s)
+            for name, one in self.seats.items()
+        }
+
+    def state(self, party: str) -> Any:
+        """What a party's module remembers."""
+        return self.sessions[party]._state
+
+    async def open(self, kept: Mapping[str, Artefact] | None = None) -> Room:
+        """Every party takes its seat, from its checkpoint where there is one."""
+        for name, session in self.sessions.items():
+            told = await session.open((kept or {}).get(name))
+            self.ended = told.ends or self.ended
+        return self
+
+    async def walk(self) -> dict[str, Artefact]:
+        """The whole stage; gives what every party is left with."""
+        await self.open()
+        await self.protocol.walk(self)
+        return {name: await session.close() for name, session in self.sessions.items()}
+
+    async def until(self, step: str, times: int = 1) -> Room:
+        """Opens, and walks until just before a step comes for the n-th time."""
+        await self.open()
+        self.stop_at = (step, times - 1)
+        try:
+            await self.protocol.walk(self)
+        except HaltError:
+            self.stop_at = ("", 0)
+            return self
+        raise AssertionError(f"the walk never came to {step}")
+
+    async def __call__(self, step: Step, *, at: str | None = None) -> None:
+        name, left = self.stop_at
+        if step.name == name:
+            if left == 0:
+                raise HaltError
+            self.stop_at = (name, left - 1)
+        await self.call(step.name, *((at,) if at else self.table.of(step.roles)))
+
+    async def call(self, step: str, *parties: str) -> None:
+        """Has these parties do one step at the same time; raises the first refusal."""
+        self.number += 1
+        call = StepCall(step=step, number=self.number)
+        tasks = [asyncio.create_task(self.sessions[p].run_step(call)) for p in parties]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        failed = next((t.exception() for t in done if t.exception() is not None), None)
+        if failed is not None:
+            reason = failed if isinstance(failed, FedboostError) else FedboostError(repr(failed))
+            for session in self.sessions.values():
+                await session.stop(reason)
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise failed
+        for task in tasks:
+            told = task.result().told
+            self.told.append(told)
+            self.ended = told.ends or self.ended
+
+    def rounds(self, name: str, most: int) -> Iterator[int]:
+        """As in production: at most so many, fewer where a party ends them."""
+        for index in range(most):
+            if self.ended == name:
+                break
+            yield index
+        if self.ended == name:
+            self.ended = ""
+
+    async def deliver(self, envelope: Envelope, payload: bytes) -> None:
+        """Brings a message to its receiver; implements `session.Links`."""
+        if self.alter is not None:
+            envelope, payload = self.alter(envelope, payload)
+        arrived = Envelope.FromString(wire.encode(envelope))
+        session = self.sessions[envelope.receiver]
+        session.admit(arrived)
+        try:
+            await session.accept(arrived, payload)
+        except PeerError as error:
+            await session.stop(error.at(party=envelope.receiver))
+            raise
+        kind = type_named(self.protocol, envelope.kind)
+        self.posted.append(Posted(arrived, payload, kind.FromString(payload)))
+
+    def lines(self) -> list[str]:
+        """The transcript, in the order of steps, parts, senders and receivers."""
+        return [posted.line for posted in sorted(self.posted, key=_place)]
+
+    def _recorder(self, party: str) -> Callable[[str, Envelope, Message], None]:
+        def record(direction: str, envelope: Envelope, _: Message) -> None:
+            self.recorded.append((party, direction, envelope.kind))
+
+        return record
+
+
+def type_named(protocol: flow.Protocol, kind: str) -> type[Message]:
+    """The message type of that full name."""
+    return next(s.gives for s in protocol.flow if s.gives and s.gives.DESCRIPTOR.full_name == kind)
+
+
+def resealed(envelope: Envelope, payload: bytes) -> tuple[Envelope, bytes]:
+    """Another payload under an envelope that fits it, as a lying sender would write it."""
+    changed = Envelope()
+    changed.CopyFrom(envelope)
+    changed.payload_bytes = len(payload)
+    changed.payload_sha256 = hashlib.sha256(payload).digest()
+    return changed, payload
+
+
+def changing(kind: str, change: Callable[[Any], None], skip: int = 0) -> Alter:
+    """An `alter` that changes the message of a kind, after so many that pass, and no other."""
+    seen = 0
+
+    def alter(envelope: Envelope, payload: bytes) -> tuple[Envelope, bytes]:
+        nonlocal seen
+        if not envelope.kind.endswith(f".{kind}"):
+            return envelope, payload
+        seen += 1
+        if seen != skip + 1:
+            return envelope, payload
+        protocol = protocols.named(envelope.stage)
+        message = type_named(protocol, envelope.kind).FromString(payload)
+        change(message)
+        return resealed(envelope, wire.encode(message))
+
+    return alter
+
+
+def frame_of(ids: Sequence[bytes], values: NDArray[np.float32], label: Any = None) -> Frame:
+    """A party's table: columns c0, c1, …"""
+    array = np.asfortranarray(values, dtype=np.float32).copy(order="F")
+    names = tuple(f"c{i}" for i in range(array.shape[1]))
+    y = None if label is None else np.array(label, np.float64)
+    return Frame(list(ids), array, names, y, ("id",))
+
+
+def seats_for(
+    protocol: str,
+    frames: Mapping[str, Frame],
+    params: Mapping[str, Any] | None = None,
+    *,
+    held: float | None = None,
+    artefacts: Mapping[str, Mapping[str, Artefact]] | None = None,
+    workers: Workers | None = None,
+    limits: Policy | None = None,
+) -> dict[str, Seat]:
+    """Seats at one stage; the first party is the guest, secrets are the same in every run."""
+    guest, *hosts = frames
+    table = Table(guest, tuple(hosts))
+    own = parse(protocols.named(protocol).params, dict(params or {}))
+    return {
+        name: Seat(
+            party=name,
+            role=Role.GUEST if name == guest else Role.HOST,
+            table=table,
+            params=own,
+            frame=frame,
+            validation=validation_rows(frame.ids, held or 0.0, 7),
+            secrets=Secrets(hashlib.sha256(name.encode()).digest()).child(protocol, 1),
+            workers=workers or Serial(),
+            artefacts=(artefacts or {}).get(name, {}),
+            limits=limits or Policy(),
+        )
+        for name, frame in frames.items()
+    }
+
+
+def room_for(
+    protocol: str, frames: Mapping[str, Frame], params: Mapping[str, Any] | None = None, **more: Any
+) -> Room:
+    """A room with fresh seats; `alter`, `wait_s` and whatever `seats_for` takes by name."""
+    own = {key: more.pop(key) for key in ("alter", "wait_s") if key in more}
+    return Room(protocols.named(protocol), seats_for(protocol, frames, params, **more), **own)
+
+
+def with_seed(room: Room, seed: bytes) -> Room:
+    """The same room with other secrets for everybody."""
+    seats = {
+        name: replace(seat, secrets=Secrets(hashlib.sha256(seed + name.encode()).digest()))
+        for name, seat in room.seats.items()
+    }
+    return Room(room.protocol, seats, room.wait_s)
+
+
+def _place(posted: Posted) -> tuple[int, int, str, str]:
+    e = posted.envelope
+    return e.number, e.part, e.sender, e.receiver

@@ -1,0 +1,256 @@
+"""Alignment keeps the rows that all parties share, and opens nothing else."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fedboost.crypto import intersection
+from fedboost.crypto.workers import Serial
+from fedboost.data.holdout import canonical_order
+from fedboost.errors import DataError, FedboostError, PeerError
+from fedboost.messages.protocol import align_pb2
+from fedboost.protocols.align.ring import DOMAIN, as_keys
+from tests.federated import (
+    GUEST,
+    HOSTS,
+    changing,
+    frame_of,
+    job_spec,
+    now,
+    room_for,
+    run_job,
+)
+
+EVERYBODY = (GUEST, *HOSTS)
+PLACES = {"guest": GUEST, "first": HOSTS[0], "last": HOSTS[1]}
+
+
+def frames_of(*ids_of_parties):
+    """Tables with one column that names the row's place, guest first."""
+    return {
+        party: frame_of(ids, np.arange(len(ids), dtype=np.float32).reshape(-1, 1))
+        for party, ids in zip(EVERYBODY, ids_of_parties, strict=False)
+    }
+
+
+def aligned_ids(frames, **more):
+    """What each party keeps, in its order; and the room it happened in."""
+    room = room_for("align", frames, **more)
+    left = now(room.walk())
+    return {p: [frames[p].ids[r] for r in left[p].arrays["rows"]] for p in frames}, room
+
+
+def random_ids(seed, parties, count=40, of=80):
+    draw = np.random.default_rng(seed)
+    return [[b"%04d" % i for i in draw.permutation(of)[:count]] for _ in range(parties)]
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 3, 4])
+def test_all_parties_keep_the_rows_they_all_share_in_one_order(hosts):
+    ids = random_ids(hosts, hosts + 1, count=60)
+    kept, room = aligned_ids(frames_of(*ids))
+    common = sorted(set.intersection(*map(set, ids)))
+    assert len(common) > 3
+    expected = [common[i] for i in canonical_order(common)]
+    assert all(rows == expected for rows in kept.values())
+    assert [(c.name, c.count) for told in room.told for c in told.counts] == [
+        ("aligned", len(common))
+    ]
+
+
+def test_one_shared_row_is_enough():
+    kept, _ = aligned_ids(frames_of([b"a", b"b"], [b"c", b"b"], [b"b"]))
+    assert all(rows == [b"b"] for rows in kept.values())
+
+
+def test_parties_without_a_shared_row_are_told_so():
+    with pytest.raises(DataError, match="no id is held by all parties") as refused:
+        aligned_ids(frames_of([b"a", b"b"], [b"b", b"c"], [b"c", b"a"]))  # each pair shares one
+    assert refused.value.where["party"] == GUEST
+
+
+# Whole jobs
+
+
+def arrow(ids, **columns):
+    return pa.table({**ids, "x": np.arange(len(next(iter(ids.values()))), dtype=float), **columns})
+
+
+def test_several_id_columns_name_a_row_together(tmp_path):
+    tables = {
+        GUEST: arrow({"shop": ["a", "a", "b", "c"], "day": [1, 2, 1, 1]}),
+        HOSTS[0]: arrow({"store": ["c", "a", "b"], "date": ["1", "2", "2"]}),
+    }
+    data = {GUEST: {"id": ["shop", "day"]}, HOSTS[0]: {"id": ["store", "date"]}}
+    done = run_job(tmp_path / "job", tables, job_spec("align", tuple(tables), data=data))
+    assert done.state == "finished", done.error.lines()
+    assert done.result["rows"] == {"aligned": 2}  # (a, 2) and (c, 1)
+
+
+@pytest.mark.parametrize("party", [GUEST, HOSTS[0], HOSTS[1]])
+def test_a_table_with_an_id_twice_is_refused_before_anything_leaves(tmp_path, party):
+    tables = {p: arrow({"id": [1, 2, 3, 4]}) for p in EVERYBODY[:3]}
+    tables[party] = arrow({"id": [1, 2, 3, 2]})
+    done = run_job(tmp_path / "job", tables, job_spec("align", EVERYBODY[:3]))
+    assert done.state == "failed"
+    assert isinstance(done.error, DataError)
+    assert done.error.what.startswith("2 of 4 rows share their id")
+    assert done.error.where["party"] == party
+    assert all(rows == [] for rows in done.ledgers.values())
+
+
+def test_ids_are_one_whatever_type_their_column_has(tmp_path):
+    tables = {
+        GUEST: arrow({"id": [17, 5, 4]}),
+        HOSTS[0]: arrow({"id": ["5", "17", "017"]}),
+        HOSTS[1]: arrow({"id": [5.0, 17.0, 3.0]}),
+    }
+    done = run_job(tmp_path / "job", tables, job_spec("align", EVERYBODY[:3]))
+    assert done.result["rows"] == {"aligned": 2}
+
+
+# What a party must not do
+
+
+def refused(kind, change, skip=0, parties=3):
+    """The error that ends an alignment in which one message was changed on its way."""
+    ids = random_ids(3, parties, count=20, of=24)
+    with pytest.raises(FedboostError) as ended:
+        aligned_ids(frames_of(*ids), alter=changing(kind, change, skip))
+    assert isinstance(ended.value, PeerError), ended.value.lines()
+    return ended.value
+
+
+def test_a_host_that_kept_other_rows_is_refused():
+    def lie(rows):
+        rows.digest = bytes(32)
+
+    error = refused("RowsDigest", lie)
+    assert "kept other rows" in error.what
+    assert error.where["step"] == "compare_rows"
+
+
+LOW_ORDER = (1).to_bytes(32, "little")
+TWIST = (2).to_bytes(32, "little")  # u = 2 lies on the twist of Curve25519
+BEYOND = (2**255 - 18).to_bytes(32, "little")  # 1, not canonical
+
+
+@pytest.mark.parametrize("point", [bytes(32), LOW_ORDER, TWIST, BEYOND], ids=bytes.hex)
+@pytest.mark.parametrize("kind", ["BlindedSet", "CommonSet"])
+def test_a_point_that_is_none_is_refused(kind, point):
+    def plant(points):
+        points.data = point + points.data[32:]
+
+    assert "not a point of the curve" in refused(kind, plant).what
+
+
+@pytest.mark.parametrize("kind", ["BlindedSet", "FullSet", "CommonSet"])
+def test_the_same_point_twice_is_refused(kind):
+    def double(points):
+        points.data = points.data[:32] + points.data[:32] + points.data[64:]
+
+    assert "the same point twice" in refused(kind, double).what
+
+
+@pytest.mark.parametrize("kind", ["BlindedSet", "FullSet", "CommonSet"])
+@pytest.mark.parametrize("by", [-1, 1, 1 << 40])
+def test_a_set_of_another_size_than_it_says_is_refused(kind, by):
+    def lie(points):
+        points.points += by
+
+    assert "bytes for" in refused(kind, lie).what
+
+
+def test_an_opened_point_that_is_not_the_guests_is_refused():
+    ids = [b"x%d" % i for i in range(2)]
+    foreign = intersection.hash_to_points(ids, DOMAIN, Serial()).tobytes()
+
+    def plant(points):
+        points.data = foreign[:32] + points.data[32:]
+
+    # CommonSet travels guest -> last host -> first host -> guest; the third is the opened one.
+    assert "not the guest's" in refused("CommonSet", plant, skip=2).what
+
+
+@pytest.mark.parametrize("change", ["count", "stranger", "twice", "short"])
+def test_digests_that_do_not_name_our_rows_are_refused(change):
+    def lie(digests):
+        if change == "count":
+            digests.ids += 1
+        elif change == "stranger":
+            digests.data = bytes(16) + digests.data[16:]
+        elif change == "twice":
+            digests.data = digests.data[:16] + digests.data[:16] + digests.data[32:]
+        else:
+            digests.data = digests.data[:-1]
+
+    assert "common ids, of which" in refused("CommonDigests", lie).what
+
+
+# What is not opened
+
+
+def points_of(posted):
+    data = np.frombuffer(posted.message.data, np.uint8).reshape(-1, 32)
+    return as_keys(data)
+
+
+def test_the_guest_can_link_nothing_but_the_intersection_of_all_to_its_ids():
+    """Every point the guest sees, against every point it can compute from its ids and exponent."""
+    ids = random_ids(9, 3, count=30, of=50)
+    frames = frames_of(*ids)
+    kept, room = aligned_ids(frames)
+    me, workers = room.state(GUEST), Serial()
+    names = sorted(set().union(*ids))
+    bare = intersection.hash_to_points(names, DOMAIN, workers)
+    own = intersection.multiply(bare, me.exponent, workers)
+    twice = intersection.multiply(own, me.exponent, workers)
+    known = {*as_keys(bare), *as_keys(own), *as_keys(twice)}
+    arrived = [p for p in room.posted if p.envelope.receiver == GUEST]
+    kinds = [p.message.DESCRIPTOR.name for p in arrived]
+    assert sorted(set(kinds)) == ["BlindedSet", "CommonSet", "FullSet", "RowsDigest"]
+    for posted in arrived:
+        kind = posted.message.DESCRIPTOR.name
+        if kind == "RowsDigest":
+            continue
+        seen = np.frombuffer(posted.message.data, np.uint8).reshape(-1, 32)
+        with_own = intersection.multiply(seen, me.exponent, workers)
+        without = intersection.remove(seen, me.exponent, workers)
+        linked = known & {*as_keys(seen), *as_keys(with_own), *as_keys(without)}
+        if kind != "CommonSet":
+            assert not linked
+            continue
+        place = dict(zip(as_keys(own), names, strict=True))
+        assert sorted(place[point] for point in points_of(posted)) == sorted(kept[GUEST])
+
+
+def test_every_party_shuffles_what_it_passes_on():
+    """Whoever knew all exponents could undo the blinding, and would find another order each time."""
+    ids = random_ids(4, 3, count=30, of=30)
+    frames = frames_of(*ids)
+    _, room = aligned_ids(frames)
+    bare = intersection.hash_to_points(sorted(ids[0]), DOMAIN, Serial())
+    name = dict(zip(as_keys(bare), sorted(ids[0]), strict=True))
+    orders = {}
+    for posted in room.posted:
+        if posted.message.DESCRIPTOR.name not in ("BlindedSet", "FullSet"):
+            continue
+        origin, sender = posted.message.origin, posted.envelope.sender
+        ring = EVERYBODY[:3]
+        passed = ring.index(sender) - ring.index(origin)
+        points = np.frombuffer(posted.message.data, np.uint8).reshape(-1, 32)
+        for step in range(passed % 3 + 1):
+            exponent = room.state(ring[(ring.index(origin) + step) % 3]).exponent
+            points = intersection.remove(points, exponent, Serial())
+        order = tuple(name[point] for point in as_keys(points))
+        orders.setdefault(origin, [tuple(frames[origin].ids)]).append(order)
+    assert set(orders) == set(EVERYBODY[:3])
+    assert all(len(set(seen)) == len(seen) >= 3 for seen in orders.values())
+
+
+def test_a_set_larger_than_any_table_is_refused_by_its_envelope():
+    room = room_for("align", frames_of([b"a"], [b"a"]))
+    now(room.open())
+    most = room.sessions[GUEST]._module.bytes_max(room.state(GUEST), "close_ring")
+    assert most == (1 << 24) * 32 + 1024
+    assert align_pb2.BlindedSet(points=1, data=bytes(32)).ByteSize() < most
