@@ -7,7 +7,7 @@ order in which the coordinator calls them; one module per role holds one plain f
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import ModuleType
@@ -93,6 +93,11 @@ class Table:
         found = [party for role in Role if role in roles for party in named[role] if party]
         return tuple(dict.fromkeys(found))
 
+    def among(self, roles: tuple[Role, ...], hosts: Collection[str]) -> tuple[str, ...]:
+        """The same, without the hosts that are not in `hosts`; empty `hosts` leaves nobody out."""
+        left_out = set(self.hosts) - set(hosts) if hosts else set()
+        return tuple(party for party in self.of(roles) if party not in left_out)
+
     def role_of(self, party: str) -> Role | None:
         """A party's role, or None for a stranger."""
         if party == self.guest:
@@ -130,8 +135,14 @@ class Run(ABC):
     table: Table
 
     @abstractmethod
-    def __call__(self, step: Step, *, at: str | None = None) -> Awaitable[None]:
-        """Has every party of the step's role do it (or only `at`), and waits for the slowest."""
+    def __call__(
+        self, step: Step, *, at: str | None = None, among: tuple[str, ...] = ()
+    ) -> Awaitable[None]:
+        """Has every party of the step's role do it (or only `at`), and waits for the slowest.
+
+        `among` names the hosts that take part in this stretch of the walk: only they do a host's
+        step, and only their messages are sent and waited for; empty means all hosts.
+        """
 
     @abstractmethod
     def rounds(self, name: str, most: int) -> Iterator[int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import binning, fixed_point, histogram, metrics, objectives, sampling, split
+from fedboost.core import binning, histogram, metrics, objectives, sampling, split
 from fedboost.core.binning import Binning
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.fixed_point import FixedPoint
@@ -93,8 +93,7 @@ def train(
     groups = column_groups or (table.values.shape[1],)
     _check(table, params, validation, groups)
     objective = objectives.start(params, table.y, table.weights)
-    bounds = objective.bounds(table.y, table.weights)
-    fixed = fixed_point.for_rows(len(table.y), params.precision_bits, *bounds)
+    fixed = objectives.encoding(params, objective, table.y, table.weights)
     rules = Rules(params, binning.fit(table.values, params.max_bin), fixed)
     watched = {"train": Watched(table, rules.binning, objective)}
     if validation is not None:
@@ -142,8 +141,10 @@ def grow_round(
 ) -> tuple[Tree, ...]:
     """The trees of round `number`, one per class or one with vector leaves, on sampled rows."""
     params = rules.params
-    gh = rules.fixed.encode(*objective.gradients(rows.margin, rows.y, rows.weight))
-    chosen = sampling.rows(params.seed, number, len(rows.y), params.subsample)
+    g, h = objective.gradients(rows.margin, rows.y, rows.weight)
+    chosen, factor = sampling.of_round(params, g, number)
+    gh = np.zeros((len(g), 2 * g.shape[1]), dtype=np.int64)
+    gh[chosen] = rules.fixed.encode(g[chosen] * factor[:, None], h[chosen] * factor[:, None])
     width = gh.shape[1] // params.trees_per_round
     trees = []
     for i in range(params.trees_per_round):
@@ -155,17 +156,26 @@ def grow_round(
     return tuple(trees)
 
 
-def grow(rules: Rules, bins: Bins, gh: Sums, rows: Rows, columns: Rows) -> Tree:
+def grow(  # noqa: PLR0913, PLR0917 - the last only for trees whose layers differ
+    rules: Rules,
+    bins: Bins,
+    gh: Sums,
+    rows: Rows,
+    columns: Rows,
+    layers: Sequence[Rows] | None = None,
+) -> Tree:
     """One tree, layer by layer.
 
     bins uint8 (n, columns) Fortran order; gh int64 (n, 2·outputs) in units of rules.fixed; rows
-    int32 ascending, the ones the tree learns from; columns int32 ascending, the ones it may use.
+    int32 ascending, the ones the tree learns from; columns int32 ascending, the ones it may use;
+    `layers` the ones among them for each layer from the root down, all of them if absent.
     """
+    layers = layers or [columns] * rules.params.max_depth
     partition = Partition(rows)
     totals = {ROOT: gh[rows].sum(axis=0)}
     splits: dict[int, Split] = {}
     divided: dict[int, Sums] = {}
-    for depth in range(rules.params.max_depth):
+    for depth, usable in enumerate(layers):
         if depth == 0:
             opened = {ROOT: histogram.build(bins, [rows], gh, rules.binning.n_cells, columns)[0]}
         else:
@@ -174,7 +184,7 @@ def grow(rules: Rules, bins: Bins, gh: Sums, rows: Rows, columns: Rows) -> Tree:
         for node, cells in opened.items():
             own = partition.rows(node)
             missing = histogram.has_missing(bins, [own], rules.binning.missing)[0]
-            listed = split.candidates(rules.binning.n_bins, missing, columns)
+            listed = split.candidates(rules.binning.n_bins, missing, usable)
             won = choose(rules, cells, totals[node], listed)
             if won is None:
                 continue

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.fixed_point import power_of_two_above
+from fedboost.core.fixed_point import FixedPoint, for_rows, power_of_two_above
 from fedboost.core.params import ObjectiveName, TreeParams
 from fedboost.errors import DataError
 
@@ -57,6 +57,13 @@ def start(params: TreeParams, y: Floats, weight: Floats) -> Objective:
     _check_weight(y, weight)
     check_labels(params, y)
     return _STARTS[params.objective].start(params, y, weight)
+
+
+def encoding(params: TreeParams, objective: Objective, y: Floats, weight: Floats) -> FixedPoint:
+    """How a job's gradients become integers: bounds as declared, amplified where `goss` does."""
+    g_bound, h_bound = objective.bounds(y, weight)
+    factor = 1.0 if params.goss is None else params.goss.factor
+    return for_rows(len(y), params.precision_bits, factor * g_bound, factor * h_bound)
 
 
 def transform(objective: ObjectiveName, margin: Floats) -> Floats:

@@ -41,6 +41,24 @@ METRICS_OF: dict[ObjectiveName, tuple[MetricName, ...]] = {
 }
 
 
+class Goss(Settings):
+    """Gradient-based one-side sampling: all rows with large gradients, some of the others."""
+
+    top_rate: float = Field(0.2, gt=0.0, lt=1.0)  # share of all rows: those with largest |g|
+    other_rate: float = Field(0.1, gt=0.0, lt=1.0)  # share of all rows: drawn from the others
+
+    @model_validator(mode="after")
+    def _leaves_rows_out(self) -> Self:
+        if self.top_rate + self.other_rate >= 1.0:
+            raise ValueError("top_rate and other_rate make up all rows; leave goss out instead")
+        return self
+
+    @property
+    def factor(self) -> float:
+        """What the drawn rows' g and h are multiplied by, for the others that were not drawn."""
+        return (1.0 - self.top_rate) / self.other_rate
+
+
 class TreeParams(Settings):
     """Settings every boosting protocol shares; names, defaults and meaning are XGBoost's.
 
@@ -52,9 +70,7 @@ class TreeParams(Settings):
 
     objective: ObjectiveName = "binary:logistic"  # the loss, which decides what a label may be
     num_class: int | None = Field(None, ge=2, le=NUM_CLASS_MAX)  # classes of multi:softprob
-    multi_strategy: Literal["one_output_per_tree", "multi_output_tree"] = (
-        "one_output_per_tree"  # one tree per class and round, or one tree with vector leaves
-    )
+    multi_output: bool = False  # one tree a round with vector leaves, not one tree per class
     n_estimators: int = Field(100, ge=1, le=ROUNDS_MAX)  # rounds
     max_depth: int = Field(6, ge=1, le=MAX_DEPTH)  # layers below the root
     learning_rate: float = Field(0.3, gt=0.0, le=1.0)  # factor on every leaf
@@ -64,6 +80,7 @@ class TreeParams(Settings):
     min_child_weight: float = Field(1.0, ge=0.0)  # least hessian sum (over outputs) of a child
     max_bin: int = Field(32, ge=2, le=MAX_BIN)  # bins of a column, not counting missing values
     subsample: float = Field(1.0, gt=0.0, le=1.0)  # chance of a row to be used in a round
+    goss: Goss | None = None  # absent: no sampling by gradients
     colsample_bytree: float = Field(1.0, gt=0.0, le=1.0)  # share of columns used by a tree
     scale_pos_weight: float = Field(1.0, gt=0.0)  # factor on the weight of rows with label 1
     tweedie_variance_power: float = Field(1.5, gt=1.0, lt=2.0)  # 1 is Poisson, 2 is gamma
@@ -85,10 +102,12 @@ class TreeParams(Settings):
             raise ValueError("num_class is missing; multi:softprob needs the number of classes")
         if not multi and self.num_class is not None:
             raise ValueError(f"num_class is only for multi:softprob, not for {self.objective}")
-        if not multi and self.multi_strategy != "one_output_per_tree":
-            raise ValueError(f"multi_output_tree needs multi:softprob, not {self.objective}")
+        if not multi and self.multi_output:
+            raise ValueError(f"multi_output needs multi:softprob, not {self.objective}")
         if self.scale_pos_weight != 1.0 and self.objective != "binary:logistic":
             raise ValueError(f"scale_pos_weight needs binary:logistic, not {self.objective}")
+        if self.goss is not None and self.subsample != 1.0:
+            raise ValueError("goss and subsample are two ways to sample rows: use one of them")
         return self
 
     @model_validator(mode="after")
@@ -133,4 +152,4 @@ class TreeParams(Settings):
     @property
     def trees_per_round(self) -> int:
         """One, or one per class unless a tree has vector leaves."""
-        return 1 if self.multi_strategy == "multi_output_tree" else self.n_outputs
+        return 1 if self.multi_output else self.n_outputs

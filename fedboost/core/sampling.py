@@ -7,6 +7,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core.params import TreeParams
+
 Rows = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
@@ -45,11 +47,28 @@ def columns(seed: int, tree: int, groups: tuple[int, ...], rate: float) -> Rows:
     """
     chosen, start = [], 0
     for group, count in enumerate(groups):
-        words = draws(seed, Purpose.COLUMNS, tree, group, n=count)
-        keep = count if rate >= 1.0 else min(count, max(1, int(rate * count)))
-        chosen.append(start + np.sort(np.argsort(words, kind="stable")[:keep]))
+        chosen.append(start + own_columns(seed, tree, group, count, rate))
         start += count
     return np.concatenate(chosen).astype(np.int32)
+
+
+def own_columns(seed: int, tree: int, group: int, count: int, rate: float) -> Rows:
+    """What `columns` draws for party number `group`, which has `count` columns; int32, ascending."""
+    words = draws(seed, Purpose.COLUMNS, tree, group, n=count)
+    keep = count if rate >= 1.0 else min(count, max(1, int(rate * count)))
+    return np.sort(np.argsort(words, kind="stable")[:keep]).astype(np.int32)
+
+
+def of_round(params: TreeParams, gradients: Floats, round_number: int) -> tuple[Rows, Floats]:
+    """The rows of a round by the job's `subsample` or `goss`, and the factor on their g and h.
+
+    gradients float64 (n, k) of all training rows. Returns int32 (m,) ascending and float64 (m,).
+    """
+    if params.goss is not None:
+        rates = params.goss.top_rate, params.goss.other_rate
+        return goss(gradients, params.seed, round_number, *rates)
+    chosen = rows(params.seed, round_number, len(gradients), params.subsample)
+    return chosen, np.ones(len(chosen))
 
 
 def goss(
@@ -71,11 +90,7 @@ def goss(
     others = rest[np.argsort(words, kind="stable")[:n_other]]
     factor = np.zeros(n)
     factor[order[:n_top]] = 1.0
-    factor[others] = goss_factor(top_rate, other_rate)
+    factor[others] = (1.0 - top_rate) / other_rate
     chosen = np.flatnonzero(factor)
     return chosen.astype(np.int32), factor[chosen]
 
-
-def goss_factor(top_rate: float, other_rate: float) -> float:
-    """The amplification of sampled small-gradient rows; bounds on g and h grow by it."""
-    return (1.0 - top_rate) / other_rate

@@ -19,6 +19,7 @@ class Frame:
     `ids`: n encoded ids (`fedboost.data.ids`), all different. `values`: float32 (n, c),
     Fortran order, NaN where missing, never infinite. `columns`: c names, all different.
     `label`: float64 (n,), finite, or None. `id_columns`: the names the ids were read from.
+    `weight`: float64 (n,), finite, or None for all ones.
     `notes`: sentences for the party's own log about what was read less than literally.
     """
 
@@ -28,6 +29,7 @@ class Frame:
     label: NDArray[np.float64] | None
     id_columns: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    weight: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         """Own invariants: whoever builds a frame has checked the table already."""
@@ -40,6 +42,10 @@ class Frame:
             assert self.label.dtype == np.float64
             assert self.label.shape == (len(self.ids),)
             self.label.flags.writeable = False
+        if self.weight is not None:
+            assert self.weight.dtype == np.float64
+            assert self.weight.shape == (len(self.ids),)
+            self.weight.flags.writeable = False
 
     @property
     def n_rows(self) -> int:
@@ -61,6 +67,7 @@ class Frame:
             label=None if self.label is None else self.label[chosen],
             id_columns=self.id_columns,
             notes=self.notes,
+            weight=None if self.weight is None else self.weight[chosen],
         )
 
     def digest(self) -> bytes:
@@ -81,6 +88,8 @@ class Frame:
             digest.update(alike.astype("<f4", copy=False).tobytes())
         if self.label is not None:
             digest.update(b"label" + self.label.astype("<f8", copy=False).tobytes())
+        if self.weight is not None:
+            digest.update(b"weight" + self.weight.astype("<f8", copy=False).tobytes())
         return digest.digest()
 
 

@@ -36,6 +36,7 @@ class Selection(Settings):
     dataset: str | None = None  # a name the party has declared; commands with --data fill it in
     id: list[str] = Field(default_factory=lambda: ["id"], min_length=1)  # together they name a row
     label: str | None = None  # the guest's, or everybody's in a horizontal job
+    weight: str | None = None  # the guest's: how much each row counts; absent: all the same
     columns: list[str] | None = None  # features, in this order
     ignore: list[str] = Field(default_factory=list)  # columns that are not features
 
@@ -46,7 +47,14 @@ class Selection(Settings):
         for key, names in (("id", self.id), ("columns", features), ("ignore", self.ignore)):
             if len(set(names)) < len(names):
                 raise ValueError(f"{key!r} names a column twice")
-        uses = {"id": self.id, "label": label, "columns": features, "ignore": self.ignore}
+        weight = [] if self.weight is None else [self.weight]
+        uses = {
+            "id": self.id,
+            "label": label,
+            "weight": weight,
+            "columns": features,
+            "ignore": self.ignore,
+        }
         keys = list(uses)
         for place, key in enumerate(keys):
             for other in keys[place + 1 :]:
@@ -90,6 +98,7 @@ def frame_of(table: pa.Table, selection: Selection, *, needs_features: bool) -> 
     for role, names in (
         ("id", selection.id),
         ("label", [] if selection.label is None else [selection.label]),
+        ("weight", [] if selection.weight is None else [selection.weight]),
         ("feature", selection.columns or []),
         ("ignored", selection.ignore),
     ):
@@ -102,9 +111,15 @@ def frame_of(table: pa.Table, selection: Selection, *, needs_features: bool) -> 
             todo="select columns, or leave this party out of the job",
         )
     ids = _ids(table, selection.id)
-    label = None if selection.label is None else _label(table.column(selection.label), selection)
+    label = weight = None
+    if selection.label is not None:
+        column = table.column(selection.label)
+        label = _complete(column, "label", selection.label, "write classes as 0, 1, …")
+    if selection.weight is not None:
+        column = table.column(selection.weight)
+        weight = _complete(column, "weight", selection.weight, "write weights as numbers")
     values, notes = feature_matrix(table, features)
-    return Frame(ids, values, tuple(features), label, tuple(selection.id), notes)
+    return Frame(ids, values, tuple(features), label, tuple(selection.id), notes, weight)
 
 
 def absent_column(role: str, name: str, names: Sequence[str]) -> DataError:
@@ -127,7 +142,7 @@ def _require(names: Sequence[str], role: str, table: pa.Table) -> None:
 def _feature_names(names: Sequence[str], selection: Selection) -> list[str]:
     if selection.columns is not None:
         return list(selection.columns)
-    other = {*selection.id, selection.label, *selection.ignore}
+    other = {*selection.id, selection.label, selection.weight, *selection.ignore}
     return [name for name in names if name not in other and not ROW_INDEX.fullmatch(name)]
 
 
@@ -143,24 +158,24 @@ def _ids(table: pa.Table, names: Sequence[str]) -> list[bytes]:
     return ids
 
 
-def _label(column: pa.ChunkedArray, selection: Selection) -> NDArray[np.float64]:
-    """The label, float64 (n,), every one a finite number."""
-    with placed(column=selection.label or ""):
+def _complete(column: pa.ChunkedArray, role: str, name: str, todo: str) -> NDArray[np.float64]:
+    """The label or the weights, float64 (n,), every one a finite number."""
+    with placed(column=name):
         kind = kind_of(column.type)
         if kind not in READABLE:
             raise DataError(
-                f"the label holds values of type {kind}", todo="write the label as numbers"
+                f"the {role} holds values of type {kind}", todo=f"write the {role} as numbers"
             )
         numbers = read_numbers(column)
         n_rows = len(numbers.values)
         if numbers.is_text:
-            raise DataError("the label is text", todo="write classes as 0, 1, …")
+            raise DataError(f"the {role} is text", todo=todo)
         counts = (
-            (numbers.missing, "no label", "leave these rows out, or give them a label"),
-            (numbers.text_cells, "a label that is not a number", "write classes as 0, 1, …"),
-            (numbers.infinite, "an infinite label", "mend these labels"),
+            (numbers.missing, f"no {role}", f"leave these rows out, or give them a {role}"),
+            (numbers.text_cells, f"a {role} that is not a number", todo),
+            (numbers.infinite, f"an infinite {role}", f"mend these {role}s"),
         )
-        for count, what, todo in counts:
+        for count, what, mend in counts:
             if count:
-                raise DataError(f"{count} of {n_rows} rows have {what}", todo=todo)
+                raise DataError(f"{count} of {n_rows} rows have {what}", todo=mend)
         return numbers.values

@@ -75,20 +75,22 @@ class StageReply(_message.Message):
     def __init__(self, told: _Optional[_Union[_job_pb2.Told, _Mapping]] = ...) -> None: ...
 
 class StepCall(_message.Message):
-    __slots__ = ("job", "attempt", "stage", "step", "number", "rounds")
+    __slots__ = ("job", "attempt", "stage", "step", "number", "rounds", "among")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    AMONG_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     stage: str
     step: str
     number: int
     rounds: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., step: _Optional[str] = ..., number: _Optional[int] = ..., rounds: _Optional[_Iterable[int]] = ...) -> None: ...
+    among: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., step: _Optional[str] = ..., number: _Optional[int] = ..., rounds: _Optional[_Iterable[int]] = ..., among: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StepReply(_message.Message):
     __slots__ = ("working", "told", "cost")

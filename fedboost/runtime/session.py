@@ -38,6 +38,7 @@ class Links(Protocol):
         """Returns once the receiver holds the message; raises what it was refused with."""
 
 
+Place = tuple[StepCall, int, bool]  # a message's call, its part, and whether it is the last
 Record = Callable[[str, Envelope, Message], None]  # writes one line of the ledger: "out" or "in"
 
 
@@ -60,9 +61,9 @@ class Sent:
 
 @dataclass(frozen=True)
 class Started:
-    """A step at work; its number is known once the coordinator has asked for it."""
+    """A step at work; what the coordinator says of it is known once it has asked."""
 
-    number: Future[int]
+    call: Future[StepCall]
     task: asyncio.Task[StepReply]
 
 
@@ -114,7 +115,7 @@ class Session:
         """Ends every wait with `reason`."""
         self._stopped = reason
         for started in self._eager.values():
-            started.number.cancel()
+            started.call.cancel()
         await self._inbox.stop(reason)
 
     # What arrives
@@ -187,7 +188,7 @@ class Session:
             raise ProtocolError(f"step {call.step} came out of turn")
         self._number = call.number
         started = self._eager.pop(step.name, None) or self._start(step)
-        started.number.set_result(call.number)
+        started.call.set_result(call)
         self._current = started.task
         return await asyncio.shield(self._current)
 
@@ -197,17 +198,17 @@ class Session:
                 f"{step.name} may not come after {self._last_step or 'the start'}", step=step.name
             )
         self._last_step = step.name
-        number: Future[int] = Future()
-        return Started(number, asyncio.create_task(self._perform(step, number)))
+        call: Future[StepCall] = Future()
+        return Started(call, asyncio.create_task(self._perform(step, call)))
 
-    async def _perform(self, step: Step, number: Future[int]) -> StepReply:
+    async def _perform(self, step: Step, call: Future[StepCall]) -> StepReply:
         started = time.monotonic()
         worked = self.seat.workers.cpu_seconds()
         before = {peer: (sent.bytes, sent.messages) for peer, sent in self.sent.items()}
         loop = asyncio.get_running_loop()
         try:
-            got = await self._collect(step, number)
-            told, cpu = await asyncio.to_thread(self._work, loop, step, number, got)
+            got = await self._collect(step, call)
+            told, cpu = await asyncio.to_thread(self._work, loop, step, call, got)
         except FedboostError as error:
             error.at(party=self.seat.party, step=step.name)
             if self._is_stream(step):
@@ -226,7 +227,7 @@ class Session:
                 )
         return StepReply(told=told, cost=cost)
 
-    async def _collect(self, step: Step, number: Future[int]) -> object:
+    async def _collect(self, step: Step, asked: Future[StepCall]) -> object:
         """What the step takes: one message, one for each sender, or an iterator over parts."""
         if step.takes is None:
             return None
@@ -234,13 +235,14 @@ class Session:
         givers = self.protocol.givers(step.takes)
         if self._is_stream(step):
             return self._parts(kind, self.seat.table.of(givers)[0], asyncio.get_running_loop())
-        before = await asyncio.wrap_future(number)
+        call = await asyncio.wrap_future(asked)
+        before = call.number
         arrived = self._inbox.senders(kind, before)
         if step.one_sender:
             if len(arrived) != 1:
                 raise ProtocolError(f"{step.name} needs one {kind} and {len(arrived)} have arrived")
             return self._inbox.take(kind, arrived[0], before)
-        expected = [p for p in self.seat.table.of(givers) if p != self.seat.party]
+        expected = [p for p in self.seat.table.among(givers, call.among) if p != self.seat.party]
         missing = [party for party in expected if party not in arrived]
         if missing:
             raise ProtocolError(
@@ -261,7 +263,7 @@ class Session:
     # What the step gives
 
     def _work(
-        self, loop: asyncio.AbstractEventLoop, step: Step, number: Future[int], got: object
+        self, loop: asyncio.AbstractEventLoop, step: Step, call: Future[StepCall], got: object
     ) -> tuple[Told, float]:
         """Runs the step's function in this thread; sends parts while later ones are computed."""
         started = time.thread_time()
@@ -279,7 +281,7 @@ class Session:
             if ahead.told is not None:
                 told.MergeFrom(ahead.told)
             in_flight.extend(
-                self._send(loop, step, (number.result(), part, following is None), ahead)
+                self._send(loop, step, (call.result(), part, following is None), ahead)
             )
             while len(in_flight) > (PARTS_IN_FLIGHT_MAX if following is not None else 0):
                 in_flight.popleft().result()
@@ -291,14 +293,14 @@ class Session:
         return self._let_out(told), cpu
 
     def _send(
-        self, loop: asyncio.AbstractEventLoop, step: Step, place: tuple[int, int, bool], out: Out
+        self, loop: asyncio.AbstractEventLoop, step: Step, place: Place, out: Out
     ) -> list[Future[None]]:
         if out.send is None:
             return []
         messages = out.send if isinstance(out.send, dict) else None
         if messages is None:
             assert isinstance(out.send, Message)
-            messages = dict.fromkeys(self._takers(step), out.send)
+            messages = dict.fromkeys(self._takers(step, place[0]), out.send)
         payloads: dict[int, bytes] = {}
         futures = []
         for peer, message in messages.items():
@@ -315,23 +317,24 @@ class Session:
             )
         return futures
 
-    def _takers(self, step: Step) -> list[str]:
+    def _takers(self, step: Step, call: StepCall) -> list[str]:
         assert step.gives is not None
         roles = [r for s in self.protocol.taker(step.gives.DESCRIPTOR.full_name) for r in s.roles]
-        return [p for p in self.seat.table.of(tuple(roles)) if p != self.seat.party]
+        takers = self.seat.table.among(tuple(roles), call.among)
+        return [party for party in takers if party != self.seat.party]
 
     def _envelope(
-        self, step: Step, place: tuple[int, int, bool], peer: str, payload: bytes
+        self, step: Step, place: Place, peer: str, payload: bytes
     ) -> Envelope:
         assert step.gives is not None
-        number, part, last = place
+        call, part, last = place
         return Envelope(
             job=self.terms.job,
             manifest_sha256=self.terms.manifest_sha256,
             attempt=self.terms.attempt,
             stage=self.protocol.name,
             step=step.name,
-            number=number,
+            number=call.number,
             sender=self.seat.party,
             receiver=peer,
             kind=step.gives.DESCRIPTOR.full_name,

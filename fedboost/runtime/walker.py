@@ -57,7 +57,9 @@ class StageWalk(flow.Run):
         self.params = self.job.params if self.protocol is self.job.protocol else None
         self.table = self.job.table
 
-    async def __call__(self, step: Step, *, at: str | None = None) -> None:
+    async def __call__(
+        self, step: Step, *, at: str | None = None, among: tuple[str, ...] = ()
+    ) -> None:
         await self.commit()
         self.number += 1
         call = StepCall(
@@ -67,8 +69,9 @@ class StageWalk(flow.Run):
             step=step.name,
             number=self.number,
             rounds=self.counters,
+            among=among,
         )
-        parties = (at,) if at is not None else self.table.of(step.roles)
+        parties = (at,) if at is not None else self.table.among(step.roles, among)
         started = time.monotonic()
         replies = await self.job.ask(
             parties, step.name, lambda party: self.job.controls[party].run_step(call)

@@ -22,7 +22,7 @@ def test_lists_and_single_names_of_metrics_are_taken_as_yaml_gives_them():
 def test_classes_decide_the_trees_of_a_round():
     raw = {"objective": "multi:softprob", "num_class": 4}
     assert parse(TreeParams, raw).trees_per_round == 4
-    raw |= {"multi_strategy": "multi_output_tree"}
+    raw |= {"multi_output": True}
     params = parse(TreeParams, raw)
     assert (params.trees_per_round, params.n_outputs) == (1, 4)
 
@@ -42,7 +42,7 @@ def test_every_objective_has_metrics_that_exist():
         ({"max_depth": "5"}, "max_depth"),
         ({"objective": "multi:softprob"}, "num_class is missing"),
         ({"num_class": 3}, "num_class is only for multi:softprob"),
-        ({"multi_strategy": "multi_output_tree"}, "multi_output_tree needs multi:softprob"),
+        ({"multi_output": True}, "multi_output needs multi:softprob"),
         ({"objective": "count:poisson", "scale_pos_weight": 2.0}, "scale_pos_weight needs"),
         ({"eval_metric": ["mlogloss"]}, "eval_metric mlogloss does not fit binary:logistic"),
         ({"eval_metric": ["auc", "auc"]}, "twice"),

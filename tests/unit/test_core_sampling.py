@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedboost.core import sampling
+from fedboost.core.params import Goss
 from fedboost.core.early_stopping import EarlyStopping
 
 
@@ -52,7 +53,7 @@ def test_goss_keeps_the_largest_and_amplifies_a_sample_of_the_others():
     assert np.all(np.diff(rows) > 0)
     assert set(rows[factor == 1.0]) == set(np.argsort(-size)[:200])
     assert set(factor) == {1.0, 0.8 / 0.1}
-    assert sampling.goss_factor(0.2, 0.1) == pytest.approx(8.0)
+    assert Goss(top_rate=0.2, other_rate=0.1).factor == pytest.approx(8.0)
 
 
 def test_goss_sums_are_unbiased():

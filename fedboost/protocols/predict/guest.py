@@ -89,8 +89,11 @@ def follow_answers(me: Guest, got: Mapping[str, Directions]) -> Out:
 def close_batch(me: Guest) -> Out:
     """Adds up the leaves that the batch has reached."""
     value = me.model.arrays["value"].astype(np.float64)
+    per_round = me.model.facts["trees_per_round"]
     for tree in range(me.at.shape[1]):  # in the order of training, so that sums have the same bits
-        me.margin[me.rows] += value[me.at[:, tree]]
+        output = tree % per_round
+        outputs = slice(None) if per_round == 1 else slice(output, output + 1)
+        me.margin[me.rows, outputs] += value[me.at[:, tree]]
     me.first = me.rows.stop
     if me.first < len(me.values):
         _start_batch(me)

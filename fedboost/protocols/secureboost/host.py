@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.core import binning, histogram, split
+from fedboost.core import binning, histogram, sampling, split
 from fedboost.core.binning import Binning
 from fedboost.core.partition import ROOT, left_child, parent, right_child, sibling
 from fedboost.core.split import Candidates
@@ -45,13 +45,14 @@ class Host:
     seat: Seat
     binning: Binning
     bins: NDArray[np.uint8]
-    place: Places  # of each training row among the encrypted gradients
     key: PublicKey | None = None
     layout: GhLayout | None = None
     blinders: Blinders | None = None
     splits: list[OwnSplit] = field(default_factory=list)
-    trees: int = 0  # begun so far
     # The tree that grows
+    tree: int = -1  # its number
+    columns: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))  # it may use
+    place: Places = field(default_factory=lambda: np.empty(0, np.int64))  # of a row in `gradients`
     gradients: Ciphertexts | None = None
     growth: Growth | None = None
     cells: dict[int, Ciphertexts] = field(default_factory=dict)  # encrypted histograms of a layer
@@ -71,7 +72,7 @@ def begin(seat: Seat) -> Host:
     assert frame is not None
     train = ~seat.validation
     cuts = binning.fit(frame.values[train], seat.params.max_bin)
-    return Host(seat, cuts, cuts.transform(frame.values), np.cumsum(train) - 1)
+    return Host(seat, cuts, cuts.transform(frame.values))
 
 
 def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
@@ -92,34 +93,34 @@ def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
         value_bits=got.value_bits,
         n_rows=n_rows,
         plaintext_bits=me.key.plaintext_bits,
+        outputs=me.seat.params.n_outputs // me.seat.params.trees_per_round,
+        pack=me.seat.params.gh_packing,
         compress=me.seat.params.cipher_compressing,
     )
     me.blinders = me.key.blinders()
     most = 2 * int(me.binning.n_bins.sum())
-    me.blinders.prepare(len(me.layout.package_sizes([most])))
+    me.blinders.prepare(me.layout.lanes * len(me.layout.package_sizes([most])))
     return Out()
 
 
 def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
-    """The packed gradients of every training row, checked; a new tree begins."""
+    """The packed gradients of the rows that take part, checked; a new tree begins."""
     assert me.key is not None
-    n_rows = int(np.count_nonzero(~me.seat.validation))
+    assert me.layout is not None
     parts: list[Ciphertexts] = []
-    held = 0
+    n_rows = held = 0
     for part in got:
-        if part.first_row != held or held + part.rows.count > n_rows:
-            raise PeerError(
-                f"the guest sent gradients of row {part.first_row}, expected row {held}"
-            )
+        if not parts:
+            n_rows = _begin_tree(me, part)
+        rows, odd = divmod(part.rows.count, me.layout.lanes)
+        if part.first_row != held or held + rows > n_rows or odd or part.tree != me.tree:
+            raise PeerError(f"the guest sent gradients of row {part.first_row}, not row {held}")
         parts.append(Ciphertexts.received(part.rows.data, part.rows.count, me.key.width))
         me.key.check(parts[-1])
-        held += part.rows.count
+        held += rows
     if held != n_rows:
         raise PeerError(f"the guest sent gradients of {held} rows, expected {n_rows}")
     me.gradients = Ciphertexts.concat(parts)
-    me.growth = Growth(~me.seat.validation)
-    me.cells, me.offers, me.divided = {}, {}, {}
-    me.trees += 1
     return Out()
 
 
@@ -129,6 +130,8 @@ def sum_candidates(me: Host, got: pb.Frontier) -> Out:
     assert me.layout is not None
     assert me.blinders is not None
     _follow(me, got)
+    if not me.opened:
+        return Out(send=pb.CandidateSums(candidates=wire.pack(np.empty(0, np.int32))))
     me.cells = _histograms(me)
     sums, indices = _candidate_sums(me)
     counts = [len(index) for index in indices]
@@ -154,7 +157,7 @@ def divide_rows(me: Host, got: pb.WonSplits) -> Out:
         column, bin_number = int(offer.listed.column[lowest]), int(offer.listed.bin[lowest])
         missing_left = bool(offer.listed.missing_left[lowest])
         threshold = me.binning.threshold(column, bin_number)
-        me.splits.append(OwnSplit(me.trees - 1, node, column, threshold, missing_left))
+        me.splits.append(OwnSplit(me.tree, node, column, threshold, missing_left))
         bins = me.bins[me.growth.everyone.rows(node), column]
         me.divided[node] = split.goes_right(bins, bin_number, missing_left, me.binning.missing)
     bits = np.concatenate([np.empty(0, np.bool_), *me.divided.values()])
@@ -167,12 +170,12 @@ def divide_rows(me: Host, got: pb.WonSplits) -> Out:
 
 def snapshot(me: Host) -> Artefact:
     """The splits of finished trees."""
-    return Artefact({"trees": me.trees}, vertical.splits_to_arrays(me.splits))
+    return Artefact({"tree": me.tree}, vertical.splits_to_arrays(me.splits))
 
 
 def restore(me: Host, kept: Artefact) -> Told:
     """Carries on after the last finished tree."""
-    me.trees = kept.facts["trees"]
+    me.tree = kept.facts["tree"]
     me.splits = vertical.arrays_to_splits(kept.arrays)
     return Told()
 
@@ -181,7 +184,7 @@ def finish(me: Host) -> Artefact:
     """The host's shard: its splits by column name."""
     frame = me.seat.frame
     assert frame is not None
-    facts = {"columns": list(frame.columns), "trees": me.trees}
+    facts = {"columns": list(frame.columns), "trees": me.tree + 1}
     return Artefact(facts, vertical.splits_to_arrays(me.splits))
 
 
@@ -189,13 +192,36 @@ def bytes_max(me: Host, step: str) -> int:
     """As large as rows, nodes and offers make it."""
     if step == "receive_gradients":
         assert me.key is not None
-        return PART_ROWS_MAX * me.key.width + 1024
+        assert me.layout is not None
+        return PART_ROWS_MAX * me.layout.lanes * me.key.width + len(me.bins) // 8 + 1024
     if step == "sum_candidates":
         return len(me.bins) // 8 + 8 * FRONTIER_NODES_MAX + 1024
     if step == "divide_rows":
         offered = sum(len(offer.order) for offer in me.offers.values())
         return 4 * offered + 8 * len(me.opened) + 1024
     return wire.CONTROL_BYTES_MAX
+
+
+def _begin_tree(me: Host, first: pb.EncryptedGradients) -> int:
+    """Notes which rows and columns take part in a tree; gives the number of rows."""
+    training = np.flatnonzero(~me.seat.validation)
+    taking_part = np.ones(len(training), np.bool_)
+    if first.HasField("taking_part"):
+        what = "the rows that take part"
+        taking_part = wire.unpack_bits(first.taking_part, len(training), what)
+    if first.tree <= me.tree:
+        raise PeerError(f"the guest began tree {first.tree} after tree {me.tree}")
+    sampled = np.zeros(len(me.bins), np.bool_)
+    sampled[training[taking_part]] = True
+    params, group = me.seat.params, me.seat.table.hosts.index(me.seat.party) + 1
+    me.tree = first.tree
+    me.columns = sampling.own_columns(
+        params.seed, me.tree, group, me.bins.shape[1], params.colsample_bytree
+    )
+    me.place = np.cumsum(sampled) - 1
+    me.growth = Growth(sampled)
+    me.cells, me.offers, me.opened, me.divided = {}, {}, [], {}
+    return int(taking_part.sum())
 
 
 def _follow(me: Host, got: pb.Frontier) -> None:
@@ -215,7 +241,7 @@ def _follow(me: Host, got: pb.Frontier) -> None:
     opened = wire.unpack(got.open, "i4", (None,), "the open nodes").tolist()
     if not me.offers:
         may_open = {ROOT}
-    if not opened or set(opened) - may_open or sorted(set(opened)) != opened:
+    if set(opened) - may_open or sorted(set(opened)) != opened:
         raise PeerError("the guest opened nodes that are not children of divided ones")
     me.opened = opened
 
@@ -280,14 +306,14 @@ def _candidate_sums(me: Host) -> tuple[Ciphertexts, list[Places]]:
     has_missing = histogram.has_missing(me.bins, rows, me.binning.missing)
     with_missing = 0
     for i, node in enumerate(me.opened):
-        listed = split.candidates(me.binning.n_bins, has_missing[i])
+        listed = split.candidates(me.binning.n_bins, has_missing[i], me.columns)
         index = i * width + first_bin[listed.column] + listed.bin.astype(np.int64)
         left = np.flatnonzero(listed.missing_left)
         base.append(index[left])
         absent.append(i * per_node + me.starts[listed.column[left] + 1] - 1)
         index[left] = len(prefix) + with_missing + np.arange(len(left))
         with_missing += len(left)
-        order = me.seat.secrets.permutation(len(listed), "candidates", me.trees, node)
+        order = me.seat.secrets.permutation(len(listed), "candidates", me.tree, node)
         me.offers[node] = Offer(listed, order)
         indices.append(index[order])
     missing_left = me.key.add(prefix[np.concatenate(base)], nodes[np.concatenate(absent)])

@@ -9,15 +9,17 @@ from fedboost.messages.protocol.secureboost_pb2 import (
     RowDivisions,
     WonSplits,
 )
+from fedboost.protocols.secureboost import plan
 
 FLOW = (
     share_key := Step("share_key", GUEST, gives=EncryptionKey),
     accept_key := Step("accept_key", HOST, takes=EncryptionKey),
+    start_round := Step("start_round", GUEST, after=("share_key", "close_round")),
     encrypt_gradients := Step(
         "encrypt_gradients",
         GUEST,
         gives=EncryptedGradients,
-        after=("share_key", "close_tree"),
+        after=("start_round", "close_tree"),
         streams=True,
     ),
     receive_gradients := Step(
@@ -36,23 +38,32 @@ FLOW = (
     choose_splits := Step("choose_splits", GUEST, takes=CandidateSums, gives=WonSplits),
     divide_rows := Step("divide_rows", HOST, takes=WonSplits, gives=RowDivisions),
     grow_nodes := Step("grow_nodes", GUEST, takes=RowDivisions),
-    close_tree := Step("close_tree", GUEST),
-    close_model := Step("close_model", GUEST, after=("share_key", "close_tree")),
+    grow_alone := Step("grow_alone", GUEST, after=("start_round", "grow_nodes", "close_tree")),
+    close_tree := Step("close_tree", GUEST, after=("grow_nodes", "grow_alone")),
+    close_round := Step("close_round", GUEST),
+    close_model := Step("close_model", GUEST, after=("share_key", "close_round")),
 )
 
 
 async def walk(run: Run) -> None:
-    """Tree after tree, layer after layer."""
+    """Round after round, tree after tree, layer after layer."""
     await run(share_key)
     await run(accept_key)
-    for _ in run.rounds("tree", run.params.n_estimators):
-        await run(encrypt_gradients)
-        await run(receive_gradients)
-        for _ in run.rounds("layer", run.params.max_depth):
-            await run(open_layer)
-            await run(sum_candidates)
-            await run(choose_splits)
-            await run(divide_rows)
-            await run(grow_nodes)
-        await run(close_tree)
+    for number in run.rounds("tree", run.params.n_estimators):
+        hosts = plan.of_round(run.params, run.table, number)
+        await run(start_round)
+        for _ in run.rounds("class", run.params.trees_per_round):
+            if hosts.hosts:
+                await run(encrypt_gradients, among=hosts.hosts)
+                await run(receive_gradients, among=hosts.hosts)
+            for _ in run.rounds("layer", hosts.host_layers):
+                await run(open_layer, among=hosts.hosts)
+                await run(sum_candidates, among=hosts.hosts)
+                await run(choose_splits, among=hosts.hosts)
+                await run(divide_rows, among=hosts.hosts)
+                await run(grow_nodes, among=hosts.hosts)
+            if hosts.guest_layers:
+                await run(grow_alone)
+            await run(close_tree)
+        await run(close_round)
     await run(close_model)

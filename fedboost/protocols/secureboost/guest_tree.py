@@ -1,0 +1,169 @@
+"""A tree while it grows, as the guest sees it: totals, its own histograms, the splits that won."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core import histogram, split
+from fedboost.core.local import Rules, choose
+from fedboost.core.partition import ROOT, left_child, parent, right_child
+from fedboost.errors import PeerError
+from fedboost.model import vertical
+from fedboost.model.vertical import GuestNode, OwnSplit
+from fedboost.protocols.secureboost.growth import Growth
+
+Sums = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Won:
+    """The best split of one node."""
+
+    owner: int  # 0 the guest, k the k-th host
+    gain: float
+    left: Sums  # (2·outputs,) the sums on its left
+    split: OwnSplit | None = None  # the guest's own
+    bin: int = 0  # of the guest's own
+
+
+class GuestTree:
+    """One tree. Every layer: `open_layer`, then `choose` among all offers, then `divide`."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        bins: NDArray[np.uint8],
+        gh: Sums,
+        sampled: NDArray[np.bool_],
+        columns: NDArray[np.int32],
+    ) -> None:
+        """bins uint8 (n, own columns), gh int64 (n, 2·outputs), sampled bool (n,): the rows the
+        tree learns from; columns int32: the own ones it may use.
+        """
+        self.growth = Growth(sampled)
+        self.gh = gh
+        self.layers = 0  # grown so far
+        self.opened: list[int] = []
+        self.chosen: list[int] = []  # of this layer
+        self.won: dict[int, Won] = {}  # of every layer
+        self.totals: dict[int, Sums] = {ROOT: gh[sampled].sum(axis=0)}
+        self._rules, self._bins, self._columns = rules, bins, columns
+        self._cells: dict[int, Sums] = {}  # own histograms of the nodes that divided last
+
+    def open_layer(self) -> list[int]:
+        """The nodes that may divide: two children of min_child_weight must fit into one."""
+        children = [
+            child
+            for node in self.chosen
+            for child in (left_child(node), right_child(node))
+        ]
+        least = 2 * self._rules.params.min_child_weight
+        nodes = children if self.layers else [ROOT]
+        self.opened = [
+            node
+            for node in nodes
+            if float(split.cover(self.totals[node][1::2], self._rules.fixed)) >= least
+        ]
+        return self.opened
+
+    def own_best(self, number: int) -> dict[int, Won]:
+        """The best split among the guest's own columns of each open node of tree `number`."""
+        cells = self._histograms()
+        best: dict[int, Won] = {}
+        for node in self.opened:
+            rows = self.growth.training.rows(node)
+            missing = histogram.has_missing(self._bins, [rows], self._rules.binning.missing)[0]
+            listed = split.candidates(self._rules.binning.n_bins, missing, self._columns)
+            found = choose(self._rules, cells[node], self.totals[node], listed)
+            if found is not None:
+                own, left = found
+                kept = OwnSplit(number, node, own.column, own.threshold, own.missing_left)
+                best[node] = Won(vertical.GUEST, own.gain, left, kept, own.bin)
+        self._cells = cells
+        return best
+
+    def best_of(self, node: int, offer: Sums) -> tuple[float, NDArray[np.int64]] | None:
+        """The greatest gain in a host's offer int64 (candidates, 2·outputs), and all that share it."""
+        total = self.totals[node]
+        gain = split.gains(
+            offer[:, 0::2],
+            offer[:, 1::2],
+            total[0::2],
+            total[1::2],
+            self._rules.params,
+            self._rules.fixed,
+        )
+        best = split.best(gain, self._rules.params)
+        return None if best < 0 else (float(gain[best]), np.flatnonzero(gain == gain[best]))
+
+    def choose(self, won: Mapping[int, Won]) -> None:
+        """Takes the winners of this layer; the other open nodes stay leaves."""
+        self.won.update(won)
+        self.chosen = list(won)
+        self._cells = {node: self._cells[node] for node in won if node in self._cells}
+
+    def own_divisions(self) -> dict[int, NDArray[np.bool_]]:
+        """How the rows of the nodes divide that a split of the guest's own won."""
+        divisions = {}
+        for node in self.chosen:
+            won = self.won[node]
+            if won.split is not None:
+                bins = self._bins[self.growth.everyone.rows(node), won.split.feature]
+                missing = self._rules.binning.missing
+                divisions[node] = split.goes_right(
+                    bins, won.bin, won.split.missing_left, missing
+                )
+        return divisions
+
+    def divide(self, divisions: Mapping[int, NDArray[np.bool_]]) -> None:
+        """Moves the rows; a PeerError where they do not add up to what was offered."""
+        self.layers += 1
+        self.growth.divide([(node, divisions[node]) for node in self.chosen])
+        for node in self.chosen:
+            won, left = self.won[node], left_child(node)
+            sums = self.gh[self.growth.training.rows(left)].sum(axis=0)
+            if not np.array_equal(sums, won.left):
+                raise PeerError(
+                    f"host {won.owner} divided the rows of node {node} otherwise than it offered"
+                )
+            self.totals[left] = won.left
+            self.totals[right_child(node)] = self.totals[node] - won.left
+
+    def finished(self, number: int, values: Mapping[int, NDArray[np.float64]]) -> list[GuestNode]:
+        """All nodes as tree `number` of a model; `values` (outputs,) of the leaves."""
+        nodes = []
+        for node, total in sorted(self.totals.items()):
+            won = self.won.get(node)
+            cover = float(split.cover(total[1::2], self._rules.fixed))
+            if won is None:
+                nodes.append(GuestNode(number, node, vertical.LEAF, values[node], 0.0, cover))
+            else:
+                zero = np.zeros(len(total) // 2)
+                nodes.append(GuestNode(number, node, won.owner, zero, won.gain, cover, won.split))
+        return nodes
+
+    def leaves(self) -> dict[int, NDArray[np.float64]]:
+        """The leaves' values, −G/(H + λ) times learning_rate; (outputs,) each."""
+        rules = self._rules
+        return {
+            node: split.leaf_value(total[0::2], total[1::2], rules.params, rules.fixed)
+            for node, total in self.totals.items()
+            if node not in self.won
+        }
+
+    def _histograms(self) -> dict[int, Sums]:
+        """The guest's own histogram of every open node, by subtraction where the parent has one."""
+        known = {parent(node) for node in self.opened} if self.layers else set()
+        if known and known <= set(self._cells):
+            parents = {node: self._cells[node] for node in known}
+            return histogram.children(
+                self._bins, self.growth.training, self.gh, parents, self._columns
+            )
+        rows = [self.growth.training.rows(node) for node in self.opened]
+        n_cells = self._rules.binning.n_cells
+        built = histogram.build(self._bins, rows, self.gh, n_cells, self._columns)
+        return dict(zip(self.opened, built, strict=True))

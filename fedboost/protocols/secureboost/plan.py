@@ -1,0 +1,34 @@
+"""Whose columns a tree looks at, layer by layer; everybody can work it out from the job alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedboost.flow import Table
+
+if TYPE_CHECKING:
+    from fedboost.protocols.secureboost.params import SecureBoostParams
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The trees of one round: first layers that `hosts` offer splits for, then the guest's own."""
+
+    hosts: tuple[str, ...]  # who works with the guest; nobody for a tree of the guest's own
+    host_layers: int  # from the root, in which the hosts' candidates compete
+    guest_competes: bool  # whether in those layers the guest's columns compete, too
+    guest_layers: int  # below them, the guest alone
+
+
+def of_round(params: SecureBoostParams, table: Table, number: int) -> Plan:
+    """The plan of round `number` from 0 (SecureBoost+, sections 5.1 and 5.2)."""
+    if params.mode == "layered":
+        return Plan(table.hosts, params.host_depth, False, params.guest_depth)
+    if params.mode == "mix":
+        parties = (table.guest, *table.hosts)
+        owner = parties[number // params.trees_per_party % len(parties)]
+        if owner == table.guest:
+            return Plan((), 0, True, params.max_depth)
+        return Plan((owner,), params.max_depth, False, 0)
+    return Plan(table.hosts, params.max_depth, True, 0)

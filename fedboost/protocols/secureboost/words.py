@@ -1,0 +1,63 @@
+"""What the guest tells the coordinator of a model: metrics, curves, importance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost import wire
+from fedboost.core import metrics
+from fedboost.flow import Seat
+from fedboost.messages.job_pb2 import Curve, Importance, Metric
+from fedboost.model import vertical
+from fedboost.model.vertical import GuestNode
+
+Floats = NDArray[np.float64]
+Parts = Mapping[str, NDArray[np.int32]]  # rows by what they are for: train, validation
+
+
+def as_metrics(measured: Mapping[str, Mapping[str, float]]) -> list[Metric]:
+    """Values by part and name as messages."""
+    return [
+        Metric(split=part, name=name, value=value)
+        for part, values in measured.items()
+        for name, value in values.items()
+    ]
+
+
+def importance(seat: Seat, nodes: Iterable[GuestNode]) -> list[Importance]:
+    """Gain and splits: the guest's columns by name, every host's as one sum."""
+    assert seat.frame is not None
+    summed: dict[tuple[str, str], tuple[float, int]] = {}
+    for node in nodes:
+        if node.owner == vertical.LEAF:
+            continue
+        party, feature = seat.party, ""
+        if node.split is None:
+            party = seat.table.hosts[node.owner - 1]
+        else:
+            feature = seat.frame.columns[node.split.feature]
+        gain, count = summed.get((party, feature), (0.0, 0))
+        summed[party, feature] = (gain + node.gain, count + 1)
+    return [
+        Importance(party=party, feature=feature, gain=gain, splits=count)
+        for (party, feature), (gain, count) in sorted(summed.items(), key=lambda i: -i[1][0])
+    ]
+
+
+def curves(y: Floats, prediction: Floats, parts: Parts) -> list[Curve]:
+    """ROC, precision-recall and KS of a binary prediction float64 (n,), thinned out."""
+    drawn = []
+    for part, rows in parts.items():
+        if y[rows].min() == y[rows].max():
+            continue
+        found = metrics.curves(y[rows], prediction[rows])
+        for name, x, height in (
+            ("roc", found.false_positive_rate, found.true_positive_rate),
+            ("pr", found.true_positive_rate, found.precision),
+            ("ks", found.share, found.true_positive_rate - found.false_positive_rate),
+        ):
+            drawn.append(Curve(name=name, split=part, x=wire.pack(x), y=wire.pack(height)))
+    return drawn
