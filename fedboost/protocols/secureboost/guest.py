@@ -132,10 +132,10 @@ def encrypt_gradients(me: Guest) -> Iterator[Out]:
     me.totals = {ROOT: encoded.sum(axis=0)}
     me.won, me.chosen, me.cells = {}, [], {}
     first = 0
-    for block in me.key.encrypt(encoded[:, 0].copy(), encoded[:, 1].copy(), me.layout):
+    for block in me.key.encrypt(encoded, me.layout):
         rows = pb.Ciphertexts(count=len(block), data=block.to_bytes())
         yield Out(send=pb.EncryptedGradients(first_row=first, rows=rows))
-        first += len(block)
+        first += len(block) // len(me.layout.lanes)
 
 
 def open_layer(me: Guest) -> Out:
@@ -275,7 +275,7 @@ def bytes_max(me: Guest, step: str) -> int:
         return len(me.y) // 8 + 8 * len(me.opened) + wire.PIECE_BYTES
     assert me.key is not None
     assert me.layout is not None
-    per_node = HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin // me.layout.capacity + 1
+    per_node = len(me.layout.packages([HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin]))
     return min(wire.MESSAGE_BYTES_MAX, len(me.opened) * per_node * me.key.width + wire.PIECE_BYTES)
 
 
@@ -344,7 +344,7 @@ def _decrypted(me: Guest, host: str, message: pb.CandidateSums) -> list[Sums]:
     most = HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
     if len(counts) and (counts.min() < 0 or counts.max() > most):
         raise PeerError(f"{host} sent {counts.max()} candidates for one node; {most} is the most")
-    count = len(me.layout.package_sizes(counts.tolist()))
+    count = len(me.layout.packages(counts.tolist()))
     if message.packages.count != count:
         raise PeerError(f"{host} sent {message.packages.count} packages, its counts need {count}")
     packages = Ciphertexts.received(message.packages.data, count, me.key.width)

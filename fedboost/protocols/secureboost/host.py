@@ -27,7 +27,7 @@ from fedboost.protocols.secureboost.growth import Growth, read_divisions
 Places = NDArray[np.int64]
 
 FRONTIER_NODES_MAX = 1 << 14  # one layer of the deepest tree TreeParams allows
-PART_ROWS_MAX = 1 << 15  # gradients in one part of the stream
+PART_MAX = 1 << 15  # ciphertexts in one part of the stream
 
 
 @dataclass
@@ -96,24 +96,26 @@ def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
     )
     me.blinders = me.key.blinders()
     most = 2 * int(me.binning.n_bins.sum())
-    me.blinders.prepare(len(me.layout.package_sizes([most])))
+    me.blinders.prepare(len(me.layout.packages([most])))
     return Out()
 
 
 def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
     """The packed gradients of every training row, checked; a new tree begins."""
     assert me.key is not None
-    n_rows = int(np.count_nonzero(~me.seat.validation))
+    assert me.layout is not None
+    n_rows, lanes = int(np.count_nonzero(~me.seat.validation)), len(me.layout.lanes)
     parts: list[Ciphertexts] = []
     held = 0
     for part in got:
-        if part.first_row != held or held + part.rows.count > n_rows:
+        rows, rest = divmod(part.rows.count, lanes)
+        if part.first_row != held or held + rows > n_rows or rest:
             raise PeerError(
                 f"the guest sent gradients of row {part.first_row}, expected row {held}"
             )
-        parts.append(Ciphertexts.received(part.rows.data, part.rows.count, me.key.width))
+        parts.append(Ciphertexts.received(part.rows.data, rows, me.key.width, lanes))
         me.key.check(parts[-1])
-        held += part.rows.count
+        held += rows
     if held != n_rows:
         raise PeerError(f"the guest sent gradients of {held} rows, expected {n_rows}")
     me.gradients = Ciphertexts.concat(parts)
@@ -189,7 +191,7 @@ def bytes_max(me: Host, step: str) -> int:
     """As large as rows, nodes and offers make it."""
     if step == "receive_gradients":
         assert me.key is not None
-        return PART_ROWS_MAX * me.key.width + 1024
+        return PART_MAX * me.key.width + 1024
     if step == "sum_candidates":
         return len(me.bins) // 8 + 8 * FRONTIER_NODES_MAX + 1024
     if step == "divide_rows":
