@@ -126,7 +126,9 @@ class Encrypted(Outgoing):
 
 
 class Released(Outgoing):
-    """Packages of sums, each with a fresh random factor and its headroom blinded."""
+    """Packages of sums, each with a fresh random factor and its headroom blinded (by schemes that
+    hide anything).
+    """
 
     __slots__ = ()
 
