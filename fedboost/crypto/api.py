@@ -8,6 +8,9 @@ Three types keep apart what must not be mixed:
 
 Messages are made of the last two, so that a sum cannot be sent unblinded by mistake (SECURITY.md,
 D5).
+
+A row, a cell or a sum takes as many ciphertexts as its layout has lanes, one after the other on
+the wire (`GhLayout.lanes`); `Ciphertexts` keeps them together, so that it counts rows or sums.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.packing import GhLayout
+from fedboost.crypto.limbs import Octets
+from fedboost.crypto.packing import GhLayout, Sums
 from fedboost.errors import PeerError
 
 Index = slice | NDArray[np.integer] | NDArray[np.bool_]
@@ -27,25 +31,29 @@ Index = slice | NDArray[np.integer] | NDArray[np.bool_]
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Ciphertexts:
-    """Ciphertexts of one key, uint8 (n, width), each a big-endian number of fixed width."""
+    """Rows, cells or sums under one key, uint8 (n, lanes, width): big-endian numbers of fixed
+    width.
+    """
 
     data: NDArray[np.uint8]
 
     def __post_init__(self) -> None:
-        if self.data.dtype != np.uint8 or self.data.ndim != 2:
-            raise TypeError(f"ciphertexts are uint8 (n, width), not {self.data.dtype}")
+        if self.data.dtype != np.uint8 or self.data.ndim != 3:
+            raise TypeError(f"ciphertexts are uint8 (n, lanes, width), not {self.data.dtype}")
 
     @classmethod
-    def received(cls, octets: bytes, count: int, width: int) -> Ciphertexts:
-        """What a message carried: `count` ciphertexts of `width` bytes, or a PeerError.
+    def received(cls, octets: bytes, count: int, width: int, lanes: int = 1) -> Ciphertexts:
+        """What a message carried: `count` times `lanes` ciphertexts of `width` bytes.
 
-        Only the size is checked here; `PublicKey.check` and `PrivateKey.decrypt` check the content.
+        A PeerError unless the size is right; `PublicKey.check` and `PrivateKey.decrypt` check the
+        content.
         """
-        if count < 0 or len(octets) != count * width:
+        if count < 0 or len(octets) != count * lanes * width:
             raise PeerError(
-                f"expected {count} ciphertexts of {width} bytes, got {len(octets)} bytes in all"
+                f"expected {count * lanes} ciphertexts of {width} bytes, "
+                f"got {len(octets)} bytes in all"
             )
-        return cls(np.frombuffer(octets, dtype=np.uint8).reshape(count, width))
+        return cls(np.frombuffer(octets, dtype=np.uint8).reshape(count, lanes, width))
 
     @classmethod
     def concat(cls, parts: Sequence[Ciphertexts]) -> Ciphertexts:
@@ -55,17 +63,31 @@ class Ciphertexts:
     @property
     def width(self) -> int:
         """Bytes of one ciphertext."""
+        return self.data.shape[2]
+
+    @property
+    def lanes(self) -> int:
+        """Ciphertexts of one row, cell or sum."""
         return self.data.shape[1]
+
+    @property
+    def each(self) -> Octets:
+        """Every single ciphertext, uint8 (n·lanes, width)."""
+        return np.ascontiguousarray(self.data).reshape(-1, self.width)
+
+    def like(self, each: Octets) -> Ciphertexts:
+        """Other single ciphertexts in as many lanes."""
+        return Ciphertexts(each.reshape(-1, self.lanes, self.width))
 
     def __len__(self) -> int:
         return len(self.data)
 
     def __getitem__(self, index: Index) -> Ciphertexts:
-        """The ciphertexts at these places; a copy unless `index` is a slice."""
+        """Those at these places; a copy unless `index` is a slice."""
         return Ciphertexts(self.data[index])
 
     def __repr__(self) -> str:
-        return f"Ciphertexts({len(self)} × {self.width} bytes)"
+        return f"Ciphertexts({len(self)} × {self.lanes} × {self.width} bytes)"
 
 
 _SEAL = object()
@@ -104,7 +126,9 @@ class Encrypted(Outgoing):
 
 
 class Released(Outgoing):
-    """Packages of sums, each with a fresh random factor and its headroom blinded."""
+    """Packages of sums, each with a fresh random factor and its headroom blinded (by schemes that
+    hide anything).
+    """
 
     __slots__ = ()
 
@@ -153,10 +177,10 @@ class PublicKey(Protocol):
         cells: NDArray[np.int32],
         n_cells: int,
     ) -> Ciphertexts:
-        """Adds ciphertext `rows[i]` into each cell of `cells[i]`.
+        """Adds row `rows[i]` of `ciphertexts` into each cell of `cells[i]`.
 
-        `rows` (n,) are places in `ciphertexts`; `cells` int32 (n, columns) are cells below
-        `n_cells`, −1 adds nothing. A cell that nothing fell into is an encryption of zero.
+        `rows` (n,) are row numbers; `cells` int32 (n, columns) are cells below `n_cells`, −1 adds
+        nothing. A cell that nothing fell into is an encryption of zero.
         """
 
     def add(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
@@ -180,8 +204,8 @@ class PublicKey(Protocol):
     ) -> Released:
         """Compresses into packages, blinds them, and lets them go: the only way out of a host.
 
-        A package holds `layout.capacity` ciphertexts of one of the consecutive groups whose sizes
-        are `counts` (None: one group); a group's last package may be part full.
+        `counts` are the sums in each of the consecutive groups (None: one group), whose packages
+        `layout.packages` lists; a group's last package in a lane may be part full.
         """
 
 
@@ -199,15 +223,14 @@ class PrivateKey(Protocol):
     def public_bytes(self) -> bytes:
         """The public key, with its proof, as the scheme's `load_public` reads it."""
 
-    def encrypt(
-        self, g: NDArray[np.int64], h: NDArray[np.int64], layout: GhLayout
-    ) -> Iterator[Encrypted]:
-        """Fresh encryptions of the rows' (g, h), int64 (n,) each, as consecutive blocks of rows."""
+    def encrypt(self, gh: Sums, layout: GhLayout) -> Iterator[Encrypted]:
+        """Fresh encryptions of rows, int64 (n, 2·outputs) as g_0 h_0 g_1 h_1 ..., row after row.
 
-    def decrypt(
-        self, packages: Ciphertexts, layout: GhLayout, counts: Sequence[int]
-    ) -> NDArray[np.int64]:
-        """The sums (G, H) in a host's packages, int64 (sum(counts), 2); see `PublicKey.release`.
+        In blocks of whole rows; an `Encrypted` counts its single ciphertexts, rows · lanes.
+        """
+
+    def decrypt(self, packages: Ciphertexts, layout: GhLayout, counts: Sequence[int]) -> Sums:
+        """The sums in a host's packages, int64 (sum(counts), 2·outputs); see `PublicKey.release`.
 
         One and the same PeerError for whatever does not decrypt into the declared range.
         """

@@ -10,17 +10,14 @@ drawn number in 2^16 has a root; smaller primes are excluded by trial division.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 import gmpy2
-from gmpy2 import mpz
 
-from fedboost.crypto.fixed_base import small_prime_product
-from fedboost.errors import ConfigError, PeerError
+from fedboost.crypto import moduli
+from fedboost.errors import PeerError
 
 KEY_BITS_MIN = 2048
-KEY_BITS_MAX = 8192
 ROOTS = 8  # 16 bits each: a bad key passes with probability 2^-128
 _LABEL = b"fedboost paillier key proof 1"
 
@@ -43,11 +40,7 @@ class SecretPrimes:
 
 def check_key_bits(key_bits: int) -> None:
     """A ConfigError unless keys of this length are safe and sensible."""
-    if not KEY_BITS_MIN <= key_bits <= KEY_BITS_MAX or key_bits % 16:
-        raise ConfigError(
-            f"key_bits is {key_bits}; paillier needs {KEY_BITS_MIN} to {KEY_BITS_MAX}, "
-            "and a multiple of 16"
-        )
+    moduli.check_key_bits("paillier", key_bits, KEY_BITS_MIN)
 
 
 def generate(key_bits: int) -> SecretPrimes:
@@ -68,8 +61,8 @@ def prove(secret: SecretPrimes) -> bytes:
     n = secret.n
     inverse = int(gmpy2.invert(n, (secret.p - 1) * (secret.q - 1)))
     width = (n.bit_length() + 7) // 8
-    roots = [gmpy2.powmod(_challenge(n, i), inverse, n) for i in range(ROOTS)]
-    return b"".join([int(number).to_bytes(width, "big") for number in (n, *roots)])
+    roots = [int(gmpy2.powmod(_challenge(n, i), inverse, n)) for i in range(ROOTS)]
+    return moduli.joined([n, *roots], width)
 
 
 def read_public(octets: bytes, key_bits: int) -> int:
@@ -82,30 +75,14 @@ def read_public(octets: bytes, key_bits: int) -> int:
             f"expected a key of {key_bits} bits and its proof, {(1 + ROOTS) * width} bytes, "
             f"got {len(octets)} bytes"
         )
-    parts = [int.from_bytes(octets[i : i + width], "big") for i in range(0, len(octets), width)]
-    n, roots = parts[0], parts[1:]
-    check_key(n, key_bits)
+    n, *roots = moduli.split(octets, width)
+    moduli.check_modulus(n, key_bits)
     for i, root in enumerate(roots):
         if not 0 < root < n or gmpy2.powmod(root, n, n) != _challenge(n, i):
             raise PeerError("the proof of the encryption key does not hold")
     return n
 
 
-def check_key(n: int, key_bits: int) -> None:
-    """A PeerError unless n is odd, has `key_bits` bits, no prime factor below 2^16 and is no
-    power.
-    """
-    if n <= 0 or n.bit_length() != key_bits:
-        raise PeerError(f"the encryption key has {n.bit_length()} bits, expected {key_bits}")
-    number = mpz(n)
-    if number % 2 == 0 or gmpy2.gcd(number, small_prime_product() % number) != 1:
-        raise PeerError("the encryption key has a small prime factor")
-    if gmpy2.is_power(number) or gmpy2.is_prime(number):
-        raise PeerError("the encryption key is a prime or a power, not a product of two primes")
-
-
 def _challenge(n: int, index: int) -> int:
-    """The number whose n-th root is asked for: drawn from n, uniform below it but for 2^-128."""
-    width = (n.bit_length() + 7) // 8
-    drawn = hashlib.shake_256(_LABEL + index.to_bytes(4, "big") + n.to_bytes(width, "big"))
-    return int.from_bytes(drawn.digest(width + 16), "big") % n
+    """The number whose n-th root is asked for: drawn from n."""
+    return moduli.challenge(_LABEL, index, n.to_bytes((n.bit_length() + 7) // 8, "big"), n)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from fedboost.crypto import paillier, plain
+from fedboost.crypto import iterative_affine, okamoto_uchiyama, paillier, plain
 from fedboost.crypto.api import PrivateKey, PublicKey
 from fedboost.crypto.workers import Workers
 from fedboost.errors import ConfigError
@@ -17,14 +17,55 @@ class Scheme:
 
     name: str
     secure: bool  # whether it hides anything from whoever holds its ciphertexts
+    key_bits: int  # where the job does not say; 0: the scheme has no key
+    key_bits_min: int  # shorter keys are refused
+    plaintext_bits: Callable[[int], int]  # capacity of a plaintext, by key_bits
     generate: Callable[[int, Workers], PrivateKey]  # (key_bits, workers)
     load_private: Callable[[bytes, Workers], PrivateKey]  # (from the sealed store, workers)
     load_public: Callable[[bytes, int, Workers], PublicKey]  # (from the peer, key_bits, workers)
 
 
 _ALL = (
-    Scheme("paillier", True, paillier.generate, paillier.load_private, paillier.load_public),
-    Scheme("plain", False, plain.generate, plain.load_private, plain.load_public),
+    Scheme(
+        name="paillier",
+        secure=True,
+        key_bits=paillier.KEY_BITS,
+        key_bits_min=paillier.KEY_BITS_MIN,
+        plaintext_bits=paillier.plaintext_bits,
+        generate=paillier.generate,
+        load_private=paillier.load_private,
+        load_public=paillier.load_public,
+    ),
+    Scheme(
+        name="okamoto-uchiyama",
+        secure=True,
+        key_bits=okamoto_uchiyama.KEY_BITS,
+        key_bits_min=okamoto_uchiyama.KEY_BITS_MIN,
+        plaintext_bits=okamoto_uchiyama.plaintext_bits,
+        generate=okamoto_uchiyama.generate,
+        load_private=okamoto_uchiyama.load_private,
+        load_public=okamoto_uchiyama.load_public,
+    ),
+    Scheme(
+        name="iterative-affine",  # broken: see its module
+        secure=False,
+        key_bits=iterative_affine.KEY_BITS,
+        key_bits_min=iterative_affine.KEY_BITS_MIN,
+        plaintext_bits=iterative_affine.plaintext_bits,
+        generate=iterative_affine.generate,
+        load_private=iterative_affine.load_private,
+        load_public=iterative_affine.load_public,
+    ),
+    Scheme(
+        name="plain",
+        secure=False,
+        key_bits=0,
+        key_bits_min=0,
+        plaintext_bits=plain.plaintext_bits,
+        generate=plain.generate,
+        load_private=plain.load_private,
+        load_public=plain.load_public,
+    ),
 )
 SCHEMES: Mapping[str, Scheme] = {scheme.name: scheme for scheme in _ALL}
 

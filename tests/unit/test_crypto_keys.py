@@ -4,7 +4,8 @@ import gmpy2
 import pytest
 
 from fedboost.crypto import paillier_keys, schemes
-from fedboost.crypto.paillier_keys import SecretPrimes, check_key, prove, read_public
+from fedboost.crypto.moduli import check_modulus
+from fedboost.crypto.paillier_keys import SecretPrimes, prove, read_public
 from fedboost.crypto.workers import Serial
 from fedboost.errors import ConfigError, PeerError
 
@@ -69,7 +70,7 @@ def test_key_lengths_outside_the_rule_are_refused(key_bits):
 )
 def test_bad_moduli_are_refused(n, text):
     with pytest.raises(PeerError, match=text):
-        check_key(n, 2 * HALF)
+        check_modulus(n, 2 * HALF)
 
 
 def test_a_key_that_makes_blinding_void_has_no_proof():
@@ -79,7 +80,7 @@ def test_a_key_that_makes_blinding_void_has_no_proof():
     assert gmpy2.is_prime(Q)
     residues = {int(gmpy2.powmod(r, n, Q * Q)) for r in range(2, 40)}
     assert residues <= {1, Q * Q - 1}
-    check_key(n, bits)  # nothing else is wrong with it
+    check_modulus(n, bits)  # nothing else is wrong with it
     with pytest.raises(ZeroDivisionError):
         prove(SecretPrimes(P, Q))
     for roots in ([1] * paillier_keys.ROOTS, list(range(2, 2 + paillier_keys.ROOTS))):

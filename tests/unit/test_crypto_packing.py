@@ -1,12 +1,18 @@
 """Packing: what is packed and summed comes back, and what does not fit is refused."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedboost.crypto.limbs import integers, rows_of
 from fedboost.crypto.packing import HEADROOM_BITS, GhLayout
 from fedboost.errors import ConfigError
+from tests.ciphertexts import gradients, pairs_in
+
+SWITCHES = list(itertools.product([True, False], [True, False]))
 
 
 def test_field_widths_are_the_papers():
@@ -15,103 +21,180 @@ def test_field_widths_are_the_papers():
         GhLayout(53, 1_000_000, 1023)
     layout = GhLayout(42, 1_000_000, 1023)
     assert (layout.g_bits, layout.h_bits, layout.n_bit) == (74 - 11, 73 - 11, 147 - 22)
-    assert layout.capacity == (1023 - HEADROOM_BITS) // 125
+    (lane,) = layout.lanes
+    assert (lane.bits, lane.capacity) == (125, (1023 - HEADROOM_BITS) // 125)
+
+
+def test_classes_share_ciphertexts_as_in_algorithm_7():
+    """Section 5.3, equations 20 and 21 (rounded up): 7 pairs of 125 bits fit 1023 − 41 bits."""
+    layout = GhLayout(42, 1_000_000, 1023, outputs=11)
+    assert [(lane.bits, lane.capacity) for lane in layout.lanes] == [(7 * 125, 1), (4 * 125, 1)]
+    columns = [digit.column for lane in layout.lanes for digit in lane.digits]
+    assert sorted(columns) == list(range(22))
+    # What the last ciphertext leaves free, compressing uses.
+    few = GhLayout(42, 1_000_000, 1023, outputs=9)
+    assert [(lane.bits, lane.capacity) for lane in few.lanes] == [(7 * 125, 1), (2 * 125, 3)]
+    two = GhLayout(42, 1_000_000, 1023, outputs=2)
+    assert [(lane.bits, lane.capacity) for lane in two.lanes] == [(250, 3)]
+
+
+def test_without_packing_every_number_is_a_ciphertext_and_compresses_with_its_like():
+    layout = GhLayout(42, 1_000_000, 1023, outputs=2, pack=False)
+    assert [(lane.bits, lane.capacity) for lane in layout.lanes] == [(63, 15), (62, 15)] * 2
+    assert [lane.digits[0].column for lane in layout.lanes] == [0, 1, 2, 3]
+    bare = GhLayout(42, 1_000_000, 1023, outputs=2, pack=False, compress=False)
+    assert [lane.capacity for lane in bare.lanes] == [1] * 4
+
+
+@pytest.mark.parametrize(("pack", "compress"), SWITCHES)
+@given(data=st.data())
+def test_sums_come_back_from_their_packages_below_any_headroom(pack, compress, data):
+    """A naive twin packs: Python's shifts, one field after the other."""
+    n_rows = data.draw(st.integers(1, 2000))
+    value_bits = data.draw(st.integers(1, 62 - (n_rows - 1).bit_length()))
+    plaintext_bits, outputs = data.draw(st.integers(170, 2047)), data.draw(st.integers(1, 13))
+    layout = GhLayout(value_bits, n_rows, plaintext_bits, outputs, pack=pack, compress=compress)
+    counts = data.draw(st.lists(st.integers(0, 2 * layout.lanes[0].capacity + 1), max_size=3))
+    extremes = st.sampled_from([-layout.bound, layout.bound, 0, -1])
+    drawn = st.one_of(st.integers(-layout.bound, layout.bound), extremes)
+    row = st.lists(drawn, min_size=2 * outputs, max_size=2 * outputs)
+    sums = data.draw(st.lists(row, min_size=sum(counts), max_size=sum(counts)))
+    sums = [[abs(x) if i % 2 else x for i, x in enumerate(row)] for row in sums]
+    values = []
+    first = 0
+    for count in counts:
+        group = sums[first : first + count]
+        first += count
+        for lane in layout.lanes:
+            for start in range(0, count, lane.capacity):
+                value = data.draw(st.integers(1, 2**50)) << lane.package_bits
+                for place, own in enumerate(group[start : start + lane.capacity]):
+                    for digit in lane.digits:
+                        value += own[digit.column] << (place * lane.bits + digit.shift)
+                values.append(value)
+    assert len(values) == len(layout.packages(counts))
+    got = layout.unpack(rows_of(values, plaintext_bits // 8 + 50), counts)
+    assert got is not None
+    assert got.dtype == np.int64
+    assert got.tolist() == sums
+
+
+@pytest.mark.parametrize(("pack", "compress"), SWITCHES)
+@pytest.mark.parametrize("outputs", [1, 2, 3, 11])
+def test_rows_sum_as_their_fields_do(pack, compress, outputs):
+    gh = gradients(20, outputs, seed=outputs, bits=57)
+    layout = GhLayout(57, 20, 500, outputs, pack=pack, compress=compress)
+    layout.check_values(gh)
+    rows = integers(layout.fields(gh), signed=True)
+    lanes = len(layout.lanes)
+    values = [
+        (1 << lane.package_bits) + sum(rows[number::lanes])
+        for number, lane in enumerate(layout.lanes)
+    ]
+    got = layout.unpack(rows_of(values, 64), [1])
+    assert got is not None
+    assert got.tolist() == [[sum(column) for column in gh.T.tolist()]]
+
+
+def test_one_pair_a_row_is_g_shifted_above_h():
+    layout = GhLayout(20, 100, 2047)
+    gh = np.array([[-5, 3], [2**20, 2**20], [-(2**20), 0]], dtype=np.int64)
+    fields = integers(layout.fields(gh), signed=True)
+    assert fields == [(g << layout.h_bits) + h for g, h in gh.tolist()]
 
 
 @st.composite
-def sums_in_a_layout(draw):
+def sums_in_a_package(draw):
     n_rows = draw(st.integers(1, 2000))
     value_bits = draw(st.integers(1, 62 - (n_rows - 1).bit_length()))
     layout = GhLayout(value_bits, n_rows, draw(st.integers(400, 2047)))
-    bound = n_rows << value_bits
-    field = st.tuples(
-        st.one_of(st.integers(-bound, bound), st.sampled_from([-bound, bound, 0, -1])),
-        st.one_of(st.integers(0, bound), st.sampled_from([0, bound])),
-    )
-    return layout, draw(st.lists(field, min_size=1, max_size=layout.capacity))
+    return layout, draw(st.integers(1, layout.lanes[0].capacity))
 
 
-@given(sums_in_a_layout(), st.integers(1, 2**60))
-def test_packages_unpack_to_their_sums_below_any_headroom(case, headroom):
-    layout, sums = case
-    value = headroom << layout.package_bits
-    for place, (G, H) in enumerate(sums):
-        value += ((G << layout.h_bits) + H) << (place * layout.n_bit)
-    assert value > 0
-    assert layout.unpack(value, len(sums)) == sums
-    assert all(np.int64(number) == number for pair in sums for number in pair)
-
-
-@given(sums_in_a_layout())
+@given(sums_in_a_package())
 def test_sums_out_of_range_are_refused_wherever_they_are(case):
-    layout, sums = case
-    place = len(sums) - 1
-    top = 1 << layout.package_bits
+    layout, size = case
+    (lane,) = layout.lanes
+    top = 1 << lane.package_bits
     for G, H in ((layout.bound + 1, 0), (-layout.bound - 1, 0), (0, layout.bound + 1)):
         if H >> layout.h_bits or abs(G) >> layout.h_bits:
             continue  # does not fit the field at all
-        value = top + (((G << layout.h_bits) + H) << (place * layout.n_bit))
-        assert layout.unpack(value, len(sums)) is None
+        value = top + (((G << layout.h_bits) + H) << ((size - 1) * layout.n_bit))
+        assert pairs_in(layout, value, size) is None
 
 
 def test_fields_beyond_a_packages_size_must_be_empty():
     layout = GhLayout(20, 100, 2047)
-    full = (1 << layout.package_bits) + (5 << layout.n_bit)
-    assert layout.unpack(full, 2) == [(0, 0), (0, 5)]
-    assert layout.unpack(full, 1) is None
+    full = (1 << layout.lanes[0].package_bits) + (5 << layout.n_bit)
+    assert pairs_in(layout, full, 2) == [(0, 0), (0, 5)]
+    assert pairs_in(layout, full, 1) is None
 
 
-@given(st.integers(1, 62), st.lists(st.tuples(st.integers(), st.integers()), max_size=20))
-def test_rows_sum_as_their_fields_do(value_bits, drawn):
-    most = 1 << value_bits
-    g = np.array([a % (2 * most + 1) - most for a, _ in drawn], dtype=np.int64)
-    h = np.array([b % (most + 1) for _, b in drawn], dtype=np.int64)
-    n_rows = min(20, 1 << (62 - value_bits))
-    g, h = g[:n_rows], h[:n_rows]
-    layout = GhLayout(value_bits, n_rows, 400)
-    layout.check_values(g, h)
-    value = (1 << layout.package_bits) + sum(layout.pack(g, h))
-    assert layout.unpack(value, 1) == [(sum(g.tolist()), sum(h.tolist()))]
+def naive_packages(layout, counts):
+    """Lane, first sum and size of each package, counted one by one."""
+    found, first = [], 0
+    for count in counts:
+        for number, lane in enumerate(layout.lanes):
+            for start in range(0, count, lane.capacity):
+                found.append((number, first + start, min(lane.capacity, count - start)))
+        first += count
+    return found
 
 
-def test_package_sizes_do_not_straddle_groups():
-    layout = GhLayout(30, 1000, 2047)
-    full = layout.capacity
-    assert layout.package_sizes([2 * full + 3, 0, full, 1]) == [full, full, 3, full, 1]
-    single = GhLayout(30, 1000, 2047, compress=False)
-    assert single.package_sizes([2, 1]) == [1, 1, 1]
-    assert single.n_bit == layout.n_bit
+@given(
+    st.integers(1, 9),
+    st.booleans(),
+    st.booleans(),
+    st.lists(st.integers(0, 70), max_size=5),
+    st.integers(200, 2047),
+)
+def test_packages_do_not_straddle_groups_or_lanes(outputs, pack, compress, counts, bits):
+    layout = GhLayout(30, 1000, bits, outputs, pack=pack, compress=compress)
+    packages = layout.packages(counts)
+    listed = list(
+        zip(packages.lane.tolist(), packages.first.tolist(), packages.size.tolist(), strict=True)
+    )
+    assert listed == naive_packages(layout, counts)
+    lanes = len(layout.lanes)
+    members = [(first + i) * lanes + lane for lane, first, size in listed for i in range(size)]
+    assert packages.members(lanes).tolist() == members
+    assert sorted(members) == list(range(lanes * sum(counts)))
 
 
 def test_at_least_41_bits_stay_free_for_blinding():
     for value_bits in range(1, 52):
-        layout = GhLayout(value_bits, 1000, 2047)
-        assert 2047 - layout.package_bits >= HEADROOM_BITS
-        assert 2047 - layout.package_bits < HEADROOM_BITS + layout.n_bit
+        (lane,) = GhLayout(value_bits, 1000, 2047).lanes
+        assert 2047 - lane.package_bits >= HEADROOM_BITS
+        assert 2047 - lane.package_bits < HEADROOM_BITS + lane.bits
 
 
 @pytest.mark.parametrize(
-    ("value_bits", "n_rows", "plaintext_bits", "text"),
+    ("value_bits", "n_rows", "plaintext_bits", "more", "text"),
     [
-        (53, 1024, 2047, "need 63 bits"),
-        (0, 5, 2047, "cannot pack"),
-        (10, 0, 2047, "cannot pack"),
-        (52, 1024, 160, "do not fit a plaintext"),
+        (53, 1024, 2047, {}, "need 63 bits"),
+        (0, 5, 2047, {}, "cannot pack"),
+        (10, 0, 2047, {}, "cannot pack"),
+        (10, 5, 2047, {"outputs": 0}, "cannot pack"),
+        (52, 1024, 160, {}, "field of 127 bits and 41 bits of blinding do not fit"),
+        (52, 1024, 104, {"pack": False}, "field of 64 bits and 41 bits of blinding do not fit"),
     ],
 )
-def test_impossible_layouts_are_refused(value_bits, n_rows, plaintext_bits, text):
+def test_impossible_layouts_are_refused(value_bits, n_rows, plaintext_bits, more, text):
     with pytest.raises(ConfigError, match=text):
-        GhLayout(value_bits, n_rows, plaintext_bits)
+        GhLayout(value_bits, n_rows, plaintext_bits, **more)
 
 
 def test_values_beyond_the_declared_bits_are_refused():
-    layout = GhLayout(4, 3, 400)
-    good = np.array([-16, 0, 16], dtype=np.int64)
-    layout.check_values(good, abs(good))
-    for g, h in ((good + 1, abs(good)), (good - 1, abs(good)), (good, good), (good, abs(good) + 1)):
+    layout = GhLayout(4, 3, 400, outputs=2)
+    good = np.array([[-16, 0, 16, 16], [0, 0, 0, 0], [16, 1, 2, 3]], dtype=np.int64)
+    layout.check_values(good)
+    for row, column, value in ((2, 0, 17), (0, 0, -17), (1, 1, -1), (0, 3, 17)):
+        bad = good.copy()
+        bad[row, column] = value
         with pytest.raises(ConfigError, match="outside the declared 4 bits"):
-            layout.check_values(g, h)
-    with pytest.raises(ConfigError, match="int64"):
-        layout.check_values(good.astype(np.int32), abs(good))
+            layout.check_values(bad)
+    for wrong in (good.astype(np.int32), good[:, :2], good[:, 0]):
+        with pytest.raises(ConfigError, match=r"int64 \(n, 4\)"):
+            layout.check_values(wrong)
     with pytest.raises(ConfigError, match="do not fit a layout for 3"):
-        layout.check_values(np.zeros(4, np.int64), np.zeros(4, np.int64))
+        layout.check_values(np.zeros((4, 4), np.int64))

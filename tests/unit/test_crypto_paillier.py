@@ -8,14 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedboost.crypto import fixed_base, paillier
+from fedboost.crypto import fixed_base, modular, paillier
 from fedboost.crypto.api import Ciphertexts
+from fedboost.crypto.modular import ModularPrivate, ModularPublic
+from fedboost.crypto.modular_kernels import numbers
 from fedboost.crypto.packing import GhLayout
-from fedboost.crypto.paillier_kernels import numbers
+from fedboost.crypto.paillier import PaillierKey, PaillierSecret
 from fedboost.crypto.paillier_keys import SecretPrimes
 from fedboost.crypto.workers import Serial
 from fedboost.errors import ConfigError, PeerError, ProtocolError
 from fedboost.runtime.workers import ProcessWorkers
+from tests.ciphertexts import arrived, encrypted, gradients, naive_sums, single
 
 ROWS = 40
 
@@ -25,9 +28,9 @@ class Pair:
 
     def __init__(self, private, workers):
         self.private = private
-        secret = private._secret
+        secret = private._secret.primes
         self.n = secret.n
-        self.public = paillier.PaillierPublic(secret.n, workers)
+        self.public = ModularPublic(PaillierKey(secret.n), workers)
         self.phe_public = phe.PaillierPublicKey(secret.n)
         self.phe_private = phe.PaillierPrivateKey(self.phe_public, secret.p, secret.q)
         self.layout = GhLayout(30, ROWS, self.public.plaintext_bits)
@@ -43,23 +46,7 @@ class Pair:
         return received(b"".join(c.to_bytes(width, "big") for c in raw), len(raw), width)
 
 
-def received(octets, count, width):
-    return Ciphertexts.received(octets, count, width)
-
-
-def arrived(outgoing):
-    return received(outgoing.to_bytes(), len(outgoing), outgoing.width)
-
-
-def encrypted(key, g, h, layout=None):
-    return Ciphertexts.concat([arrived(p) for p in key.private.encrypt(g, h, layout or key.layout)])
-
-
-def gradients(rows, seed=0, bits=30):
-    rng = np.random.default_rng(seed)
-    return rng.integers(-(2**bits), 2**bits, rows, endpoint=True), rng.integers(
-        0, 2**bits, rows, endpoint=True
-    )
+received = Ciphertexts.received
 
 
 @pytest.fixture(scope="module")
@@ -72,64 +59,34 @@ def key():
 def small():
     """A key too short for any check, so that many cases fit in a second."""
     _, private = phe.generate_paillier_keypair(n_length=512)
-    return Pair(paillier.PaillierPrivate(SecretPrimes(private.p, private.q), Serial()), Serial())
+    return Pair(
+        ModularPrivate(PaillierSecret(SecretPrimes(private.p, private.q)), Serial()), Serial()
+    )
 
 
 def test_phe_decrypts_what_we_encrypt(key):
-    g, h = gradients(ROWS)
-    fields = [(a << key.layout.h_bits) + b for a, b in zip(g.tolist(), h.tolist(), strict=True)]
-    assert key.by_phe(encrypted(key, g, h)) == fields
+    gh = gradients(ROWS)
+    fields = [(g << key.layout.h_bits) + h for g, h in gh.tolist()]
+    assert key.by_phe(encrypted(key.private, gh, key.layout)) == fields
 
 
 def test_encryptions_with_tables_are_right_and_fresh(small):
     """Beyond the rows for which no tables are built."""
     rows = 3 * fixed_base.ENCRYPT_DIRECT
-    g = np.full(rows, -3, dtype=np.int64)
+    gh = np.tile(np.array([[-3, 3]], dtype=np.int64), (rows, 1))
     layout = GhLayout(3, rows, small.public.plaintext_bits)
-    ciphertexts = encrypted(small, g, -g, layout)
+    ciphertexts = encrypted(small.private, gh, layout)
     assert small.by_phe(ciphertexts) == [(-3 << layout.h_bits) + 3] * rows
     assert len({bytes(row) for row in ciphertexts.data}) == rows
 
 
 def test_we_decrypt_what_phe_encrypts(key):
-    g, h = gradients(ROWS, seed=1)
+    gh = gradients(ROWS, seed=1)
     layout = GhLayout(30, ROWS, key.public.plaintext_bits, compress=False)
-    fields = [(a << layout.h_bits) + b for a, b in zip(g.tolist(), h.tolist(), strict=True)]
-    headroom = 1 << layout.package_bits
+    fields = [(g << layout.h_bits) + h for g, h in gh.tolist()]
+    headroom = 1 << layout.lanes[0].package_bits
     packages = key.phe_encrypts([headroom + field for field in fields])
-    assert key.private.decrypt(packages, layout, [ROWS]).tolist() == np.stack([g, h], 1).tolist()
-
-
-def naive_cells(values, rows, cells, n_cells):
-    sums = [0] * n_cells
-    for row, places in zip(rows.tolist(), cells.tolist(), strict=True):
-        for cell in places:
-            if cell >= 0:
-                sums[cell] += values[row]
-    return sums
-
-
-def test_a_whole_layer_comes_out_as_the_clear_sums(key):
-    """Histogram, sibling by subtraction, prefix sums, release, decrypt."""
-    rng = np.random.default_rng(2)
-    g, h = gradients(ROWS, seed=2)
-    ciphertexts = encrypted(key, g, h)
-    cells = (rng.integers(0, 4, (ROWS, 3)) + 4 * np.arange(3)).astype(np.int32)
-    cells[rng.random(cells.shape) < 0.2] = -1
-    left = np.flatnonzero(rng.random(ROWS) < 0.4)
-    parent = key.public.segment_sum(ciphertexts, np.arange(ROWS), cells, 12)
-    child = key.public.segment_sum(ciphertexts, left, cells[left], 12)
-    sibling = key.public.subtract(parent, child)
-    offsets = np.array([0, 4, 8, 8, 12])
-    sums = key.public.prefix_sums(sibling, offsets)
-    counts = [5, 0, 7]
-    released = key.public.release(sums, key.layout, key.public.blinders(), counts)
-    got = key.private.decrypt(arrived(released), key.layout, counts)
-
-    right = np.setdiff1d(np.arange(ROWS), left)
-    for column, clear in enumerate((g, h)):
-        expected = np.array(naive_cells(clear.tolist(), right, cells[right], 12))
-        assert got[:, column].tolist() == expected.reshape(3, 4).cumsum(1).ravel().tolist()
+    assert key.private.decrypt(packages, layout, [ROWS]).tolist() == gh.tolist()
 
 
 @settings(max_examples=25, deadline=None)
@@ -143,7 +100,7 @@ def test_segment_sums_equal_the_naive_ones(small, seed, cells):
     rows = np.random.default_rng(seed).integers(0, len(values), len(cells))
     cells = np.array(cells, dtype=np.int32).reshape(-1, 3)
     sums = small.public.segment_sum(ciphertexts, rows, cells, 8)
-    assert small.by_phe(sums) == naive_cells(values, rows, cells, 8)
+    assert small.by_phe(sums) == naive_sums(values, rows, cells, 8)
 
 
 @settings(max_examples=15, deadline=None)
@@ -168,7 +125,7 @@ def test_workers_and_one_process_give_the_same_bytes(small):
     rng = np.random.default_rng(7)
     cells = (rng.integers(0, 5, (200, 4)) + 5 * np.arange(4)).astype(np.int32)
     with ProcessWorkers(2) as workers:
-        parallel = paillier.PaillierPublic(small.n, workers)
+        parallel = ModularPublic(PaillierKey(small.n), workers)
         results = []
         for public in (parallel, small.public):
             sums = public.segment_sum(ciphertexts, np.arange(200), cells, 20)
@@ -186,7 +143,7 @@ def test_sums_do_not_depend_on_the_order_or_split_of_rows(small, monkeypatch):
     cells = np.random.default_rng(8).integers(-1, 9, (100, 3)).astype(np.int32)
     rows = np.arange(100)
     whole = small.public.segment_sum(ciphertexts, rows, cells, 9)
-    monkeypatch.setattr(paillier, "SUM_ROWS_MAX", 7)
+    monkeypatch.setattr(modular, "SUM_ROWS_MAX", 7)
     cut = small.public.segment_sum(ciphertexts, rows[::-1], cells[::-1], 9)
     assert whole.data.tobytes() == cut.data.tobytes()
 
@@ -200,24 +157,23 @@ def test_an_empty_sum_is_an_encryption_of_zero(small):
 
 @pytest.mark.parametrize("compress", [True, False])
 def test_packages_hold_what_was_released(small, compress):
-    layout = GhLayout(30, ROWS, small.public.plaintext_bits, compress)
-    assert layout.capacity == (6 if compress else 1)
-    g, h = gradients(ROWS, seed=3)
-    ciphertexts = encrypted(small, g, h, layout)
+    layout = GhLayout(30, ROWS, small.public.plaintext_bits, compress=compress)
+    assert layout.lanes[0].capacity == (6 if compress else 1)
+    gh = gradients(ROWS, seed=3)
+    ciphertexts = encrypted(small.private, gh, layout)
     counts = [13, 1, 6, 20]
     released = small.public.release(ciphertexts, layout, small.public.blinders(), counts)
     assert len(released) == (3 + 1 + 1 + 4 if compress else ROWS)
     got = small.private.decrypt(arrived(released), layout, counts)
-    assert got.tolist() == np.stack([g, h], 1).tolist()
+    assert got.tolist() == gh.tolist()
     assert got.dtype == np.int64
 
 
 def test_extreme_sums_survive_the_packages(key):
     layout = GhLayout(56, ROWS, key.public.plaintext_bits)
     most = 1 << 56
-    g = np.array([most, -most] * (ROWS // 2), dtype=np.int64)
-    h = np.full(ROWS, most, dtype=np.int64)
-    ciphertexts = encrypted(key, g, h, layout)
+    gh = np.array([[most, most], [-most, most]] * (ROWS // 2), dtype=np.int64)
+    ciphertexts = encrypted(key.private, gh, layout)
     cells = np.tile(np.array([[0], [1]], dtype=np.int32), (ROWS // 2, 1))
     sums = key.public.segment_sum(ciphertexts, np.arange(ROWS), cells, 2)
     released = key.public.release(sums, layout, key.public.blinders())
@@ -229,8 +185,8 @@ def test_extreme_sums_survive_the_packages(key):
 def test_one_uniform_error_for_whatever_does_not_decrypt(small):
     """A decryption tells the sender nothing about why it failed."""
     layout = small.layout
-    secret = small.private._secret
-    top = 1 << layout.package_bits
+    secret = small.private._secret.primes
+    top = 1 << layout.lanes[0].package_bits
     bad = {
         "G too large": small.phe_encrypts([top + ((layout.bound + 1) << layout.h_bits)]),
         "H too large": small.phe_encrypts([top + layout.bound + 1]),
@@ -268,26 +224,26 @@ def test_wrong_counts_and_widths_are_refused(small):
 
 @pytest.mark.parametrize("bad", ["zero", "n", "p", "n²", "all ones"])
 def test_what_is_no_ciphertext_is_refused(small, bad):
-    n, p = small.n, small.private._secret.p
+    n, p = small.n, small.private._secret.primes.p
     number = {"zero": 0, "n": n, "p": 3 * p, "n²": n * n, "all ones": 256**small.public.width - 1}
     good = small.phe_encrypts(range(70))
     small.public.check(good)
     data = good.data.copy()
     octets = number[bad].to_bytes(small.public.width, "big")
-    data[66] = np.frombuffer(octets, dtype=np.uint8)
+    data[66, 0] = np.frombuffer(octets, dtype=np.uint8)
     with pytest.raises(PeerError, match="out of range or shares a factor"):
         small.public.check(Ciphertexts(data))
 
 
 def test_values_outside_the_declared_bits_are_never_encrypted(key):
-    g, h = gradients(3, bits=31)
-    g[0] = 2**31
+    gh = gradients(3, bits=31)
+    gh[0, 0] = 2**31
     with pytest.raises(ConfigError, match="outside the declared 30 bits"):
-        key.private.encrypt(g, h, key.layout)
+        key.private.encrypt(gh, key.layout)
 
 
 def test_keys_print_no_secret(key):
-    secret = key.private._secret
+    secret = key.private._secret.primes
     for text in (repr(key.private), str(secret), repr(key.private.encrypt), repr(key.public)):
         assert str(secret.p)[:20] not in text
         assert hex(secret.q)[2:20] not in text
@@ -304,6 +260,6 @@ def test_blinders_are_random_residues_each_given_once(small):
     blinders.prepare(10)
     rows = fixed_base.BLINDER_DIRECT + 100
     taken = [blinders.take(7), blinders.take(rows - 7), blinders.take(0)]
-    together = Ciphertexts(np.concatenate(taken))
+    together = single(np.concatenate(taken))
     assert len({bytes(row) for row in together.data}) == rows
     assert small.by_phe(together) == [0] * rows

@@ -11,12 +11,15 @@ import phe
 import pytest
 
 import fedboost
-from fedboost.crypto import api, paillier
+from fedboost.crypto import api
 from fedboost.crypto.api import Ciphertexts, Encrypted, Released
+from fedboost.crypto.modular import ModularPublic
+from fedboost.crypto.modular_kernels import numbers, octets
 from fedboost.crypto.packing import GhLayout
-from fedboost.crypto.paillier_kernels import numbers, octets
+from fedboost.crypto.paillier import PaillierKey
 from fedboost.crypto.paillier_keys import SecretPrimes
 from fedboost.crypto.workers import Serial
+from tests.ciphertexts import pairs_in, single
 
 TRIALS = 20
 ROWS = 32
@@ -26,12 +29,12 @@ ROWS = 32
 def guest():
     """A guest's key (short, for many trials) as phe sees it, and the host's view of it."""
     public, private = phe.generate_paillier_keypair(n_length=1024)
-    return public, private, paillier.PaillierPublic(public.n, Serial())
+    return public, private, ModularPublic(PaillierKey(public.n), Serial())
 
 
 def encrypt_raw(public, host, plaintexts):
     values = [gmpy2.mpz(public.raw_encrypt(m % public.n)) for m in plaintexts]
-    return Ciphertexts(octets(values, host.width))
+    return single(octets(values, host.width))
 
 
 def opened(private, released):
@@ -47,10 +50,10 @@ def opened(private, released):
 def test_rows_marked_above_the_declared_package_are_not_read_back(guest, compress):
     """One bit a row in unused plaintext: sums show it, released packages do not."""
     public, private, host = guest
-    layout = GhLayout(8, ROWS, host.plaintext_bits, compress)
-    free = host.plaintext_bits - layout.package_bits
+    layout = GhLayout(8, ROWS, host.plaintext_bits, compress=compress)
+    free = host.plaintext_bits - layout.lanes[0].package_bits
     # The topmost 41 bits of the blinding range are given away, as SECURITY.md says.
-    marks = [layout.package_bits + i * (free - 41 - 1) // ROWS for i in range(ROWS)]
+    marks = [layout.lanes[0].package_bits + i * (free - 41 - 1) // ROWS for i in range(ROWS)]
     rows = encrypt_raw(public, host, [1 << mark for mark in marks])
     rng = np.random.default_rng(1)
     blinders = host.blinders()
@@ -73,9 +76,9 @@ def test_rows_marked_above_the_declared_package_are_not_read_back(guest, compres
 
 @pytest.mark.parametrize("compress", [True, False])
 def test_a_field_that_overflows_is_drowned_where_it_has_headroom_of_its_own(guest, compress):
-    """Compressed, the overflow lands in the next field: what `paillier`'s module text admits."""
+    """Compressed, the overflow lands in the next field: what `modular`'s module text admits."""
     public, private, host = guest
-    layout = GhLayout(8, ROWS, host.plaintext_bits, compress)
+    layout = GhLayout(8, ROWS, host.plaintext_bits, compress=compress)
     marked = range(layout.n_bit, layout.n_bit + 8)
     rows = encrypt_raw(public, host, [1 << mark for mark in marked])
     members = np.array([1, 0, 1, 1, 0, 0, 1, 0], dtype=bool)
@@ -93,16 +96,15 @@ def test_a_field_that_overflows_is_drowned_where_it_has_headroom_of_its_own(gues
 def test_the_headroom_is_filled_to_the_top_and_never_wraps(guest):
     public, private, host = guest
     layout = GhLayout(8, ROWS, host.plaintext_bits)
-    lowest = encrypt_raw(public, host, [-layout.bound << layout.h_bits] * layout.capacity)
-    highest = encrypt_raw(
-        public, host, [(layout.bound << layout.h_bits) + layout.bound] * layout.capacity
-    )
+    capacity = layout.lanes[0].capacity
+    lowest = encrypt_raw(public, host, [-layout.bound << layout.h_bits] * capacity)
+    highest = encrypt_raw(public, host, [(layout.bound << layout.h_bits) + layout.bound] * capacity)
     blinders = host.blinders()
     filled = []
     for _ in range(TRIALS):
         for rows, expected in ((lowest, (-layout.bound, 0)), (highest, (layout.bound,) * 2)):
             (value,) = opened(private, host.release(rows, layout, blinders))
-            assert layout.unpack(value, layout.capacity) == [expected] * layout.capacity
+            assert pairs_in(layout, value, layout.lanes[0].capacity) == [expected] * capacity
             filled.append(value / public.n)
     assert min(filled) < 0.25
     assert max(filled) > 0.75
@@ -111,7 +113,7 @@ def test_the_headroom_is_filled_to_the_top_and_never_wraps(guest):
 def test_two_releases_of_the_same_sums_differ(guest):
     public, private, host = guest
     layout = GhLayout(8, ROWS, host.plaintext_bits)
-    sums = encrypt_raw(public, host, [5] * layout.capacity)
+    sums = encrypt_raw(public, host, [5] * layout.lanes[0].capacity)
     blinders = host.blinders()
     first, second = (host.release(sums, layout, blinders) for _ in range(2))
     assert first.to_bytes() != second.to_bytes()
@@ -151,7 +153,7 @@ def test_equal_sums_cannot_be_told_from_different_ones(guest):
 
 
 def test_only_a_keys_own_methods_make_what_may_leave():
-    data = np.zeros((1, 4), dtype=np.uint8)
+    data = np.zeros((1, 1, 4), dtype=np.uint8)
     for kind in (Released, Encrypted):
         with pytest.raises(TypeError, match="made by a key's own methods only"):
             kind(data, object())
@@ -196,22 +198,24 @@ def uses(tree, where="<module>"):
 
 def test_shapes_are_all_that_is_printed(guest):
     _, _, host = guest
-    sums = Ciphertexts(np.full((3, 4), 7, dtype=np.uint8))
-    assert repr(sums) == str(sums) == "Ciphertexts(3 × 4 bytes)"
+    sums = Ciphertexts(np.full((3, 2, 4), 7, dtype=np.uint8))
+    assert repr(sums) == str(sums) == "Ciphertexts(3 × 2 × 4 bytes)"
     layout = GhLayout(8, ROWS, host.plaintext_bits)
     one = np.zeros((1, host.width), dtype=np.uint8)
     one[:, -1] = 1
-    released = host.release(Ciphertexts(one), layout, host.blinders())
+    released = host.release(single(one), layout, host.blinders())
     assert repr(released) == f"Released(1 × {host.width} bytes)"
     secret = SecretPrimes(101, 103)
     assert "101" not in repr(secret)
 
 
 def test_ciphertexts_are_indexed_and_joined_as_arrays():
-    sums = Ciphertexts(np.arange(12, dtype=np.uint8).reshape(6, 2))
-    assert len(sums) == 6
-    assert sums[1:3].data.tolist() == [[2, 3], [4, 5]]
-    assert sums[np.array([5, 0])].data.tolist() == [[10, 11], [0, 1]]
-    assert Ciphertexts.concat([sums[:1], sums[5:]]).data.tolist() == [[0, 1], [10, 11]]
+    sums = Ciphertexts(np.arange(24, dtype=np.uint8).reshape(6, 2, 2))
+    assert (len(sums), sums.lanes, sums.width) == (6, 2, 2)
+    assert sums[1:2].data.tolist() == [[[4, 5], [6, 7]]]
+    assert sums[np.array([5, 0])].each.tolist() == [[20, 21], [22, 23], [0, 1], [2, 3]]
+    joined = Ciphertexts.concat([sums[:1], sums[5:]])
+    assert joined.each.tolist() == [[0, 1], [2, 3], [20, 21], [22, 23]]
+    assert sums.like(sums.each).data.tolist() == sums.data.tolist()
     with pytest.raises(TypeError):
-        Ciphertexts(np.zeros(4, dtype=np.uint8))
+        Ciphertexts(np.zeros((4, 2), dtype=np.uint8))

@@ -89,7 +89,7 @@ def test_closed_workers_refuse_work():
 
 def test_workers_import_only_what_their_kernels_need(tmp_path, monkeypatch):
     (tmp_path / "lists_modules.py").write_text(
-        "import sys\nimport fedboost.crypto.paillier_kernels\nimport fedboost.crypto.fixed_base\n"
+        "import sys\nimport fedboost.crypto.paillier\nimport fedboost.crypto.okamoto_uchiyama\n"
         "def loaded():\n    return sorted(sys.modules)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))

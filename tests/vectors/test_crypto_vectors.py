@@ -9,13 +9,15 @@ import numpy as np
 import phe
 import pytest
 
-from fedboost.crypto import intersection, paillier, paillier_keys
-from fedboost.crypto.api import Ciphertexts
+from fedboost.crypto import intersection, paillier_keys
+from fedboost.crypto.modular import ModularPrivate, ModularPublic
+from fedboost.crypto.modular_kernels import numbers, octets
 from fedboost.crypto.packing import GhLayout
-from fedboost.crypto.paillier_kernels import numbers, octets
+from fedboost.crypto.paillier import PaillierKey, PaillierSecret
 from fedboost.crypto.paillier_keys import SecretPrimes
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial
+from tests.ciphertexts import single
 
 SEED = bytes(range(32))
 DERIVED = "e7c588574e4c78989f77ab4bf1e695ab8673704536106605a358aa920e7d8c61"
@@ -109,17 +111,17 @@ def test_a_thousand_ciphertexts_agreed_by_three_implementations():
     draw = random.Random(20)
     values = [draw.randrange(-(10**6), 10**6) for _ in range(1000)]
     textbook = [(1 + v * n) * pow(draw.randrange(1, n), n, n * n) % (n * n) for v in values]
-    public = paillier.PaillierPublic(n, Serial())
+    public = ModularPublic(PaillierKey(n), Serial())
     layout = GhLayout(20, 1000, public.plaintext_bits, compress=False)
-    ciphertexts = Ciphertexts(octets([gmpy2.mpz(c) for c in textbook], public.width))
+    ciphertexts = single(octets([gmpy2.mpz(c) for c in textbook], public.width))
     by_phe = phe.PaillierPrivateKey(phe.PaillierPublicKey(n), P, Q)
     for value, c in zip(values, textbook, strict=True):
         assert (pow(c, lam, n * n) - 1) // n * mu % n == by_phe.raw_decrypt(c) == value % n
-    private = paillier.PaillierPrivate(SecretPrimes(P, Q), Serial())
+    private = ModularPrivate(PaillierSecret(SecretPrimes(P, Q)), Serial())
     shift = gmpy2.powmod(gmpy2.mpz(2), layout.h_bits, n * n)
-    headroom = 1 + (1 << layout.package_bits) * n
+    headroom = 1 + (1 << layout.lanes[0].package_bits) * n
     packed = [gmpy2.powmod(c, shift, n * n) * headroom % (n * n) for c in numbers(ciphertexts.data)]
-    packages = Ciphertexts(octets(packed, public.width))
+    packages = single(octets(packed, public.width))
     assert private.decrypt(packages, layout, [1000]).tolist() == [[v, 0] for v in values]
     total = public.segment_sum(ciphertexts, np.arange(1000), np.zeros((1000, 1), np.int32), 1)
     assert by_phe.raw_decrypt(int(numbers(total.data)[0])) == sum(values) % n

@@ -25,12 +25,16 @@ class EncryptionKey(_message.Message):
     def __init__(self, scheme: _Optional[str] = ..., key: _Optional[bytes] = ..., value_bits: _Optional[int] = ...) -> None: ...
 
 class EncryptedGradients(_message.Message):
-    __slots__ = ("first_row", "rows")
+    __slots__ = ("tree", "first_row", "rows", "taking_part")
+    TREE_FIELD_NUMBER: _ClassVar[int]
     FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    TAKING_PART_FIELD_NUMBER: _ClassVar[int]
+    tree: int
     first_row: int
     rows: Ciphertexts
-    def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[_Union[Ciphertexts, _Mapping]] = ...) -> None: ...
+    taking_part: _array_pb2.Array
+    def __init__(self, tree: _Optional[int] = ..., first_row: _Optional[int] = ..., rows: _Optional[_Union[Ciphertexts, _Mapping]] = ..., taking_part: _Optional[_Union[_array_pb2.Array, _Mapping]] = ...) -> None: ...
 
 class Frontier(_message.Message):
     __slots__ = ("divided", "goes_right", "open")

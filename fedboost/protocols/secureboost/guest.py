@@ -141,7 +141,7 @@ def encrypt_gradients(me: Guest) -> Iterator[Out]:
     train = me.parts["train"]
     taking_part = me.sampled[train]
     gh = me.growing().gh[train[taking_part]]
-    first, lanes = 0, me.layout.lanes
+    first, lanes = 0, len(me.layout.lanes)
     for block in me.key.encrypt(gh, me.layout):
         part = pb.EncryptedGradients(
             tree=me.trees_closed,
@@ -303,10 +303,10 @@ def bytes_max(me: Guest, step: str) -> int:
     opened = [] if me.tree is None else me.tree.opened
     if step == "grow_nodes":
         return len(me.y) // 8 + 8 * len(opened) + wire.PIECE_BYTES
-    assert me.key is not None
-    assert me.layout is not None
-    per_node = HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin // me.layout.capacity + 1
-    size = len(opened) * per_node * me.layout.lanes * me.key.width + wire.PIECE_BYTES
+    if me.key is None or me.layout is None:
+        return 0
+    per_node = len(me.layout.packages([HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin]))
+    size = len(opened) * per_node * me.key.width + wire.PIECE_BYTES
     return min(wire.MESSAGE_BYTES_MAX, size)
 
 
@@ -347,7 +347,7 @@ def _decrypted(me: Guest, host: str, message: pb.CandidateSums) -> list[Sums]:
     most = HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
     if len(counts) and (counts.min() < 0 or counts.max() > most):
         raise PeerError(f"{host} sent {counts.max()} candidates for one node; {most} is the most")
-    count = me.layout.lanes * len(me.layout.package_sizes(counts.tolist()))
+    count = len(me.layout.packages(counts.tolist()))
     if message.packages.count != count:
         raise PeerError(f"{host} sent {message.packages.count} packages, its counts need {count}")
     packages = Ciphertexts.received(message.packages.data, count, me.key.width)

@@ -57,9 +57,7 @@ class GuestTree:
     def open_layer(self) -> list[int]:
         """The nodes that may divide: two children of min_child_weight must fit into one."""
         children = [
-            child
-            for node in self.chosen
-            for child in (left_child(node), right_child(node))
+            child for node in self.chosen for child in (left_child(node), right_child(node))
         ]
         least = 2 * self._rules.params.min_child_weight
         nodes = children if self.layers else [ROOT]
@@ -114,9 +112,7 @@ class GuestTree:
             if won.split is not None:
                 bins = self._bins[self.growth.everyone.rows(node), won.split.feature]
                 missing = self._rules.binning.missing
-                divisions[node] = split.goes_right(
-                    bins, won.bin, won.split.missing_left, missing
-                )
+                divisions[node] = split.goes_right(bins, won.bin, won.split.missing_left, missing)
         return divisions
 
     def divide(self, divisions: Mapping[int, NDArray[np.bool_]]) -> None:

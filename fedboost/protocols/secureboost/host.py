@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.core import binning, histogram, sampling, split
+from fedboost.core import binning, sampling, split
 from fedboost.core.binning import Binning
-from fedboost.core.partition import ROOT, left_child, parent, right_child, sibling
+from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.core.split import Candidates
 from fedboost.crypto.api import Blinders, Ciphertexts, PublicKey
 from fedboost.crypto.packing import GhLayout
@@ -22,12 +22,13 @@ from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol import secureboost_pb2 as pb
 from fedboost.model import vertical
 from fedboost.model.vertical import OwnSplit
-from fedboost.protocols.secureboost.growth import Growth, read_divisions
+from fedboost.protocols.secureboost.growth import read_divisions
+from fedboost.protocols.secureboost.host_tree import HostTree, Switches
 
 Places = NDArray[np.int64]
 
 FRONTIER_NODES_MAX = 1 << 14  # one layer of the deepest tree TreeParams allows
-PART_ROWS_MAX = 1 << 15  # gradients in one part of the stream
+PART_MAX = 1 << 15  # ciphertexts in one part of the stream
 
 
 @dataclass
@@ -50,20 +51,16 @@ class Host:
     blinders: Blinders | None = None
     splits: list[OwnSplit] = field(default_factory=list)
     # The tree that grows
-    tree: int = -1  # its number
-    columns: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))  # it may use
-    place: Places = field(default_factory=lambda: np.empty(0, np.int64))  # of a row in `gradients`
+    number: int = -1
+    tree: HostTree | None = None
     gradients: Ciphertexts | None = None
-    growth: Growth | None = None
-    cells: dict[int, Ciphertexts] = field(default_factory=dict)  # encrypted histograms of a layer
-    opened: list[int] = field(default_factory=list)
-    offers: dict[int, Offer] = field(default_factory=dict)
+    offers: dict[int, Offer] = field(default_factory=dict)  # of this layer
     divided: dict[int, NDArray[np.bool_]] = field(default_factory=dict)  # our own, this layer
 
-    @property
-    def starts(self) -> Places:
-        """Where each column's cells begin in a node's: its bins, then the one of missing rows."""
-        return np.concatenate(([0], np.cumsum(self.binning.n_bins.astype(np.int64) + 1)))
+    def growing(self) -> HostTree:
+        """The tree under way."""
+        assert self.tree is not None
+        return self.tree
 
 
 def begin(seat: Seat) -> Host:
@@ -99,7 +96,7 @@ def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
     )
     me.blinders = me.key.blinders()
     most = 2 * int(me.binning.n_bins.sum())
-    me.blinders.prepare(me.layout.lanes * len(me.layout.package_sizes([most])))
+    me.blinders.prepare(len(me.layout.packages([most])))
     return Out()
 
 
@@ -109,13 +106,14 @@ def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
     assert me.layout is not None
     parts: list[Ciphertexts] = []
     n_rows = held = 0
+    lanes = len(me.layout.lanes)
     for part in got:
         if not parts:
             n_rows = _begin_tree(me, part)
-        rows, odd = divmod(part.rows.count, me.layout.lanes)
-        if part.first_row != held or held + rows > n_rows or odd or part.tree != me.tree:
+        rows, odd = divmod(part.rows.count, lanes)
+        if part.first_row != held or held + rows > n_rows or odd or part.tree != me.number:
             raise PeerError(f"the guest sent gradients of row {part.first_row}, not row {held}")
-        parts.append(Ciphertexts.received(part.rows.data, part.rows.count, me.key.width))
+        parts.append(Ciphertexts.received(part.rows.data, rows, me.key.width, lanes))
         me.key.check(parts[-1])
         held += rows
     if held != n_rows:
@@ -129,14 +127,19 @@ def sum_candidates(me: Host, got: pb.Frontier) -> Out:
     assert me.key is not None
     assert me.layout is not None
     assert me.blinders is not None
+    assert me.gradients is not None
     _follow(me, got)
-    if not me.opened:
+    tree = me.growing()
+    if not tree.opened:
         return Out(send=pb.CandidateSums(candidates=wire.pack(np.empty(0, np.int32))))
-    me.cells = _histograms(me)
-    sums, indices = _candidate_sums(me)
-    counts = [len(index) for index in indices]
-    shuffled = sums[np.concatenate([np.empty(0, np.int64), *indices])]
-    released = me.key.release(shuffled, me.layout, me.blinders, counts)
+    sums, found = tree.candidate_sums(me.key, me.gradients)
+    me.offers, indices = {}, [np.empty(0, np.int64)]
+    for node, (listed, index) in found.items():
+        order = me.seat.secrets.permutation(len(listed), "candidates", me.number, node)
+        me.offers[node] = Offer(listed, order)
+        indices.append(index[order])
+    counts = [len(offer.order) for offer in me.offers.values()]
+    released = me.key.release(sums[np.concatenate(indices)], me.layout, me.blinders, counts)
     me.blinders.prepare(2 * len(released))  # the next layer has up to twice as many nodes
     return Out(
         send=pb.CandidateSums(
@@ -148,7 +151,7 @@ def sum_candidates(me: Host, got: pb.Frontier) -> Out:
 
 def divide_rows(me: Host, got: pb.WonSplits) -> Out:
     """How the rows of the won nodes divide; of tied candidates the lowest column and bin count."""
-    assert me.growth is not None
+    growth = me.growing().growth
     nodes, choices = _read_won(me, got)
     me.divided = {}
     for node, tied in zip(nodes, choices, strict=True):
@@ -157,8 +160,8 @@ def divide_rows(me: Host, got: pb.WonSplits) -> Out:
         column, bin_number = int(offer.listed.column[lowest]), int(offer.listed.bin[lowest])
         missing_left = bool(offer.listed.missing_left[lowest])
         threshold = me.binning.threshold(column, bin_number)
-        me.splits.append(OwnSplit(me.tree, node, column, threshold, missing_left))
-        bins = me.bins[me.growth.everyone.rows(node), column]
+        me.splits.append(OwnSplit(me.number, node, column, threshold, missing_left))
+        bins = me.bins[growth.everyone.rows(node), column]
         me.divided[node] = split.goes_right(bins, bin_number, missing_left, me.binning.missing)
     bits = np.concatenate([np.empty(0, np.bool_), *me.divided.values()])
     return Out(
@@ -170,12 +173,12 @@ def divide_rows(me: Host, got: pb.WonSplits) -> Out:
 
 def snapshot(me: Host) -> Artefact:
     """The splits of finished trees."""
-    return Artefact({"tree": me.tree}, vertical.splits_to_arrays(me.splits))
+    return Artefact({"tree": me.number}, vertical.splits_to_arrays(me.splits))
 
 
 def restore(me: Host, kept: Artefact) -> Told:
     """Carries on after the last finished tree."""
-    me.tree = kept.facts["tree"]
+    me.number = kept.facts["tree"]
     me.splits = vertical.arrays_to_splits(kept.arrays)
     return Told()
 
@@ -184,21 +187,20 @@ def finish(me: Host) -> Artefact:
     """The host's shard: its splits by column name."""
     frame = me.seat.frame
     assert frame is not None
-    facts = {"columns": list(frame.columns), "trees": me.tree + 1}
+    facts = {"columns": list(frame.columns), "trees": me.number + 1}
     return Artefact(facts, vertical.splits_to_arrays(me.splits))
 
 
 def bytes_max(me: Host, step: str) -> int:
     """As large as rows, nodes and offers make it."""
     if step == "receive_gradients":
-        assert me.key is not None
-        assert me.layout is not None
-        return PART_ROWS_MAX * me.layout.lanes * me.key.width + len(me.bins) // 8 + 1024
+        width = 0 if me.key is None else me.key.width
+        return PART_MAX * width + len(me.bins) // 8 + 1024
     if step == "sum_candidates":
         return len(me.bins) // 8 + 8 * FRONTIER_NODES_MAX + 1024
     if step == "divide_rows":
         offered = sum(len(offer.order) for offer in me.offers.values())
-        return 4 * offered + 8 * len(me.opened) + 1024
+        return 4 * offered + 8 * len(me.offers) + 1024
     return wire.CONTROL_BYTES_MAX
 
 
@@ -209,126 +211,51 @@ def _begin_tree(me: Host, first: pb.EncryptedGradients) -> int:
     if first.HasField("taking_part"):
         what = "the rows that take part"
         taking_part = wire.unpack_bits(first.taking_part, len(training), what)
-    if first.tree <= me.tree:
-        raise PeerError(f"the guest began tree {first.tree} after tree {me.tree}")
+    if first.tree <= me.number:
+        raise PeerError(f"the guest began tree {first.tree} after tree {me.number}")
     sampled = np.zeros(len(me.bins), np.bool_)
     sampled[training[taking_part]] = True
     params, group = me.seat.params, me.seat.table.hosts.index(me.seat.party) + 1
-    me.tree = first.tree
-    me.columns = sampling.own_columns(
-        params.seed, me.tree, group, me.bins.shape[1], params.colsample_bytree
+    me.number = first.tree
+    columns = sampling.own_columns(
+        params.seed, me.number, group, me.bins.shape[1], params.colsample_bytree
     )
-    me.place = np.cumsum(sampled) - 1
-    me.growth = Growth(sampled)
-    me.cells, me.offers, me.opened, me.divided = {}, {}, [], {}
-    return int(taking_part.sum())
+    switches = Switches(params.histogram_subtraction, params.sparse_histograms)
+    me.tree = HostTree(me.binning, me.bins, sampled, columns, switches)
+    me.offers, me.divided = {}, {}
+    return me.tree.n_rows
 
 
 def _follow(me: Host, got: pb.Frontier) -> None:
     """Divides the rows as the guest says, and checks that what it opens can be open."""
-    assert me.growth is not None
+    tree = me.growing()
     divided = wire.unpack(got.divided, "i4", (None,), "the divided nodes").tolist()
-    strangers = set(divided) - set(me.opened if me.offers else [])
+    strangers = set(divided) - set(me.offers)
     if strangers or len(set(divided)) != len(divided) or set(me.divided) - set(divided):
         raise PeerError("the guest divided nodes that were not open, or not the ones it chose")
-    rows = [len(me.growth.everyone.rows(node)) for node in divided]
+    rows = [len(tree.growth.everyone.rows(node)) for node in divided]
     divisions = read_divisions(got.divided, got.goes_right, divided, rows, "the guest")
     for node, bits in me.divided.items():
         if not np.array_equal(divisions[node], bits):
             raise PeerError(f"the guest divided node {node} otherwise than we did")
-    me.growth.divide(list(divisions.items()))
+    tree.growth.divide(list(divisions.items()))
     may_open = {child for node in divided for child in (left_child(node), right_child(node))}
     opened = wire.unpack(got.open, "i4", (None,), "the open nodes").tolist()
     if not me.offers:
         may_open = {ROOT}
     if set(opened) - may_open or sorted(set(opened)) != opened:
         raise PeerError("the guest opened nodes that are not children of divided ones")
-    me.opened = opened
-
-
-def _histograms(me: Host) -> dict[int, Ciphertexts]:
-    """The encrypted histogram of every open node: added up, or the parent's minus the sibling's."""
-    assert me.growth is not None
-    assert me.key is not None
-    assert me.gradients is not None
-    growth = me.growth
-    added = _to_add(me)
-    starts, n_cells = me.starts[:-1], int(me.starts[-1])
-    rows = [growth.training.rows(node) for node in added]
-    joined = np.concatenate([np.empty(0, np.int32), *rows])
-    slot = np.repeat(np.arange(len(added)), [len(own) for own in rows])
-    bins = np.minimum(
-        me.bins[joined], me.binning.n_bins.astype(np.uint8)
-    )  # missing: after the last
-    cells = (bins + (starts + n_cells * slot[:, None])).astype(np.int32)
-    sums = me.key.segment_sum(me.gradients, me.place[joined], cells, n_cells * len(added))
-    found = {node: sums[i * n_cells : (i + 1) * n_cells] for i, node in enumerate(added)}
-    rest = [node for node in me.opened if node not in found]
-    if rest:
-        parents = Ciphertexts.concat([me.cells[parent(node)] for node in rest])
-        siblings = Ciphertexts.concat([found[sibling(node)] for node in rest])
-        minus = me.key.subtract(parents, siblings)
-        for i, node in enumerate(rest):
-            found[node] = minus[i * n_cells : (i + 1) * n_cells]
-    return {node: found[node] for node in me.opened}
-
-
-def _to_add(me: Host) -> list[int]:
-    """Of two siblings the one with fewer training rows, whether or not it is open itself."""
-    assert me.growth is not None
-    if not me.seat.params.histogram_subtraction or me.opened == [ROOT]:
-        return list(me.opened)
-    size = {node: len(me.growth.training.rows(node)) for node in me.growth.training.leaves()}
-    smaller = {
-        node if (size[node], node) < (size[sibling(node)], sibling(node)) else sibling(node)
-        for node in me.opened
-    }
-    return sorted(smaller)
-
-
-def _candidate_sums(me: Host) -> tuple[Ciphertexts, list[Places]]:
-    """Sums left of every candidate; and for each node, where its candidates lie, shuffled."""
-    assert me.growth is not None
-    assert me.key is not None
-    n_bins = me.binning.n_bins.astype(np.int64)
-    nodes = Ciphertexts.concat([me.cells[node] for node in me.opened])
-    per_node, width = int(me.starts[-1]), int(n_bins.sum())
-    # Prefix sums run within a column's bins; the cell of missing rows stays outside.
-    is_bin = np.ones(per_node, np.bool_)
-    is_bin[me.starts[1:] - 1] = False
-    present = np.flatnonzero(np.tile(is_bin, len(me.opened)))
-    lengths = np.tile(n_bins, len(me.opened))
-    prefix = me.key.prefix_sums(nodes[present], np.concatenate(([0], np.cumsum(lengths))))
-    first_bin = np.concatenate(([0], np.cumsum(n_bins)))[:-1]
-    indices, base, absent = [], [], []
-    me.offers = {}
-    rows = [me.growth.training.rows(node) for node in me.opened]
-    has_missing = histogram.has_missing(me.bins, rows, me.binning.missing)
-    with_missing = 0
-    for i, node in enumerate(me.opened):
-        listed = split.candidates(me.binning.n_bins, has_missing[i], me.columns)
-        index = i * width + first_bin[listed.column] + listed.bin.astype(np.int64)
-        left = np.flatnonzero(listed.missing_left)
-        base.append(index[left])
-        absent.append(i * per_node + me.starts[listed.column[left] + 1] - 1)
-        index[left] = len(prefix) + with_missing + np.arange(len(left))
-        with_missing += len(left)
-        order = me.seat.secrets.permutation(len(listed), "candidates", me.tree, node)
-        me.offers[node] = Offer(listed, order)
-        indices.append(index[order])
-    missing_left = me.key.add(prefix[np.concatenate(base)], nodes[np.concatenate(absent)])
-    return Ciphertexts.concat([prefix, missing_left]), indices
+    tree.opened = opened
 
 
 def _read_won(me: Host, got: pb.WonSplits) -> tuple[list[int], list[NDArray[np.int32]]]:
     """The won nodes and the tied candidates of each, all of them ours and offered in this layer."""
     nodes = wire.unpack(got.nodes, "i4", (None,), "the won nodes").tolist()
-    tied = wire.unpack(got.tied, "i4", (len(nodes),), "the ties of the won nodes")
-    if set(nodes) - set(me.opened) or len(set(nodes)) != len(nodes) or (tied < 1).any():  # type: ignore[operator]
+    tied = wire.unpack(got.tied, "i4", (len(nodes),), "the ties of the won nodes").astype(np.int64)
+    if set(nodes) - set(me.offers) or len(set(nodes)) != len(nodes) or (tied < 1).any():
         raise PeerError("the guest chose splits of nodes that are not open")
-    counts = tied.astype(np.int64)
-    chosen = wire.unpack(got.candidates, "i4", (int(counts.sum()),), "the chosen candidates")
-    choices = np.split(chosen.astype(np.int32), np.cumsum(counts)[:-1]) if nodes else []
+    chosen = wire.unpack(got.candidates, "i4", (int(tied.sum()),), "the chosen candidates")
+    choices = np.split(chosen.astype(np.int32), np.cumsum(tied)[:-1]) if nodes else []
     for node, choice in zip(nodes, choices, strict=True):
         if choice.min() < 0 or choice.max() >= len(me.offers[node].order):
             raise PeerError(f"the guest chose a candidate of node {node} that was not offered")

@@ -47,7 +47,9 @@ class SecureBoostParams(TreeParams):
         if self.mode == "layered":
             depth = self.host_depth + self.guest_depth
             if depth > MAX_DEPTH:
-                raise ValueError(f"host_depth and guest_depth make {depth} layers; {MAX_DEPTH} is the most")
+                raise ValueError(
+                    f"host_depth and guest_depth make {depth} layers; {MAX_DEPTH} is the most"
+                )
             if "max_depth" in said and self.max_depth != depth:
                 raise ValueError(
                     f"max_depth is {self.max_depth}, host_depth and guest_depth make {depth}: "

@@ -1,0 +1,147 @@
+"""Iterative affine encryption as SecureBoost+ used it: broken, kept to reproduce the paper.
+
+A chain of rounds, each of which multiplies by a secret unit a_i modulo n_i; the moduli grow evenly
+from half the key size to the key size, hosts add modulo the last, the owner multiplies by the
+inverses in reverse order:
+
+    c = a_k · (... (a_2 · (a_1 · m mod n_1) mod n_2) ...) mod n_k
+
+It hides nothing from anybody who knows a few plaintexts: the same number has the same ciphertext,
+and a short linear relation among plaintexts is one among ciphertexts (up to a few constants that a
+few known relations give away). Nor can a host blind what it releases, for an encryption of one
+would hand it the key: a guest that fills spare plaintext bits reads which rows were summed.
+
+What does not wrap: undoing round i is right as long as Σ |w| · n_(i−1) < n_i / 2 for the weights w
+with which the host combined ciphertexts, and the last step as long as |m| < n_1 / 2. In a package
+the weights come to less than 2^package_bits. With the key of b bits and k rounds, moduli are
+b / (2·(k − 1)) bits apart, so that only two rounds leave both bounds at half a key; the framework's
+five leave 128 of 1024 bits between rounds, and a package would be lost on the way back.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import secrets
+from dataclasses import dataclass
+
+from fedboost.crypto.limbs import Octets, integers, rows_of
+from fedboost.crypto.moduli import check_key_bits, joined, split
+from fedboost.crypto.residues import ResiduePrivate, ResiduePublic
+from fedboost.crypto.workers import Workers
+from fedboost.errors import ConfigError, PeerError
+
+KEY_BITS = 1024
+KEY_BITS_MIN = 1024
+ROUNDS = 2
+
+
+@dataclass(frozen=True, repr=False)
+class AffineSecret:
+    """The moduli n_1 < ... < n_k and the units a_1, ..., a_k; it prints nothing."""
+
+    moduli: tuple[int, ...]
+    units: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        rounds = zip(self.units, self.moduli, strict=True)
+        if len(self.moduli) < 2 or any(math.gcd(unit, n) != 1 for unit, n in rounds):
+            raise ConfigError("an iterative affine key needs two rounds and units")
+        if self.plaintext_bits < 1:
+            raise ConfigError("the moduli of an iterative affine key must grow")
+
+    @property
+    def modulus(self) -> int:
+        """The last one: hosts add modulo it."""
+        return self.moduli[-1]
+
+    @functools.cached_property
+    def plaintext_bits(self) -> int:
+        """Neither a plaintext nor the weights of a sum below 2^plaintext_bits wrap anything."""
+        room = [self.moduli[0]]
+        room += [n // before for before, n in zip(self.moduli, self.moduli[1:], strict=False)]
+        return min(bound.bit_length() for bound in room) - 2
+
+    def encrypt(self, fields: Octets, width: int) -> Octets:
+        """Signed plaintexts as ciphertexts, uint8 (n, width)."""
+        return rows_of((self.affine(m) for m in integers(fields, signed=True)), width)
+
+    def decrypt(self, data: Octets) -> Octets | None:
+        """Ciphertexts as plaintexts in two's complement; None if one is out of range."""
+        ciphertexts = integers(data)
+        if any(c >= self.modulus for c in ciphertexts):
+            return None
+        width = self.moduli[0].bit_length() // 8 + 1
+        return rows_of((self.undone(c) for c in ciphertexts), width)
+
+    def affine(self, plaintext: int) -> int:
+        """The ciphertext of one number."""
+        for unit, n in zip(self.units, self.moduli, strict=True):
+            plaintext = unit * plaintext % n
+        return plaintext
+
+    def undone(self, ciphertext: int) -> int:
+        """The plaintext, between −n_1/2 and n_1/2."""
+        for inverse, n in self._inverses:
+            ciphertext = inverse * ciphertext % n
+            if 2 * ciphertext > n:
+                ciphertext -= n
+        return ciphertext
+
+    @functools.cached_property
+    def _inverses(self) -> list[tuple[int, int]]:
+        rounds = zip(self.units, self.moduli, strict=True)
+        return [(pow(unit, -1, n), n) for unit, n in rounds][::-1]
+
+    def public_bytes(self) -> bytes:
+        """The last modulus."""
+        return self.modulus.to_bytes(self.modulus.bit_length() // 8, "big")
+
+    def to_bytes(self) -> bytes:
+        """Moduli and units, for the party's own sealed store."""
+        width = self.modulus.bit_length() // 8
+        return joined([*self.moduli, *self.units], width)
+
+    def __repr__(self) -> str:
+        return f"AffineSecret({self.modulus.bit_length()} bits, hidden)"
+
+
+def plaintext_bits(key_bits: int) -> int:
+    """What two rounds hold, whatever the moduli of these lengths are."""
+    return key_bits // 2 - 2
+
+
+def draw(key_bits: int, rounds: int) -> AffineSecret:
+    """A fresh key; moduli of evenly growing lengths, units anywhere below them."""
+    first = key_bits // 2
+    bits = [first + (key_bits - first) * i // (rounds - 1) for i in range(rounds)]
+    drawn = tuple(secrets.randbits(b) | 1 << (b - 1) | 1 for b in bits)
+    return AffineSecret(drawn, tuple(_unit(n) for n in drawn))
+
+
+def generate(key_bits: int, workers: Workers) -> ResiduePrivate:
+    """A fresh key of exactly `key_bits` bits; a ConfigError below 1024."""
+    check_key_bits("iterative-affine", key_bits, KEY_BITS_MIN)
+    return ResiduePrivate(draw(key_bits, ROUNDS))
+
+
+def load_private(octets: bytes, workers: Workers) -> ResiduePrivate:
+    """The key that `AffineSecret.to_bytes` wrote."""
+    numbers = split(octets, len(octets) // (2 * ROUNDS))
+    return ResiduePrivate(AffineSecret(tuple(numbers[:ROUNDS]), tuple(numbers[ROUNDS:])))
+
+
+def load_public(octets: bytes, key_bits: int, workers: Workers) -> ResiduePublic:
+    """The key a peer sent; a PeerError unless it is an odd number of exactly `key_bits` bits."""
+    check_key_bits("iterative-affine", key_bits, KEY_BITS_MIN)
+    modulus = int.from_bytes(octets, "big")
+    if len(octets) != key_bits // 8 or modulus.bit_length() != key_bits or modulus % 2 == 0:
+        raise PeerError(f"expected an odd number of {key_bits} bits as the encryption key")
+    return ResiduePublic(modulus, plaintext_bits(key_bits), octets, headroom=False)
+
+
+def _unit(n: int) -> int:
+    while True:
+        unit = 2 + secrets.randbelow(n - 2)
+        if math.gcd(unit, n) == 1:
+            return unit

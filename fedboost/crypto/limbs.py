@@ -1,0 +1,85 @@
+"""Many fixed-width numbers at once: as rows of bytes, as Python's numbers, as rows of limbs.
+
+Limbs are the 32-bit digits of a number, least first, in int64: sums of 2^31 numbers do not wrap,
+and carries may wait until the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+LIMB_BITS = 32
+_LIMB = (1 << LIMB_BITS) - 1
+
+Octets = NDArray[np.uint8]  # (n, width): big-endian numbers, two's complement where signed
+Limbs = NDArray[np.int64]  # (n, limbs)
+
+
+def limbs_of(octets: Octets) -> Limbs:
+    """The limbs of numbers that are not negative, (n, ⌈width / 4⌉)."""
+    count, width = octets.shape
+    padded = np.zeros((count, -(-width // 4) * 4), dtype=np.uint8)
+    padded[:, padded.shape[1] - width :] = octets
+    return padded.view(">u4")[:, ::-1].astype(np.int64)
+
+
+def octets_of(limbs: Limbs, width: int) -> Octets:
+    """The numbers modulo 2^(8·width) after carries and borrows; width a multiple of 4."""
+    digits = np.empty((len(limbs), width // 4), dtype=">u4")
+    carry = np.zeros(len(limbs), dtype=np.int64)
+    for place in range(digits.shape[1]):
+        total = limbs[:, place] + carry if place < limbs.shape[1] else carry
+        digits[:, digits.shape[1] - 1 - place] = total & _LIMB
+        carry = total >> LIMB_BITS
+    return digits.view(np.uint8).reshape(len(limbs), width)
+
+
+def deposit(limbs: Limbs, values: NDArray[np.int64], shift: int) -> None:
+    """Adds values · 2^shift to the numbers; there must be two limbs above 2^shift's own."""
+    first, within = divmod(shift, LIMB_BITS)
+    low, high = (values & _LIMB) << within, (values >> LIMB_BITS) << within
+    limbs[:, first] += low & _LIMB
+    limbs[:, first + 1] += (low >> LIMB_BITS & _LIMB) + (high & _LIMB)
+    limbs[:, first + 2] += high >> LIMB_BITS
+
+
+def digits_at(limbs: Limbs, shift: int, bits: int) -> NDArray[np.uint64]:
+    """⌊number / 2^shift⌋ mod 2^bits, for limbs without carries; at most 64 bits."""
+    first, within = divmod(shift, LIMB_BITS)
+    found = np.zeros(len(limbs), dtype=np.uint64)
+    for place in range(first, min(first + 3, limbs.shape[1])):
+        limb = limbs[:, place].astype(np.uint64)
+        up = (place - first) * LIMB_BITS - within
+        if up < 64:
+            found |= limb << np.uint64(up) if up >= 0 else limb >> np.uint64(-up)
+    return found & np.uint64((1 << bits) - 1)
+
+
+def integers(octets: Octets, *, signed: bool = False) -> list[int]:
+    """The numbers as Python's."""
+    width = octets.shape[1]
+    raw = octets.tobytes()
+    return [
+        int.from_bytes(raw[start : start + width], "big", signed=signed)
+        for start in range(0, len(raw), width)
+    ]
+
+
+def rows_of(values: Iterable[int], width: int) -> Octets:
+    """Python's numbers modulo 2^(8·width), uint8 (n, width)."""
+    mask = (1 << (8 * width)) - 1
+    joined = b"".join([(value & mask).to_bytes(width, "big") for value in values])
+    return np.frombuffer(joined, dtype=np.uint8).reshape(-1, width)
+
+
+def resized(octets: Octets, width: int) -> Octets:
+    """The same signed numbers in another width, which holds them."""
+    own = octets.shape[1]
+    if width <= own:
+        return np.ascontiguousarray(octets[:, own - width :])
+    wider = np.repeat(np.where(octets[:, :1] & 0x80, np.uint8(0xFF), np.uint8(0)), width, axis=1)
+    wider[:, width - own :] = octets
+    return wider

@@ -1,0 +1,282 @@
+"""Keys whose ciphertexts multiply, on whole arrays: what Paillier and Okamoto-Uchiyama share.
+
+The host's side adds, subtracts and lets go; the guest's side encrypts and decrypts. Arithmetic runs
+on gmpy2 in worker processes (`modular_kernels`, `fixed_base`).
+
+What `release` hides, and what not (SECURITY.md, section 2): a guest that fills plaintext bits above
+the declared package reads nothing but, at most, the topmost 40 bits' worth of the blinding range,
+and whatever its plaintexts can hold above the range that the scheme promises to all (nothing for
+Paillier, a few bits for Okamoto-Uchiyama). Inside a package fields are neighbours: a guest that
+lets one field overflow reads it in the next, so the most it can read from a package is the
+package's declared width in bits, as with gradients chosen inside their own width.
+`GhLayout.compress=False` gives every sum headroom of its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto import fixed_base
+from fedboost.crypto import modular_kernels as kernels
+from fedboost.crypto.api import (
+    Blinders,
+    Ciphertexts,
+    Encrypted,
+    Released,
+    seal_encrypted,
+    seal_released,
+)
+from fedboost.crypto.limbs import Octets
+from fedboost.crypto.packing import GhLayout, Sums
+from fedboost.crypto.shapes import (
+    check_cells,
+    check_packages,
+    check_pairs,
+    check_released,
+    check_segments,
+)
+from fedboost.crypto.workers import Pending, Workers, blocks
+from fedboost.errors import PeerError
+
+SUM_ROWS_MAX = 1 << 14  # rows a task: their products stay near 100 MB at 2048 bits
+ENCRYPT_MAX = 1024  # ciphertexts a block: 0.4 s of a worker, half a megabyte
+OUT_OF_RANGE = "a ciphertext does not decrypt into the declared range"
+
+
+class ModularPublic:
+    """A host's side: sums without seeing."""
+
+    def __init__(self, key: kernels.ModularKey, workers: Workers, proof: bytes = b"") -> None:
+        """For a key already checked; a scheme's `load_public` reads and checks a peer's."""
+        self.key = key
+        self.workers = workers
+        self.width = kernels.ciphertext_bytes(key)
+        self.plaintext_bits = key.space.bit_length() - 1
+        self._proof = proof
+
+    def to_bytes(self) -> bytes:
+        """The key with its proof, as it was received."""
+        return self._proof
+
+    def check(self, ciphertexts: Ciphertexts) -> None:
+        """A PeerError unless every one is of this key's width, below its modulus and a unit."""
+        if ciphertexts.width != self.width:
+            raise PeerError(
+                f"expected ciphertexts of {self.width} bytes, got {ciphertexts.width} bytes"
+            )
+        each = ciphertexts.each
+        cuts = blocks(len(each), self.workers.count, 64, 4096)
+        tasks = [(self.key, each[cut]) for cut in cuts]
+        if not all(self.workers.map(kernels.are_units, tasks)):
+            raise PeerError("a ciphertext is out of range or shares a factor with the key")
+
+    def segment_sum(
+        self,
+        ciphertexts: Ciphertexts,
+        rows: NDArray[np.integer],
+        cells: NDArray[np.int32],
+        n_cells: int,
+    ) -> Ciphertexts:
+        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.PublicKey`.
+
+        Lane after lane, the workers take blocks of rows. Each converts a row once, adds rows that
+        share cells once (`joint_sums`), and gives the cells it touched; these are added up by
+        ranges of cells.
+        """
+        check_cells(rows, cells, n_cells)
+        sums = np.zeros((n_cells, ciphertexts.lanes, self.width), dtype=np.uint8)
+        sums[:, :, -1] = 1
+        if cells.size:
+            # Rows of one node lie together then, and few blocks touch its cells.
+            order = np.argsort(cells.max(axis=1), kind="stable")
+            for lane in range(ciphertexts.lanes):
+                tasks = [
+                    (self.key, ciphertexts.data[rows[order[cut]], lane], cells[order[cut]])
+                    for cut in self._row_cuts(len(rows))
+                ]
+                parts = self.workers.map(kernels.sum_rows, tasks)
+                cell, data = self._sum_parts(parts)
+                sums[cell, lane] = data
+        return Ciphertexts(sums)
+
+    def add(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
+        """a[i] + b[i]."""
+        return self._pairs(kernels.add_pairs, a, b)
+
+    def subtract(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
+        """a[i] − b[i]."""
+        return self._pairs(kernels.subtract_pairs, a, b)
+
+    def prefix_sums(self, cells: Ciphertexts, offsets: NDArray[np.integer]) -> Ciphertexts:
+        """Running sums within each segment of cells; see `api.PublicKey`."""
+        lengths = np.tile(check_segments(cells, offsets), cells.lanes)
+        ends = np.cumsum(lengths)
+        by_lane = cells.data.swapaxes(0, 1).reshape(-1, self.width)
+        tasks = []
+        for cut in blocks(len(lengths), self.workers.count, 1, 1 << 12):
+            data = by_lane[ends[cut.start] - lengths[cut.start] : ends[cut.stop - 1]]
+            tasks.append((self.key, data, lengths[cut]))
+        sums = self._joined(self.workers.map(kernels.running_sums, tasks))
+        return Ciphertexts(sums.reshape(cells.lanes, -1, self.width).swapaxes(0, 1))
+
+    def blinders(self) -> BlinderPool:
+        """A new pool of random n-th powers."""
+        return BlinderPool(self.key, self.workers)
+
+    def release(
+        self,
+        ciphertexts: Ciphertexts,
+        layout: GhLayout,
+        blinders: Blinders,
+        counts: Sequence[int] | None = None,
+    ) -> Released:
+        """Compresses into packages and blinds them: the only way out; see `api.PublicKey`."""
+        packages = check_released(ciphertexts, layout, self.plaintext_bits, counts)
+        held = ciphertexts.each[packages.members(len(layout.lanes))]
+        widths = [(lane.bits, lane.package_bits) for lane in layout.lanes]
+        factors = blinders.take(len(packages))
+        ends = np.concatenate([[0], np.cumsum(packages.size)])
+        tasks = []
+        for cut in blocks(len(packages), self.workers.count, 1, 64):
+            data = held[ends[cut.start] : ends[cut.stop]]
+            own = [widths[lane] for lane in packages.lane[cut]]
+            tasks.append((self.key, data, packages.size[cut].tolist(), own, factors[cut]))
+        parts = self.workers.map(kernels.release_packages, tasks)
+        return seal_released(self._joined(parts))
+
+    def _row_cuts(self, rows: int) -> list[slice]:
+        """Even blocks of rows, a multiple of the workers' number of them."""
+        count = self.workers.count
+        each = count * -(-rows // (count * SUM_ROWS_MAX))
+        ends = [rows * i // each for i in range(each + 1)]
+        return [slice(start, stop) for start, stop in pairwise(ends) if stop > start]
+
+    def _sum_parts(
+        self, parts: Sequence[tuple[NDArray[np.int64], Octets]]
+    ) -> tuple[NDArray[np.int64], Octets]:
+        """The cells that any block touched, and one ciphertext for each."""
+        touched = np.concatenate([part[0] for part in parts])
+        order = np.argsort(touched, kind="stable")
+        data = np.concatenate([part[1] for part in parts])[order]
+        cell, lengths = np.unique(touched, return_counts=True)
+        return cell, self._sum_runs(data, lengths)
+
+    def _sum_runs(self, data: Octets, lengths: NDArray[np.int64]) -> Octets:
+        """One ciphertext for each run of `data`; runs of one are what they are."""
+        ends = np.cumsum(lengths)
+        sums = data[ends - lengths]
+        several = np.flatnonzero(lengths > 1)
+        tasks = []
+        for cut in blocks(len(several), self.workers.count, 64, 4096):
+            chosen = several[cut]
+            within = np.concatenate([np.arange(ends[i] - lengths[i], ends[i]) for i in chosen])
+            tasks.append((self.key, data[within], lengths[chosen]))
+        sums[several] = self._joined(self.workers.map(kernels.sum_runs, tasks))
+        return sums
+
+    def _pairs(self, kernel: kernels.PairKernel, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
+        check_pairs(a, b)
+        x, y = a.each, b.each
+        cuts = blocks(len(x), self.workers.count, 64, 4096)
+        parts = self.workers.map(kernel, [(self.key, x[cut], y[cut]) for cut in cuts])
+        return a.like(self._joined(parts))
+
+    def _joined(self, parts: Sequence[Octets]) -> Octets:
+        empty = np.empty((0, self.width), dtype=np.uint8)
+        return np.concatenate([empty, *parts])
+
+
+class BlinderPool:
+    """Random n-th powers, made in the background; each is given once."""
+
+    BLOCK = 32  # factors a task: 40 ms of a worker, so that other work gets its turn
+
+    def __init__(self, key: kernels.ModularKey, workers: Workers) -> None:
+        self._key = key
+        self._workers = workers
+        self._ready = np.empty((0, kernels.ciphertext_bytes(key)), dtype=np.uint8)
+        self._coming: deque[tuple[int, Pending[Octets]]] = deque()
+
+    def prepare(self, count: int) -> None:
+        """Has at least `count` made ready in the background; returns at once."""
+        lacking = count - len(self._ready) - sum(size for size, _ in self._coming)
+        for cut in blocks(max(lacking, 0), self._workers.count, 1, self.BLOCK):
+            size = cut.stop - cut.start
+            made = self._workers.submit(fixed_base.make_blinders, self._key, size)
+            self._coming.append((size, made))
+
+    def take(self, count: int) -> NDArray[np.uint8]:
+        """`count` factors never given before, uint8 (count, width); waits for those that lack."""
+        self.prepare(count)
+        parts = [self._ready]
+        have = len(self._ready)
+        while have < count:
+            size, made = self._coming.popleft()
+            parts.append(made.result())
+            have += size
+        together = np.concatenate(parts)
+        self._ready = together[count:].copy()
+        return together[:count]
+
+    def __repr__(self) -> str:
+        return f"BlinderPool({len(self._ready)} ready)"
+
+
+class ModularPrivate:
+    """The guest's side: the key's owner."""
+
+    def __init__(self, secret: kernels.ModularSecret, workers: Workers) -> None:
+        self._secret = secret
+        self.workers = workers
+        self.width = kernels.ciphertext_bytes(secret.key)
+        self.plaintext_bits = secret.key.space.bit_length() - 1
+
+    def public_bytes(self) -> bytes:
+        """The public key with its proof, as `load_public` reads it."""
+        return self._secret.proved()
+
+    def encrypt(self, gh: Sums, layout: GhLayout) -> Iterator[Encrypted]:
+        """Fresh encryptions of the rows, as consecutive blocks; see `api.PrivateKey`.
+
+        The workers are a few blocks ahead of whoever takes them.
+        """
+        layout.check_values(gh)
+        return self._stream(gh, layout)
+
+    def _stream(self, gh: Sums, layout: GhLayout) -> Iterator[Encrypted]:
+        coming: deque[Pending[Octets]] = deque()
+        most = max(1, ENCRYPT_MAX // len(layout.lanes))
+        for cut in blocks(len(gh), self.workers.count, min(16, most), most):
+            fields = layout.fields(gh[cut])
+            coming.append(self.workers.submit(kernels.encrypt_rows, self._secret, fields))
+            if len(coming) > 2 * self.workers.count:
+                yield seal_encrypted(coming.popleft().result())
+        while coming:
+            yield seal_encrypted(coming.popleft().result())
+
+    def decrypt(self, packages: Ciphertexts, layout: GhLayout, counts: Sequence[int]) -> Sums:
+        """The sums in a host's packages, int64 (sum(counts), 2·outputs); see `api.PrivateKey`."""
+        check_packages(packages, layout, counts, self.width)
+        cuts = blocks(len(packages), self.workers.count, 1, 256)
+        tasks = [(self._secret, packages.each[cut]) for cut in cuts]
+        parts = self.workers.map(kernels.decrypt_packages, tasks)
+        found = [part for part in parts if part is not None]
+        sums = None
+        if len(found) == len(parts):
+            empty = np.empty((0, kernels.plaintext_bytes(self._secret.key)), dtype=np.uint8)
+            sums = layout.unpack(np.concatenate([empty, *found]), counts)
+        if sums is None:
+            raise PeerError(OUT_OF_RANGE)
+        return sums
+
+    def to_bytes(self) -> bytes:
+        """The secret key, for the party's own sealed store."""
+        return self._secret.to_bytes()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({8 * self.width} bits a ciphertext, hidden)"

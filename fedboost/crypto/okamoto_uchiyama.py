@@ -1,0 +1,245 @@
+"""Okamoto and Uchiyama's encryption (1998): ciphertexts modulo n = p²·q itself.
+
+A ciphertext of m is g^m · r^n modulo n. The n-th powers modulo n have p cosets, and the owner, who
+knows p, reads which one a number lies in from a discrete logarithm that is easy modulo p²:
+
+    m = L(c^(p−1) mod p²) / L(g^(p−1) mod p²) mod p,        L(x) = (x − 1) / p
+
+Plaintexts are numbers modulo p, a third of the key; hosts do not know p, so all rely on
+⌊key_bits / 3⌋ − 1 bits, which every p of this module exceeds: a released package is below that and
+never wraps. Additions cost a third of Paillier's at the same key length.
+
+The published scheme blinds with powers of h = g^n. Its powers are not all n-th powers, and a guest
+that put something outside them into a row's randomness could find it again. A host here draws
+n-th powers itself (`fixed_base.Blinding`), so h need not travel. That leaves the coset, which is
+the plaintext: the headroom covers it up to 2^plaintext_bits, and the key's proof says that there is
+hardly more. For 32 numbers x that a hash draws from (n, g), it gives M < 2^⌈key_bits / 3⌉ and r
+with x = g^M · r^n:
+
+* were there B times as many cosets as such M, each would be found with probability 1/B: a key with
+  2^4 times as many passes with probability 2^-128;
+* were the cosets not all reached by g, at most one x in 2^16 would be (their number has the prime
+  factors of n, and smaller ones are excluded by trial division): nothing hides beside m.
+
+So a guest that forges its key, e.g. with a larger p, has at most 6 bits above the promised ones,
+and reads at most them and the topmost 40 bits' worth of the blinding range. The M are uniform below
+p and tell its topmost five or six bits; the r are uniform n-th roots, always the same for one
+key, for two roots of one number would give p away. That n is p²·q is not proved, and need not
+be: for the host nothing depends on it, and a guest whose key others can factor harms itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import secrets
+from dataclasses import dataclass
+
+import gmpy2
+from gmpy2 import mpz
+
+from fedboost.crypto import moduli
+from fedboost.crypto.fixed_base import FixedBase, PrimePowers
+from fedboost.crypto.modular import ModularPrivate, ModularPublic
+from fedboost.crypto.workers import Workers
+from fedboost.errors import PeerError
+
+KEY_BITS = 2048
+KEY_BITS_MIN = 2048
+PRIME_TESTS = 40  # Miller-Rabin rounds: a composite passes with probability 2^-80
+ROOTS = 32  # 4 bits each: a bad key passes with probability 2^-128
+BARE_WINDOW_BITS = 8  # 86 products a power and 6 MB at 2048 bits
+_LABEL = b"fedboost okamoto-uchiyama key proof 1"
+_ROOT_LABEL = b"fedboost okamoto-uchiyama key root 1"
+
+
+@dataclass(frozen=True)
+class OuKey:
+    """The public key: the modulus n, and g whose powers are plaintexts."""
+
+    n: int
+    g: int
+
+    @functools.cached_property
+    def modulus(self) -> mpz:
+        """n."""
+        return mpz(self.n)
+
+    @property
+    def space(self) -> int:
+        """A bound of plaintexts that every p exceeds."""
+        return 1 << plaintext_bits(self.n.bit_length())
+
+    def bare(self, plaintexts: list[int]) -> list[mpz]:
+        """g^m."""
+        return _powers_of(self).powers(plaintexts)
+
+
+@dataclass(frozen=True, repr=False)
+class OuSecret:
+    """The two primes and g; it prints nothing."""
+
+    p: int
+    q: int
+    g: int
+
+    @functools.cached_property
+    def key(self) -> OuKey:
+        """The public part."""
+        return OuKey(self.p * self.p * self.q, self.g)
+
+    def encrypt(self, plaintexts: list[int]) -> list[mpz]:
+        """A fresh encryption of each; a negative number stands for its remainder modulo p.
+
+        Modulo p² that is (1 + m·slope·p) times a random p-th power, modulo q any unit: r^n hides
+        the rest of g^m.
+        """
+        powers, q = _powers_at(self.p), mpz(self.q)
+        p, square = powers.prime, powers.square
+        slope = -self._log(gmpy2.powmod(self.g, p - 1, square)) % p
+        q_inverse = gmpy2.invert(q, square)
+        ciphertexts = []
+        for plaintext, r in zip(plaintexts, powers.make(len(plaintexts)), strict=True):
+            c_p = (1 + plaintext * slope % p * p) * r % square
+            c_q = 1 + secrets.randbelow(self.q - 1)
+            ciphertexts.append(c_q + q * ((c_p - c_q) * q_inverse % square))
+        return ciphertexts
+
+    def decrypt(self, ciphertexts: list[mpz]) -> list[int] | None:
+        """The plaintexts, 0 ≤ m < p; None if one is no ciphertext."""
+        p, q, n = mpz(self.p), mpz(self.q), self.key.modulus
+        square = p * p
+        factor = gmpy2.invert(self._log(gmpy2.powmod(self.g, p - 1, square)), p)
+        plaintexts = []
+        for c in ciphertexts:
+            if not 0 < c < n or c % p == 0 or c % q == 0:
+                return None
+            log = self._log(gmpy2.powmod(c % square, p - 1, square))
+            plaintexts.append(int(log * factor % p))
+        return plaintexts
+
+    def proved(self) -> bytes:
+        """n and g with the proof that the plaintext space is what it should be."""
+        n, width, short = self.key.n, self.key.n.bit_length() // 8, _prime_bytes(self.key.n)
+        parts = [moduli.joined([n, self.g], width)]
+        for i in range(ROOTS):
+            drawn = mpz(_challenge(self.key, i))
+            (exponent,) = self.decrypt([drawn]) or (0,)
+            root = self._root(drawn * gmpy2.powmod(self.g, -exponent, n) % n, i)
+            parts.append(moduli.joined([exponent], short) + moduli.joined([root], width))
+        return b"".join(parts)
+
+    def to_bytes(self) -> bytes:
+        """p, q and g, for the party's own sealed store."""
+        width = self.key.n.bit_length() // 8
+        return moduli.joined([self.p, self.q, self.g], width)
+
+    def _log(self, power: mpz) -> mpz:
+        return (power - 1) // self.p
+
+    def _root(self, power: mpz, index: int) -> int:
+        """One of the p roots of an n-th power, uniform among them and always the same."""
+        p, q, n = mpz(self.p), mpz(self.q), self.key.modulus
+        square = p * p
+        at_p = gmpy2.powmod(power, gmpy2.invert(n, p - 1), square)
+        at_q = gmpy2.powmod(power, gmpy2.invert(n, q - 1), q)
+        seed = _ROOT_LABEL + index.to_bytes(4, "big") + self.to_bytes()
+        drawn = hashlib.shake_256(seed).digest(p.bit_length() // 8 + 17)
+        at_p = at_p * (1 + int.from_bytes(drawn, "big") % p * p) % square
+        return int(at_q + q * ((at_p - at_q) * gmpy2.invert(q, square) % square))
+
+    def __repr__(self) -> str:
+        return f"OuSecret({self.key.n.bit_length()} bits, hidden)"
+
+
+@functools.lru_cache(maxsize=2)
+def _powers_of(key: OuKey) -> FixedBase:
+    """One table a key and process."""
+    return FixedBase(mpz(key.g), key.modulus, plaintext_bits(key.n.bit_length()), BARE_WINDOW_BITS)
+
+
+@functools.lru_cache(maxsize=2)
+def _powers_at(prime: int) -> PrimePowers:
+    """One table a prime and process."""
+    return PrimePowers(prime)
+
+
+def plaintext_bits(key_bits: int) -> int:
+    """Any number below 2^plaintext_bits can be encrypted under such a key."""
+    return key_bits // 3 - 1
+
+
+def draw(key_bits: int) -> OuSecret:
+    """A fresh key of exactly `key_bits` bits, from the operating system's randomness."""
+    p_bits = _prime_bits(key_bits)
+    while True:
+        p, q = _prime(p_bits), _prime(key_bits - 2 * p_bits)
+        n = p * p * q
+        # r^n must reach all units but for the cosets that are plaintexts.
+        if n.bit_length() == key_bits and (p - 1) % q and (q - 1) % p and p != q:
+            break
+    while True:
+        g = 2 + secrets.randbelow(n - 2)
+        if gmpy2.gcd(g, n) == 1 and gmpy2.powmod(g, p - 1, p * p) != 1:
+            return OuSecret(p, q, g)
+
+
+def read_public(octets: bytes, key_bits: int) -> OuKey:
+    """The key, from what `OuSecret.proved` wrote; a PeerError unless it is sound."""
+    width, short = key_bits // 8, _prime_bytes(1 << (key_bits - 1))
+    if len(octets) != 2 * width + ROOTS * (short + width):
+        raise PeerError(f"expected a key of {key_bits} bits and its proof, got {len(octets)} bytes")
+    n, g = moduli.split(octets[: 2 * width], width)
+    moduli.check_modulus(n, key_bits)
+    key = OuKey(n, g)
+    holds = 0 < g < n and gmpy2.gcd(g, n) == 1
+    for i in range(ROOTS):
+        start = 2 * width + i * (short + width)
+        exponent = int.from_bytes(octets[start : start + short], "big")
+        root = int.from_bytes(octets[start + short : start + short + width], "big")
+        power = gmpy2.powmod(g, exponent, n) * gmpy2.powmod(root, n, n) % n
+        short_enough = exponent.bit_length() <= _prime_bits(key_bits)
+        holds = holds and short_enough and 0 < root < n and power == _challenge(key, i)
+    if not holds:
+        raise PeerError("the proof of the encryption key does not hold")
+    return key
+
+
+def generate(key_bits: int, workers: Workers) -> ModularPrivate:
+    """A fresh key of exactly `key_bits` bits; a ConfigError below 2048."""
+    moduli.check_key_bits("okamoto-uchiyama", key_bits, KEY_BITS_MIN)
+    return ModularPrivate(draw(key_bits), workers)
+
+
+def load_private(octets: bytes, workers: Workers) -> ModularPrivate:
+    """The key that `OuSecret.to_bytes` wrote."""
+    p, q, g = moduli.split(octets, len(octets) // 3)
+    return ModularPrivate(OuSecret(p, q, g), workers)
+
+
+def load_public(octets: bytes, key_bits: int, workers: Workers) -> ModularPublic:
+    """The key a peer sent; a PeerError unless it is sound and of exactly `key_bits` bits."""
+    moduli.check_key_bits("okamoto-uchiyama", key_bits, KEY_BITS_MIN)
+    return ModularPublic(read_public(octets, key_bits), workers, octets)
+
+
+def _prime_bits(key_bits: int) -> int:
+    """Length of p."""
+    return -(-key_bits // 3)
+
+
+def _prime_bytes(n: int) -> int:
+    return (_prime_bits(n.bit_length()) + 7) // 8
+
+
+def _prime(bits: int) -> int:
+    while True:
+        candidate = secrets.randbits(bits) | 3 << (bits - 2) | 1
+        if gmpy2.is_prime(candidate, PRIME_TESTS):
+            return candidate
+
+
+def _challenge(key: OuKey, index: int) -> int:
+    """The number whose plaintext and root are asked for: drawn from n and g."""
+    width = key.n.bit_length() // 8
+    return moduli.challenge(_LABEL, index, moduli.joined([key.n, key.g], width), key.n)

@@ -1,0 +1,239 @@
+"""Keys whose ciphertexts are residues and simply add up: what `plain` and `iterative_affine` share.
+
+A host adds and shifts numbers modulo a public one. Nothing here hides anything: these schemes are
+for tests, for reproducing a paper, and for the cost of everything but cryptography.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fedboost.crypto.api import (
+    Blinders,
+    Ciphertexts,
+    Encrypted,
+    Released,
+    seal_encrypted,
+    seal_released,
+)
+from fedboost.crypto.limbs import Limbs, Octets, integers, limbs_of, octets_of, rows_of
+from fedboost.crypto.packing import GhLayout, Sums
+from fedboost.crypto.shapes import (
+    check_cells,
+    check_packages,
+    check_pairs,
+    check_released,
+    check_segments,
+)
+from fedboost.crypto.workers import blocks
+from fedboost.errors import PeerError
+
+ENCRYPT_MAX = 1 << 14  # ciphertexts a block: half a megabyte of plain numbers
+SPARE_BYTES = 8  # above a residue, for the carries of a sum
+
+
+class NoBlinders:
+    """Nothing to hide with."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+
+    def prepare(self, count: int) -> None:
+        """Nothing to prepare."""
+
+    def take(self, count: int) -> NDArray[np.uint8]:
+        """Zeros, uint8 (count, width)."""
+        return np.zeros((count, self._width), dtype=np.uint8)
+
+
+class ResiduePublic:
+    """A host's side: numbers modulo `modulus`, each of `width` bytes (a multiple of 4).
+
+    `headroom`: whether a plaintext is its own encryption, so that the host can blind headroom.
+    """
+
+    def __init__(self, modulus: int, plaintext_bits: int, octets: bytes, *, headroom: bool) -> None:
+        self.modulus = modulus
+        self.plaintext_bits = plaintext_bits
+        self.width = residue_bytes(modulus)
+        self._octets = octets
+        self._headroom = headroom
+
+    def to_bytes(self) -> bytes:
+        """The key as it was received."""
+        return self._octets
+
+    def check(self, ciphertexts: Ciphertexts) -> None:
+        """A PeerError unless the width is right and every number is below the modulus."""
+        if ciphertexts.width != self.width:
+            raise PeerError(
+                f"expected numbers of {self.width} bytes, got {ciphertexts.width} bytes"
+            )
+        if self._wraps_itself:
+            return
+        most = self.modulus.to_bytes(self.width, "big")
+        raw, width = ciphertexts.each.tobytes(), self.width
+        if any(raw[i : i + width] >= most for i in range(0, len(raw), width)):
+            raise PeerError("a ciphertext is out of the key's range")
+
+    def segment_sum(
+        self,
+        ciphertexts: Ciphertexts,
+        rows: NDArray[np.integer],
+        cells: NDArray[np.int32],
+        n_cells: int,
+    ) -> Ciphertexts:
+        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.PublicKey`."""
+        check_cells(rows, cells, n_cells)
+        wide = ciphertexts.lanes * self.width // 4
+        values = limbs_of(ciphertexts[rows].each).reshape(-1, wide)
+        sums = np.zeros((n_cells, wide), dtype=np.int64)
+        if cells.size:
+            _add_rows(values, np.ascontiguousarray(cells), sums)
+        return self._reduced(sums, ciphertexts.lanes)
+
+    def add(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
+        """a[i] + b[i]."""
+        check_pairs(a, b)
+        return self._reduced(limbs_of(a.each) + limbs_of(b.each), a.lanes)
+
+    def subtract(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
+        """a[i] − b[i]."""
+        check_pairs(a, b)
+        return self._reduced(limbs_of(a.each) - limbs_of(b.each), a.lanes)
+
+    def prefix_sums(self, cells: Ciphertexts, offsets: NDArray[np.integer]) -> Ciphertexts:
+        """Running sums within each segment of cells; see `api.PublicKey`."""
+        lengths = check_segments(cells, offsets)
+        wide = cells.lanes * self.width // 4
+        running = np.zeros((len(cells) + 1, wide), dtype=np.int64)
+        np.cumsum(limbs_of(cells.each).reshape(-1, wide), axis=0, out=running[1:])
+        sums = running[1:] - np.repeat(running[offsets[:-1]], lengths, axis=0)
+        return self._reduced(sums, cells.lanes)
+
+    def blinders(self) -> NoBlinders:
+        """Nothing to hide with."""
+        return NoBlinders(self.width)
+
+    def release(
+        self,
+        ciphertexts: Ciphertexts,
+        layout: GhLayout,
+        blinders: Blinders,
+        counts: Sequence[int] | None = None,
+    ) -> Released:
+        """Packages, their headroom blinded where the host can; see `api.PublicKey`."""
+        packages = check_released(ciphertexts, layout, self.plaintext_bits, counts)
+        blinders.take(len(packages))
+        sums = iter(integers(ciphertexts.each[packages.members(len(layout.lanes))]))
+        released = []
+        for number, size in zip(packages.lane.tolist(), packages.size.tolist(), strict=True):
+            lane = layout.lanes[number]
+            package = 0
+            if self._headroom:
+                most = (1 << (self.plaintext_bits - lane.package_bits)) - 1
+                package = (1 + secrets.randbelow(most)) << lane.package_bits
+            for place in range(size):
+                package += next(sums) << (place * lane.bits)
+            released.append(package % self.modulus)
+        return seal_released(rows_of(released, self.width))
+
+    @property
+    def _wraps_itself(self) -> bool:
+        """Whether the bytes' own overflow is the reduction."""
+        return self.modulus == 1 << (8 * self.width)
+
+    def _reduced(self, sums: Limbs, lanes: int) -> Ciphertexts:
+        """Sums of limbs, modulo the key's number."""
+        each = sums.reshape(-1, self.width // 4)
+        if self._wraps_itself:
+            reduced = octets_of(each, self.width)
+        else:
+            wide = integers(octets_of(each, self.width + SPARE_BYTES), signed=True)
+            reduced = rows_of([value % self.modulus for value in wide], self.width)
+        return Ciphertexts(reduced.reshape(-1, lanes, self.width))
+
+
+class ResidueSecret(Protocol):
+    """What the owner of a key does to numbers; for `plain`, nothing."""
+
+    @property
+    def modulus(self) -> int:
+        """Ciphertexts are numbers below it."""
+
+    @property
+    def plaintext_bits(self) -> int:
+        """Any number below 2^plaintext_bits can be encrypted."""
+
+    def encrypt(self, fields: Octets, width: int) -> Octets:
+        """Signed plaintexts as ciphertexts, uint8 (n, width)."""
+
+    def decrypt(self, data: Octets) -> Octets | None:
+        """Ciphertexts as plaintexts in two's complement; None if one is no ciphertext."""
+
+    def public_bytes(self) -> bytes:
+        """What a host needs."""
+
+    def to_bytes(self) -> bytes:
+        """The secret, for the party's own sealed store."""
+
+
+class ResiduePrivate:
+    """The guest's side: the key's owner."""
+
+    def __init__(self, secret: ResidueSecret) -> None:
+        self._secret = secret
+        self.width = residue_bytes(secret.modulus)
+        self.plaintext_bits = secret.plaintext_bits
+
+    def public_bytes(self) -> bytes:
+        """What a host needs, as `load_public` reads it."""
+        return self._secret.public_bytes()
+
+    def encrypt(self, gh: Sums, layout: GhLayout) -> Iterator[Encrypted]:
+        """Encryptions of the rows, as consecutive blocks; see `api.PrivateKey`."""
+        layout.check_values(gh)
+        return self._stream(gh, layout)
+
+    def _stream(self, gh: Sums, layout: GhLayout) -> Iterator[Encrypted]:
+        most = max(1, ENCRYPT_MAX // len(layout.lanes))
+        for cut in blocks(len(gh), 1, min(16, most), most):
+            yield seal_encrypted(self._secret.encrypt(layout.fields(gh[cut]), self.width))
+
+    def decrypt(self, packages: Ciphertexts, layout: GhLayout, counts: Sequence[int]) -> Sums:
+        """The sums in a host's packages, int64 (sum(counts), 2·outputs); see `api.PrivateKey`."""
+        check_packages(packages, layout, counts, self.width)
+        plaintexts = self._secret.decrypt(packages.each)
+        sums = None if plaintexts is None else layout.unpack(plaintexts, counts)
+        if sums is None:
+            raise PeerError("a number does not unpack into the declared range")
+        return sums
+
+    def to_bytes(self) -> bytes:
+        """The secret key, for the party's own sealed store."""
+        return self._secret.to_bytes()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({8 * self.width} bits a ciphertext, hidden)"
+
+
+def residue_bytes(modulus: int) -> int:
+    """Width of a number below the modulus: a multiple of 4 bytes."""
+    return ((modulus - 1).bit_length() + 31) // 32 * 4
+
+
+@njit(nogil=True, cache=True)
+def _add_rows(values: Limbs, cells: NDArray[np.int32], sums: Limbs) -> None:
+    """Adds values[i] to sums[cells[i, j]] for every j; negative cells skip."""
+    for i in range(cells.shape[0]):
+        for j in range(cells.shape[1]):
+            cell = cells[i, j]
+            if cell >= 0:
+                for limb in range(values.shape[1]):
+                    sums[cell, limb] += values[i, limb]

@@ -1,0 +1,58 @@
+"""What every scheme refuses before it computes: arrays that do not fit one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto.api import Ciphertexts
+from fedboost.crypto.packing import GhLayout, Packages
+from fedboost.errors import PeerError, ProtocolError
+
+
+def check_cells(rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> None:
+    """A ProtocolError unless the rows go into the cells; see `api.PublicKey.segment_sum`."""
+    if cells.ndim != 2 or len(rows) != len(cells) or (cells.size and cells.max() >= n_cells):
+        raise ProtocolError(f"{len(rows)} rows do not go into {n_cells} cells by {cells.shape}")
+
+
+def check_segments(cells: Ciphertexts, offsets: NDArray[np.integer]) -> NDArray[np.int64]:
+    """The segments' lengths, int64; a ProtocolError unless they span all cells."""
+    lengths = np.diff(offsets).astype(np.int64)
+    whole = len(offsets) and offsets[0] == 0 and offsets[-1] == len(cells)
+    if not whole or (lengths < 0).any():
+        raise ProtocolError(f"the segments do not span the {len(cells)} cells")
+    return lengths
+
+
+def check_pairs(a: Ciphertexts, b: Ciphertexts) -> None:
+    """A ProtocolError unless there are as many of both."""
+    if a.data.shape != b.data.shape:
+        raise ProtocolError(f"{len(a)} and {len(b)} ciphertexts are no pairs")
+
+
+def check_released(
+    ciphertexts: Ciphertexts,
+    layout: GhLayout,
+    plaintext_bits: int,
+    counts: Sequence[int] | None,
+) -> Packages:
+    """The packages of the sums; a ProtocolError unless these fill them and the key fits."""
+    groups = [len(ciphertexts)] if counts is None else counts
+    fits = ciphertexts.lanes == len(layout.lanes) and layout.plaintext_bits <= plaintext_bits
+    if sum(groups) != len(ciphertexts) or not fits:
+        raise ProtocolError(f"{len(ciphertexts)} sums do not fill the declared packages")
+    return layout.packages(groups)
+
+
+def check_packages(
+    packages: Ciphertexts, layout: GhLayout, counts: Sequence[int], width: int
+) -> None:
+    """A PeerError unless there are as many packages of this width as the counts need."""
+    needed = len(layout.packages(counts))
+    if packages.data.shape != (needed, 1, width):
+        raise PeerError(
+            f"expected {needed} packages of {width} bytes, got {len(packages)} of {packages.width}"
+        )

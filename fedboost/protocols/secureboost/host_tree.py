@@ -1,0 +1,157 @@
+"""A tree while it grows, as a host sees it: encrypted histograms and the candidates in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core import split
+from fedboost.core.binning import Binning
+from fedboost.core.partition import ROOT, parent, sibling
+from fedboost.core.split import Candidates
+from fedboost.crypto.api import Ciphertexts, PublicKey
+from fedboost.crypto.sparse import fill_skipped
+from fedboost.protocols.secureboost.growth import Growth
+
+Places = NDArray[np.int64]
+
+# A column's most frequent bin is left out where it holds at least this share of the rows, and only
+# where the columns together save more than the nodes' totals, one addition a row, cost.
+SKIPPED_SHARE_MIN = 0.25
+SKIPPED_SHARES_MIN = 1.5
+
+
+@dataclass(frozen=True)
+class Switches:
+    """Which optimisations the job has on."""
+
+    subtraction: bool  # SecureBoost+, section 4.3
+    sparse: bool  # section 6.2
+
+
+class HostTree:
+    """One tree. Every layer: `divide` as the guest says, then `candidate_sums` of the open nodes."""
+
+    def __init__(
+        self,
+        binning: Binning,
+        bins: NDArray[np.uint8],
+        sampled: NDArray[np.bool_],
+        columns: NDArray[np.int32],
+        switches: Switches,
+    ) -> None:
+        """bins uint8 (n, all columns); sampled bool (n,): the rows whose gradients are encrypted,
+        in their order; columns int32: the ones that the tree may use.
+        """
+        self.growth = Growth(sampled)
+        self.opened: list[int] = []
+        self.n_rows = int(np.count_nonzero(sampled))
+        self._switches = switches
+        self._place = np.cumsum(sampled) - 1  # of a row among the gradients
+        self._columns = columns
+        self._n_bins = binning.n_bins[columns].astype(np.int64)
+        # A column's cells: one for each bin, then the one of missing rows.
+        self._bins = np.minimum(bins[:, columns], self._n_bins.astype(np.uint8))
+        self._starts = np.concatenate(([0], np.cumsum(self._n_bins + 1)))
+        self._cells: dict[int, Ciphertexts] = {}  # of the open nodes
+
+    def candidate_sums(
+        self, key: PublicKey, gradients: Ciphertexts
+    ) -> tuple[Ciphertexts, dict[int, tuple[Candidates, Places]]]:
+        """Sums, and for each open node its candidates with their places among the sums."""
+        self._cells = self._histograms(key, gradients)
+        nodes = Ciphertexts.concat([self._cells[node] for node in self.opened])
+        per_node, width = int(self._starts[-1]), int(self._n_bins.sum())
+        # Prefix sums run within a column's bins; the cell of missing rows stays outside.
+        is_bin = np.ones(per_node, np.bool_)
+        is_bin[self._starts[1:] - 1] = False
+        present = np.flatnonzero(np.tile(is_bin, len(self.opened)))
+        lengths = np.tile(self._n_bins, len(self.opened))
+        prefix = key.prefix_sums(nodes[present], np.concatenate(([0], np.cumsum(lengths))))
+        first_bin = np.cumsum(self._n_bins) - self._n_bins
+        found: dict[int, tuple[Candidates, Places]] = {}
+        base, absent = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        with_missing = len(prefix)
+        for i, node in enumerate(self.opened):
+            listed = self._listed(node)
+            index = i * width + first_bin[listed.column] + listed.bin.astype(np.int64)
+            left = np.flatnonzero(listed.missing_left)
+            base.append(index[left])
+            absent.append(i * per_node + self._starts[listed.column[left] + 1] - 1)
+            index[left] = with_missing + np.arange(len(left))
+            with_missing += len(left)
+            named = Candidates(self._columns[listed.column], listed.bin, listed.missing_left)
+            found[node] = named, index
+        missing_left = key.add(prefix[np.concatenate(base)], nodes[np.concatenate(absent)])
+        return Ciphertexts.concat([prefix, missing_left]), found
+
+    def _listed(self, node: int) -> Candidates:
+        """The node's candidates, columns counted among those that the tree may use."""
+        rows = self.growth.training.rows(node)
+        missing = np.array(
+            [(self._bins[rows, c] == n).any() for c, n in enumerate(self._n_bins)], np.bool_
+        )
+        return split.candidates(self._n_bins.astype(np.int32), missing)
+
+    def _histograms(self, key: PublicKey, gradients: Ciphertexts) -> dict[int, Ciphertexts]:
+        """The encrypted histogram of every open node: added up, or its parent's minus its
+        sibling's.
+        """
+        added = self._to_add()
+        n_cells = int(self._starts[-1])
+        sums = self._added_up(key, gradients, added)
+        found = {node: sums[i * n_cells : (i + 1) * n_cells] for i, node in enumerate(added)}
+        rest = [node for node in self.opened if node not in found]
+        if rest:
+            parents = Ciphertexts.concat([self._cells[parent(node)] for node in rest])
+            siblings = Ciphertexts.concat([found[sibling(node)] for node in rest])
+            minus = key.subtract(parents, siblings)
+            for i, node in enumerate(rest):
+                found[node] = minus[i * n_cells : (i + 1) * n_cells]
+        return {node: found[node] for node in self.opened}
+
+    def _to_add(self) -> list[int]:
+        """Of two siblings the one with fewer rows, whether or not it is open itself."""
+        if not self._switches.subtraction or self.opened == [ROOT]:
+            return list(self.opened)
+        training = self.growth.training
+        size = {node: len(training.rows(node)) for node in training.leaves()}
+        smaller = {
+            min(node, sibling(node), key=lambda child: (size[child], child)) for node in self.opened
+        }
+        return sorted(smaller)
+
+    def _added_up(self, key: PublicKey, gradients: Ciphertexts, added: list[int]) -> Ciphertexts:
+        """The cells of these nodes, node after node, from their rows."""
+        rows = [self.growth.training.rows(node) for node in added]
+        joined = np.concatenate([np.empty(0, np.int32), *rows])
+        slot = np.repeat(np.arange(len(added)), [len(own) for own in rows])
+        n_cells = int(self._starts[-1])
+        bins = self._bins[joined].astype(np.int32)
+        cells = (bins + (self._starts[:-1] + n_cells * slot[:, None])).astype(np.int32)
+        skipped = self._skipped(bins)
+        cells[bins == skipped] = -1
+        place = self._place[joined]
+        sums = key.segment_sum(gradients, place, cells, n_cells * len(added))
+        if (skipped < 0).all():
+            return sums
+        whole = slot[:, None].astype(np.int32)
+        totals = key.segment_sum(gradients, place, whole, len(added))
+        base = (n_cells * np.arange(len(added))[:, None] + self._starts[:-1]).ravel()
+        offsets = np.append(base, n_cells * len(added))
+        left_out = np.tile(skipped, len(added))
+        return fill_skipped(key, sums, offsets, np.where(left_out < 0, -1, base + left_out), totals)
+
+    def _skipped(self, bins: NDArray[np.int32]) -> NDArray[np.int64]:
+        """The bin that each column leaves out, the most frequent one; −1 for none."""
+        skipped = np.full(bins.shape[1], -1, np.int64)
+        if not self._switches.sparse or not len(bins):
+            return skipped
+        counts = [np.bincount(bins[:, c]) for c in range(bins.shape[1])]
+        shares = np.array([count.max() for count in counts]) / len(bins)
+        frequent = shares >= SKIPPED_SHARE_MIN
+        if shares[frequent].sum() >= SKIPPED_SHARES_MIN:
+            skipped[frequent] = [int(counts[c].argmax()) for c in np.flatnonzero(frequent)]
+        return skipped

@@ -1,0 +1,85 @@
+"""Keys short enough for many cases a second, and the naive twins of what is done with them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import gmpy2
+import numpy as np
+
+from fedboost.crypto import iterative_affine, okamoto_uchiyama, schemes
+from fedboost.crypto.api import Ciphertexts, Outgoing, PrivateKey
+from fedboost.crypto.limbs import rows_of
+from fedboost.crypto.modular import ModularPrivate, ModularPublic
+from fedboost.crypto.modular_kernels import ModularSecret
+from fedboost.crypto.packing import GhLayout
+from fedboost.crypto.paillier import PaillierSecret
+from fedboost.crypto.paillier_keys import SecretPrimes
+from fedboost.crypto.residues import ResiduePrivate, ResiduePublic
+from fedboost.crypto.workers import Serial
+
+PRIMES = SecretPrimes(int(gmpy2.next_prime(3 << 254)), int(gmpy2.next_prime(7 << 253)))
+
+
+@functools.cache
+def short_keys(scheme: str) -> tuple[Any, Any]:
+    """The private and the public key of the scheme, too short for any check."""
+    if scheme == "plain":
+        private = schemes.scheme(scheme).generate(0, Serial())
+        return private, schemes.scheme(scheme).load_public(private.public_bytes(), 0, Serial())
+    if scheme == "iterative-affine":
+        chain = iterative_affine.draw(512, iterative_affine.ROUNDS)
+        bits = iterative_affine.plaintext_bits(512)
+        public = ResiduePublic(chain.modulus, bits, b"", headroom=False)
+        return ResiduePrivate(chain), public
+    secret: ModularSecret = PaillierSecret(PRIMES)
+    if scheme == "okamoto-uchiyama":
+        secret = okamoto_uchiyama.draw(768)
+    return ModularPrivate(secret, Serial()), ModularPublic(secret.key, Serial())
+
+
+def single(each):
+    """Ciphertexts in one lane, from uint8 (n, width)."""
+    return Ciphertexts(each[:, None, :])
+
+
+def arrived(outgoing: Outgoing, lanes=1):
+    """What the other side makes of a message's ciphertexts."""
+    rows, rest = divmod(len(outgoing), lanes)
+    assert not rest, "a block does not hold whole rows"
+    return Ciphertexts.received(outgoing.to_bytes(), rows, outgoing.width, lanes)
+
+
+def encrypted(private: PrivateKey, gh, layout: GhLayout):
+    """All rows, as the host has them."""
+    return Ciphertexts.concat(
+        [arrived(part, len(layout.lanes)) for part in private.encrypt(gh, layout)]
+    )
+
+
+def gradients(rows, outputs=1, seed=0, bits=30):
+    """Random gradients and hessians, int64 (rows, 2·outputs), the extremes among them."""
+    rng = np.random.default_rng(seed)
+    gh = rng.integers(-(2**bits), 2**bits, (rows, 2 * outputs), endpoint=True)
+    gh[0] = 2**bits
+    gh[-1] = -(2**bits)
+    gh[:, 1::2] = abs(gh[:, 1::2])
+    return gh
+
+
+def naive_sums(values, rows, cells, n_cells):
+    """Python's sums of values[rows[i]] over the cells, whatever can be added to zero."""
+    sums = [0] * n_cells
+    for row, places in zip(rows.tolist(), cells.tolist(), strict=True):
+        for cell in places:
+            if cell >= 0:
+                sums[cell] = sums[cell] + values[row]
+    return sums
+
+
+def pairs_in(layout: GhLayout, value, size):
+    """The (G, H) of a package's plaintext; None if it is refused."""
+    width = max(value.bit_length(), layout.lanes[0].package_bits) // 8 + 1
+    sums = layout.unpack(rows_of([value], width), [size])
+    return None if sums is None else [tuple(pair) for pair in sums.tolist()]
