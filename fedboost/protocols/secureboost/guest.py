@@ -184,7 +184,7 @@ def choose_splits(me: Guest, got: Mapping[str, pb.CandidateSums]) -> Out:
             found = tree.best_of(node, offers[host][place])
             if found is not None and (best is None or found[0] > best.gain):
                 number = me.seat.table.hosts.index(host) + 1
-                best, winner = Won(number, found[0], offers[host][place][found[1][0]]), host
+                best, winner = Won(number, found[0], offers[host][place][found[1]]), host
                 ties = found[1]
         if best is not None:
             won[node] = best

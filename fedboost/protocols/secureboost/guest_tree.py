@@ -25,7 +25,7 @@ class Won:
 
     owner: int  # 0 the guest, k the k-th host
     gain: float
-    left: Sums  # (2·outputs,) the sums on its left
+    left: Sums  # (ties, 2·outputs) the sums on its left, of all candidates that share the gain
     split: OwnSplit | None = None  # the guest's own
     bin: int = 0  # of the guest's own
 
@@ -80,7 +80,7 @@ class GuestTree:
             if found is not None:
                 own, left = found
                 kept = OwnSplit(number, node, own.column, own.threshold, own.missing_left)
-                best[node] = Won(vertical.GUEST, own.gain, left, kept, own.bin)
+                best[node] = Won(vertical.GUEST, own.gain, left[None], kept, own.bin)
         self._cells = cells
         return best
 
@@ -122,12 +122,12 @@ class GuestTree:
         for node in self.chosen:
             won, left = self.won[node], left_child(node)
             sums = self.gh[self.growth.training.rows(left)].sum(axis=0)
-            if not np.array_equal(sums, won.left):
+            if not (won.left == sums).all(axis=1).any():
                 raise PeerError(
                     f"host {won.owner} divided the rows of node {node} otherwise than it offered"
                 )
-            self.totals[left] = won.left
-            self.totals[right_child(node)] = self.totals[node] - won.left
+            self.totals[left] = sums
+            self.totals[right_child(node)] = self.totals[node] - sums
 
     def finished(self, number: int, values: Mapping[int, NDArray[np.float64]]) -> list[GuestNode]:
         """All nodes as tree `number` of a model; `values` (outputs,) of the leaves."""
