@@ -133,7 +133,7 @@ def test_skipped_bins_are_the_nodes_total_minus_the_others(scheme, pack):
     got = private.decrypt(arrived(released), layout, [n_cells])
     assert got.tolist() == [(np.zeros(4, np.int64) + each).tolist() for each in expected]
     holding = Ciphertexts(before.copy())  # whatever stands in skipped cells does not matter
-    holding.data[skipped[skipped >= 0]] = before[0]
+    holding.data[skipped[skipped >= 0]] = totals.data[0]
     again = fill_skipped(public, holding, offsets, skipped, totals)
     assert np.array_equal(again.data, filled.data)
     nothing = fill_skipped(public, cells, offsets, np.full(6, -1), totals)
