@@ -99,7 +99,7 @@ def test_bad_keys_and_numbers_are_refused():
     wild = single(rows_of([n // 3], width))
     public.check(wild)
     with pytest.raises(PeerError, match="declared range"):
-        private.decrypt(wild, GhLayout(30, 5, public.plaintext_bits, compress=False), [1])
+        private.decrypt(wild, layout, [1])  # of three fields, two must be empty
     good = draw(1024, 2).modulus
     for bad_key in (good + 1, good >> 1):
         with pytest.raises(PeerError, match="odd number of 1024 bits"):

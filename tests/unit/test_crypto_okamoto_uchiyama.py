@@ -133,6 +133,20 @@ def test_a_key_with_a_larger_plaintext_space_has_no_proof():
         read_public(proof_with(forged.key, [(m, 2) for m in short]), BITS)
 
 
+def test_exponents_a_little_too_long_are_refused():
+    """Where bytes leave room for some bits: plaintexts of 264 bits, in a key that promises 260."""
+    bits = 784
+    while True:
+        p, q = okamoto_uchiyama._prime(264), okamoto_uchiyama._prime(bits - 2 * 264)
+        forged = OuSecret(p, q, 3)
+        if forged.key.n.bit_length() == bits:
+            break
+    octets = forged.proved()  # whole, and true
+    assert len(octets) == 2 * bits // 8 + okamoto_uchiyama.ROOTS * (33 + bits // 8)
+    with pytest.raises(PeerError, match="proof"):
+        read_public(octets, bits)
+
+
 def test_a_key_whose_blinding_would_leave_something_has_no_proof(secret):
     """g without a part outside the n-th powers, or powers that a prime factor thins out."""
     n = secret.key.n
@@ -173,6 +187,7 @@ def test_what_is_no_ciphertext_is_refused(secret, keys, bad):
     data[20, 0] = np.frombuffer(number[bad].to_bytes(width, "big"), dtype=np.uint8)
     with pytest.raises(PeerError, match="out of range or shares a factor"):
         public.check(single(data[:, 0]))
+    assert secret.decrypt(numbers(data[19:21])) is None
     with pytest.raises(PeerError, match="does not decrypt into the declared range"):
         private.decrypt(single(data[20:21, 0]), layout, [1])
 

@@ -1,6 +1,7 @@
 """Packing: what is packed and summed comes back, and what does not fit is refused."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,7 +194,8 @@ def test_values_beyond_the_declared_bits_are_refused():
         bad[row, column] = value
         with pytest.raises(ConfigError, match="outside the declared 4 bits"):
             layout.check_values(bad)
-    for wrong in (good.astype(np.int32), good[:, :2], good[:, 0]):
+    ill_typed: list[Any] = [good.astype(np.int32), good[:, :2], good[:, 0]]
+    for wrong in ill_typed:
         with pytest.raises(ConfigError, match=r"int64 \(n, 4\)"):
             layout.check_values(wrong)
     with pytest.raises(ConfigError, match="do not fit a layout for 3"):

@@ -132,6 +132,10 @@ def test_skipped_bins_are_the_nodes_total_minus_the_others(scheme, pack):
     released = public.release(filled, layout, public.blinders())
     got = private.decrypt(arrived(released), layout, [n_cells])
     assert got.tolist() == [(np.zeros(4, np.int64) + each).tolist() for each in expected]
+    holding = Ciphertexts(before.copy())  # whatever stands in skipped cells does not matter
+    holding.data[skipped[skipped >= 0]] = totals.data[0]
+    again = fill_skipped(public, holding, offsets, skipped, totals)
+    assert np.array_equal(again.data, filled.data)
     nothing = fill_skipped(public, cells, offsets, np.full(6, -1), totals)
     assert np.array_equal(nothing.data, before)
 
@@ -204,6 +208,22 @@ def test_what_does_not_fit_is_refused_at_the_step_that_received_it(scheme):
         private.encrypt(gradients(2, 2, bits=31), layout)
     with pytest.raises(ConfigError, match=r"int64 \(n, 4\)"):
         private.encrypt(gradients(2, 3), layout)
+
+
+@pytest.mark.parametrize("scheme", SECURE)
+@pytest.mark.parametrize("pack", [True, False])
+def test_the_highest_headroom_does_not_wrap(scheme, pack, monkeypatch):
+    """The extremes of what `release` draws and of what fields hold, at once."""
+    private, public = short_keys(scheme)
+    monkeypatch.setattr("fedboost.crypto.modular_kernels.secrets.randbelow", lambda most: most - 1)
+    layout = GhLayout(30, ROWS, public.plaintext_bits, pack=pack)
+    full = layout.lanes[0].capacity
+    for g in (2**30, -(2**30)):
+        gh = np.array([[g, 2**30]], dtype=np.int64)
+        rows = encrypted(private, gh, layout)[np.zeros(full, np.int64)]
+        released = public.release(rows, layout, public.blinders())
+        got = private.decrypt(arrived(released), layout, [full])
+        assert got.tolist() == gh.tolist() * full
 
 
 @pytest.mark.parametrize("scheme", SECURE)

@@ -9,9 +9,10 @@ import numpy as np
 import phe
 import pytest
 
-from fedboost.crypto import intersection, paillier_keys
+from fedboost.crypto import intersection, okamoto_uchiyama, paillier_keys
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
 from fedboost.crypto.modular_kernels import numbers, octets
+from fedboost.crypto.okamoto_uchiyama import OuSecret
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.paillier import PaillierKey, PaillierSecret
 from fedboost.crypto.paillier_keys import SecretPrimes
@@ -32,6 +33,11 @@ POINTS = [
 ]
 PRODUCT = "7ace657b10ddbcb07d8623c4e6d5db2fb6a1fa0815c19996cd2aa6077a3bf975"
 PROOF = "0a687f4c96549b4b3b8f06af9e0dce6727b677c66749bfb7b807014ec28f6b12"
+OU_PROOF = "0ddfc1b3007bac1bb97ec743ecdb7d1884e36961fc94454bc6790e7393496d6e"
+FIELDS = [
+    "000000001bffffffffffffd8000003",
+    "ffffc0000000000080800000100000",
+]
 
 
 def hkdf_sha256(seed, salt, info):
@@ -102,6 +108,19 @@ def test_a_keys_proof_is_the_same_in_every_release():
     proof = paillier_keys.prove(SecretPrimes(P, Q))
     assert hashlib.sha256(proof).hexdigest() == PROOF
     assert paillier_keys.read_public(proof, 512) == P * Q
+
+
+def test_an_okamoto_uchiyama_keys_proof_is_the_same_in_every_release():
+    secret = OuSecret(Q, P, 3)
+    proof = secret.proved()
+    assert hashlib.sha256(proof).hexdigest() == OU_PROOF
+    assert okamoto_uchiyama.read_public(proof, 768) == secret.key
+
+
+def test_rows_are_packed_the_same_in_every_release():
+    gh = np.array([[-5, 3, 7, 0], [2**20, 2**20, -(2**20), 1]], dtype=np.int64)
+    packed = GhLayout(20, 100, 681, 2).fields(gh)
+    assert [bytes(row[-15:]).hex() for row in packed] == FIELDS
 
 
 def test_a_thousand_ciphertexts_agreed_by_three_implementations():
