@@ -13,6 +13,24 @@ def data_dir() -> Path:
     return Path(os.environ.get("FEDBOOST_DATA", ROOT.parent / "shared" / "data"))
 
 
+def pytest_addoption(parser):
+    """`--rewrite`: golden transcripts and vectors are written anew; look at the difference."""
+    parser.addoption("--rewrite", action="store_true", help="write golden files anew")
+
+
+@pytest.fixture
+def golden(request):
+    """A function that holds a text to the golden file at a path, or writes it with --rewrite."""
+
+    def compare(path: Path, text: str) -> None:
+        if request.config.getoption("--rewrite"):
+            path.write_text(text)
+        assert path.exists(), f"{path.name} is not there; write it with --rewrite"
+        assert text == path.read_text(), "rewrite with --rewrite, and explain the difference"
+
+    return compare
+
+
 @pytest.fixture(scope="session")
 def data_file():
     """A function from a data set's file name to its path; skips, or fails in CI, if absent."""

@@ -22,7 +22,7 @@ from fedboost.crypto.workers import Serial, Workers
 from fedboost.data.frame import Frame
 from fedboost.data.holdout import validation_rows
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import FedboostError, PeerError
+from fedboost.errors import FedboostError, JobError, PeerError
 from fedboost.flow import Artefact, Role, Seat, Step, Table
 from fedboost.job import JobSpec
 from fedboost.messages.exchange_pb2 import Envelope
@@ -47,8 +47,17 @@ Alter = Callable[[Envelope, bytes], tuple[Envelope, bytes]]
 
 
 def now(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine to its end; debug mode off, nothing shared between tests."""
-    return asyncio.run(work)
+    """Runs a coroutine to its end, and stops what it left running in its rooms."""
+
+    async def whole() -> T:
+        try:
+            return await work
+        finally:
+            while _opened:
+                for session in _opened.pop().sessions.values():
+                    await session.stop(JobError("the test is over"))
+
+    return asyncio.run(whole())
 
 
 # A whole job
@@ -209,6 +218,7 @@ class Room(flow.Run):
 
     async def open(self, kept: Mapping[str, Artefact] | None = None) -> Room:
         """Every party takes its seat, from its checkpoint where there is one."""
+        _opened.append(self)
         for name, session in self.sessions.items():
             told = await session.open((kept or {}).get(name))
             self.ended = told.ends or self.ended
@@ -290,6 +300,9 @@ class Room(flow.Run):
             self.recorded.append((party, direction, envelope.kind))
 
         return record
+
+
+_opened: list[Room] = []
 
 
 def type_named(protocol: flow.Protocol, kind: str) -> type[Message]:

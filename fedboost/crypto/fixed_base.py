@@ -21,10 +21,10 @@ from fedboost.crypto.paillier_kernels import Octets, ciphertext_bytes, modulus, 
 SLACK_BITS = 64  # an exponent this much longer than the group's order is uniform to 2^-64
 
 BLINDER_WINDOW_BITS = 8  # 264 products a power and 37 MB at 2048 bits
-BLINDER_DIRECT = 96  # residues after which tables have paid for themselves
+BLINDER_DIRECT = 32  # tables cost as much as 96 residues, and jobs that need 32 need hundreds
 POOL = 64  # residues of which each blinder multiplies a random subset
 
-ENCRYPT_WINDOW_BITS = 10  # 2 × 103 products a power and 62 MB at 2048 bits
+ENCRYPT_WINDOW_BITS = 11  # 2 × 94 products a power and 120 MB at 2048 bits
 ENCRYPT_DIRECT = 128
 SMALL_PRIMES_BELOW = 1 << 16
 

@@ -81,10 +81,13 @@ async def serve_party(
             (party_pb2.DESCRIPTOR, "Owner", party_pb2_grpc.add_OwnerServicer_to_server),
             (exchange_pb2.DESCRIPTOR, "Exchange", exchange_pb2_grpc.add_ExchangeServicer_to_server),
         )
-        served = Served(node, _links_of(config, standing))
+        links_of = _links_of(config, standing)
+        served = Served(node, links_of)
         for descriptor, name, add in services:
             add(Servicer(served, standing.gate, descriptor.services_by_name[name]), server)
-        watch = asyncio.create_task(node.watch_coordinator())
+        watch = asyncio.create_task(
+            node.watch_coordinator(lambda: links_of(config.coordinator.name))
+        )
         try:
             await _serve(server, f"party {config.name}", port, until_stdin_closes)
         finally:
@@ -115,9 +118,11 @@ async def serve_coordinator(config: CoordinatorConfig, *, until_stdin_closes: bo
         job_pb2_grpc.add_CoordinatorServicer_to_server(
             Servicer(served, standing.gate, service), server
         )
+        told = asyncio.create_task(node.tell_restarted())
         try:
             await _serve(server, f"coordinator {config.name}", port, until_stdin_closes)
         finally:
+            told.cancel()
             await node.close()
             await server.stop(config.timers.shutdown_s)
             await standing.dialer.close()

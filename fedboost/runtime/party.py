@@ -10,7 +10,7 @@ import json
 import logging
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from google.protobuf.message import Message
 
@@ -19,7 +19,6 @@ from fedboost.crypto.workers import Workers
 from fedboost.errors import (
     ConfigError,
     FedboostError,
-    JobError,
     PeerError,
     PolicyError,
     ProtocolError,
@@ -29,7 +28,6 @@ from fedboost.flow import GUEST
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.reveals import REVEALS
-from fedboost.model import shards
 from fedboost.runtime import faults, manifest
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.identity import Identity, Peer, verify, verify_certificate
@@ -89,7 +87,7 @@ class PartyNode:
     async def hello(self, caller: Peer, _: job_pb2.HelloRequest) -> job_pb2.HelloReply:
         """Who we are."""
         ours = self._identity()
-        known = {*self.config.peers, self.config.coordinator.name}
+        known = self.config.addresses()
         if caller.role != "user" and caller.name not in known:
             raise PolicyError(f"{caller} is not known here", todo="add it to `peers`")
         return job_pb2.HelloReply(
@@ -105,6 +103,8 @@ class PartyNode:
 
     async def propose(self, caller: Peer, request: party_pb2.Proposal) -> party_pb2.Agreement:
         """Our signature under a job that our policy allows; none while a person has to approve."""
+        if caller.role != "coordinator":
+            raise PolicyError(f"{caller} does not lead jobs")
         terms = manifest.decode(request.manifest)
         self._check_caller(caller, terms)
         self._check_members(terms)
@@ -150,6 +150,7 @@ class PartyNode:
             await work.session.stop(ProtocolError("a new attempt of the job began", job=work.id))
             self._settle(work)
         work.attempt = request.attempt
+        work.halted = None
         work.cpu_started = self._cpu_now()
         work.heard = time.monotonic()
         if job.state is JobState.FINISHED:  # here; another party has not heard the result yet
@@ -188,12 +189,7 @@ class PartyNode:
         """Does one step."""
         work = self._at(caller, request.job, request.attempt)
         session = self._session(work, request.stage)
-        work.calls += 1
-        try:
-            reply = await session.run_step(request)
-        finally:
-            work.calls -= 1
-            work.heard = time.monotonic()
+        reply = await session.run_step(request)
         work.cpu_steps += reply.cost.cpu_seconds
         return reply
 
@@ -281,23 +277,36 @@ class PartyNode:
 
     # Inside
 
-    async def watch_coordinator(self) -> None:
-        """Pauses jobs whose coordinator has fallen silent; runs as long as the daemon."""
+    async def watch_coordinator(self, is_there: Callable[[], Awaitable[object]]) -> None:
+        """Pauses jobs whose coordinator is gone: silent, and `is_there` raises UnreachableError.
+
+        Runs as long as the daemon.
+        """
+        lost_s = self.config.timers.peer_lost_s
         while True:
-            await asyncio.sleep(1.0)
-            for work in list(self._works.values()):
-                silent = time.monotonic() - work.heard
-                if work.session is None or work.calls or silent < self.config.timers.idle_s:
-                    continue
-                reason = UnreachableError(
-                    f"the coordinator has been silent for {silent:.0f} s",
-                    party=self.config.coordinator.name,
-                    todo="when it is back: fedboost job resume",
-                )
-                await self._halt(work, JobState.PAUSED, reason)
+            await asyncio.sleep(min(1.0, lost_s / 4))
+            silent = [
+                work
+                for work in self._works.values()
+                if work.session is not None and time.monotonic() - work.heard > lost_s / 2
+            ]
+            if not silent:
+                continue
+            try:
+                await is_there()
+            except UnreachableError as error:
+                error.todo = "when it is back: fedboost job resume"
+                for work in silent:
+                    if time.monotonic() - work.heard > lost_s:
+                        await self._halt(work, JobState.PAUSED, error)
+            except FedboostError as error:
+                log.warning("the coordinator: %s", "; ".join(error.lines()))
+            else:
+                for work in silent:
+                    work.heard = time.monotonic()
 
     def _check_caller(self, caller: Peer, terms: Manifest) -> None:
-        if caller.role != "coordinator" or caller.name != terms.coordinator:
+        if caller.name != terms.coordinator:
             raise PolicyError(f"{caller} may not propose jobs of {terms.coordinator}")
         if terms.wire_version != wire.WIRE_VERSION or terms.version != __version__:
             raise ConfigError(
@@ -400,6 +409,8 @@ class PartyNode:
 
     @staticmethod
     def _session(work: Work, stage: str) -> Session:
+        if work.halted is not None:
+            raise work.halted
         if work.session is None or work.session.protocol.name != stage:
             raise ProtocolError(f"the stage {stage[:64]!r} is not open", job=work.id)
         return work.session
@@ -408,13 +419,17 @@ class PartyNode:
         if caller.role != "party" or caller.name != envelope.sender:
             raise PeerError(f"{caller} sent a message in the name of {envelope.sender[:64]!r}")
         work = self._works.get(envelope.job)
-        if (
-            work is None
-            or work.session is None
-            or caller.name not in work.table.of(tuple(flow.Role))
-        ):
-            raise PeerError(f"{caller} sent a message of a job that is not running here")
-        return work.session
+        if work is not None and caller.name in work.table.of(tuple(flow.Role)):
+            if work.session is not None:
+                return work.session
+            if work.halted is not None:
+                raise work.halted
+        paused = self.store.jobs(JobState.PAUSED) if caller.name in self.config.peers else []
+        if envelope.job in (job.id for job in paused):
+            raise UnreachableError(
+                f"{self.config.name} was restarted and has left the job", party=self.config.name
+            )
+        raise PeerError(f"{caller} sent a message of a job that is not running here")
 
     def _settle(self, work: Work) -> None:
         """Adds what the closing session sent to the job's totals."""
@@ -425,6 +440,7 @@ class PartyNode:
         work.session = None
 
     async def _halt(self, work: Work, state: JobState, reason: FedboostError) -> None:
+        work.halted = work.halted or reason
         if work.session is not None:
             await work.session.stop(reason)
             self._settle(work)

@@ -18,6 +18,7 @@ from fedboost.runtime import status
 from fedboost.runtime.channel import CLAIM_KEY, options
 from fedboost.runtime.config import Timers
 from fedboost.runtime.identity import ROLES, Peer, peer_from_auth_context
+from fedboost.runtime.session import hear_out
 from fedboost.runtime.tls import Revocations, ServerCertificates
 
 log = logging.getLogger(__name__)
@@ -112,6 +113,7 @@ def _heartbeats(function: Callable[[Peer, StepCall], Awaitable[StepReply]], gate
     async def handler(request: StepCall, context: Any) -> AsyncIterator[StepReply]:
         try:
             task = asyncio.ensure_future(function(gate.caller(context), request))
+            task.add_done_callback(hear_out)  # the caller may have gone when it ends
             while not task.done():
                 yield StepReply(working=True)
                 await asyncio.wait((task,), timeout=HEARTBEAT_S)

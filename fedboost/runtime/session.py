@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
@@ -26,6 +27,8 @@ from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import StepCost, Told
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.inbox import Arrived, Inbox
+
+log = logging.getLogger(__name__)
 
 PARTS_IN_FLIGHT_MAX = 4  # of a stream, computed and not yet acknowledged
 RUNS = (GUEST, AGGREGATOR)  # roles that one party has, so a message of theirs comes from one sender
@@ -64,6 +67,13 @@ class Started:
 
     number: Future[int]
     task: asyncio.Task[StepReply]
+
+
+def hear_out(task: asyncio.Task[Any]) -> None:
+    """Reads how a task ended that nobody may wait for any more; a refusal is no news then."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, FedboostError | CancelledError):
+        log.error("a step failed unexpectedly", exc_info=error)
 
 
 @dataclass
@@ -134,6 +144,8 @@ class Session:
         giver = self.protocol.step(envelope.step)
         if giver is None or role not in giver.roles or giver.gives is not step.takes:
             raise PeerError(f"{sender} may not send {kind} from step {envelope.step[:64]!r}")
+        if not giver.streams and (envelope.part or not envelope.last):
+            raise PeerError(f"{sender} sent a {kind} in parts, which travels whole")
         most = self._module.bytes_max(self._state, step.name)
         if envelope.payload_bytes > most:
             raise PeerError(
@@ -154,12 +166,18 @@ class Session:
         key = (sender, envelope.number, step.name, envelope.part)
         if self._inbox.seen(key, digest):
             return True
+        starts = self._is_stream(step) and envelope.part == 0
+        if starts and not self._may_start(step):
+            raise PeerError(f"{sender} sent a {envelope.kind} out of turn", step=step.name)
         message = wire.decode(step.takes, payload, sender)
         self.record("in", envelope, message)
         await self._inbox.put(
-            envelope.kind, key, digest, Arrived(message, envelope.number, envelope.last)
+            envelope.kind,
+            key,
+            digest,
+            Arrived(message, envelope.number, envelope.part, envelope.last),
         )
-        if self._is_stream(step) and envelope.part == 0:
+        if starts:
             self._eager[step.name] = self._start(step)
         return False
 
@@ -183,6 +201,8 @@ class Session:
             raise ProtocolError(
                 f"a {self.seat.role} of {self.protocol.name} has no step {call.step!r}"
             )
+        if self._stopped is not None:
+            raise self._stopped
         if call.number < self._number or (self._current is not None and not self._current.done()):
             raise ProtocolError(f"step {call.step} came out of turn")
         self._number = call.number
@@ -192,13 +212,18 @@ class Session:
         return await asyncio.shield(self._current)
 
     def _start(self, step: Step) -> Started:
-        if not self.protocol.may_follow(self.seat.role, step, self._last_step):
+        if not self._may_start(step):
             raise ProtocolError(
                 f"{step.name} may not come after {self._last_step or 'the start'}", step=step.name
             )
         self._last_step = step.name
         number: Future[int] = Future()
-        return Started(number, asyncio.create_task(self._perform(step, number)))
+        task = asyncio.create_task(self._perform(step, number))
+        task.add_done_callback(hear_out)
+        return Started(number, task)
+
+    def _may_start(self, step: Step) -> bool:
+        return self.protocol.may_follow(self.seat.role, step, self._last_step)
 
     async def _perform(self, step: Step, number: Future[int]) -> StepReply:
         started = time.monotonic()
@@ -208,6 +233,8 @@ class Session:
         try:
             got = await self._collect(step, number)
             told, cpu = await asyncio.to_thread(self._work, loop, step, number, got)
+        except CancelledError:  # of `number`: stopped before the coordinator asked for the step
+            raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
         except FedboostError as error:
             error.at(party=self.seat.party, step=step.name)
             if self._is_stream(step):

@@ -14,7 +14,7 @@ PLAIN = world.job(
     params={"n_estimators": TREES, "eval_metric": ["auc", "logloss"]},
     validation={"fraction": 0.3, "seed": 7},
 )
-PAILLIER = world.job(params={"n_estimators": 4, "encryption": {"scheme": "paillier"}})
+PAILLIER = world.job(params={"n_estimators": 3, "encryption": {"scheme": "paillier"}})
 
 
 @pytest.fixture(scope="module")

@@ -273,8 +273,8 @@ def bytes_max(me: Guest, step: str) -> int:
     """Answers are as large as the open nodes and the widest host make them."""
     if step == "grow_nodes":
         return len(me.y) // 8 + 8 * len(me.opened) + wire.PIECE_BYTES
-    assert me.key is not None
-    assert me.layout is not None
+    if me.key is None or me.layout is None:
+        return 0
     per_node = HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin // me.layout.capacity + 1
     return min(wire.MESSAGE_BYTES_MAX, len(me.opened) * per_node * me.key.width + wire.PIECE_BYTES)
 

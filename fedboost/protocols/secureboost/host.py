@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.core import binning, histogram, split
+from fedboost.core import binning, fixed_point, histogram, split
 from fedboost.core.binning import Binning
 from fedboost.core.partition import ROOT, left_child, parent, right_child, sibling
 from fedboost.core.split import Candidates
@@ -86,8 +86,13 @@ def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
             todo="lower precision_bits, or ask the party's owner",
             key="policy.gradient_bits_max",
         )
-    me.key = SCHEMES[asked.scheme].load_public(got.key, asked.key_bits, me.seat.workers)
     n_rows = int(np.count_nonzero(~me.seat.validation))
+    bits = fixed_point.for_rows(n_rows, me.seat.params.precision_bits, 1.0, 1.0).bits
+    if got.value_bits != bits:
+        raise PeerError(
+            f"the guest declares {got.value_bits} bits per gradient, the job has {bits}"
+        )
+    me.key = SCHEMES[asked.scheme].load_public(got.key, asked.key_bits, me.seat.workers)
     me.layout = GhLayout(
         value_bits=got.value_bits,
         n_rows=n_rows,
@@ -107,7 +112,7 @@ def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
     parts: list[Ciphertexts] = []
     held = 0
     for part in got:
-        if part.first_row != held or held + part.rows.count > n_rows:
+        if part.first_row != held or not 0 < part.rows.count <= n_rows - held:
             raise PeerError(
                 f"the guest sent gradients of row {part.first_row}, expected row {held}"
             )
@@ -188,8 +193,7 @@ def finish(me: Host) -> Artefact:
 def bytes_max(me: Host, step: str) -> int:
     """As large as rows, nodes and offers make it."""
     if step == "receive_gradients":
-        assert me.key is not None
-        return PART_ROWS_MAX * me.key.width + 1024
+        return 0 if me.key is None else PART_ROWS_MAX * me.key.width + 1024
     if step == "sum_candidates":
         return len(me.bins) // 8 + 8 * FRONTIER_NODES_MAX + 1024
     if step == "divide_rows":
@@ -210,13 +214,13 @@ def _follow(me: Host, got: pb.Frontier) -> None:
     for node, bits in me.divided.items():
         if not np.array_equal(divisions[node], bits):
             raise PeerError(f"the guest divided node {node} otherwise than we did")
-    me.growth.divide(list(divisions.items()))
     may_open = {child for node in divided for child in (left_child(node), right_child(node))}
     opened = wire.unpack(got.open, "i4", (None,), "the open nodes").tolist()
     if not me.offers:
         may_open = {ROOT}
     if not opened or set(opened) - may_open or sorted(set(opened)) != opened:
         raise PeerError("the guest opened nodes that are not children of divided ones")
+    me.growth.divide(list(divisions.items()))
     me.opened = opened
 
 
