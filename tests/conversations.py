@@ -12,7 +12,6 @@ from fedboost.crypto import plain
 from fedboost.crypto.intersection import Exponent
 from fedboost.flow import MODEL, Artefact
 from fedboost.protocols.align import guest as align_guest
-from fedboost.protocols.align import ring
 from tests.federated import GUEST, HOSTS, PLAIN, Alter, Room, frame_of, room_for
 
 PARTIES = (GUEST, *HOSTS[:2])
@@ -80,4 +79,4 @@ def fix_randomness(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(plain, "secrets", Fixed)
     patch.setattr(align_guest, "os", Fixed)
-    patch.setattr(ring.Exponent, "random", exponent)
+    patch.setattr(Exponent, "random", exponent)

@@ -172,7 +172,7 @@ class Posted:
 
     envelope: Envelope
     payload: bytes
-    message: Message
+    message: Any
 
     @property
     def line(self) -> str:

@@ -13,7 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
@@ -31,6 +31,7 @@ from fedboost.runtime.inbox import Arrived, Inbox
 log = logging.getLogger(__name__)
 
 PARTS_IN_FLIGHT_MAX = 4  # of a stream, computed and not yet acknowledged
+STEPS_AT_ONCE = 2  # the one that was asked for, and one that reads a stream ahead of its call
 RUNS = (GUEST, AGGREGATOR)  # roles that one party has, so a message of theirs comes from one sender
 
 
@@ -97,6 +98,8 @@ class Session:
 
     def __post_init__(self) -> None:
         self._inbox = Inbox(self.wait_s)
+        # Own threads: steps wait for one another, and a shared pool could be full of waiters.
+        self._threads = ThreadPoolExecutor(STEPS_AT_ONCE, f"step-{self.seat.party}")
 
     @property
     def _module(self) -> ModuleType:
@@ -232,7 +235,9 @@ class Session:
         loop = asyncio.get_running_loop()
         try:
             got = await self._collect(step, number)
-            told, cpu = await asyncio.to_thread(self._work, loop, step, number, got)
+            told, cpu = await loop.run_in_executor(
+                self._threads, self._work, loop, step, number, got
+            )
         except CancelledError:  # of `number`: stopped before the coordinator asked for the step
             raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
         except FedboostError as error:

@@ -24,7 +24,7 @@ def place(tmp_path_factory, data_file):
     folder = tmp_path_factory.mktemp("one")
     sources = world.shares(data_file("breast.parquet"), folder / "data", list(PARTIES))
     raw = world.job(
-        params={"n_estimators": 3, "eval_metric": ["auc", "logloss"]},
+        params={"n_estimators": 3, "max_depth": 2, "max_bin": 8, "eval_metric": ["auc", "logloss"]},
         validation={"fraction": 0.3, "seed": 7},
     )
     raw["params"]["encryption"] = {"scheme": "paillier", "key_bits": 2048}
@@ -58,7 +58,7 @@ def test_a_cluster_run_prints_its_whole_result_on_the_last_line(ran):
     assert found["rows"] == {"aligned": 569, "train": 398, "validation": 171}
     assert found["metrics"].keys() == {"train", "validation"}
     assert all(split.keys() == {"auc", "logloss"} for split in found["metrics"].values())
-    assert found["metrics"]["validation"]["auc"] > 0.95
+    assert found["metrics"]["validation"]["auc"] > 0.9
     assert found["seconds"].keys() == {"total", "align", "train", "per_tree"}
     assert all(seconds > 0 for seconds in found["seconds"].values())
     assert found["cpu_seconds"].keys() == found["memory_peak_bytes"].keys() == set(PARTIES)

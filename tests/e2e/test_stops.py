@@ -38,7 +38,7 @@ with Cluster(folder / "c", world.spec(raw), sources, timers=world.TIMERS, worker
 @pytest.fixture
 def folder(tmp_path):
     for name in ("bank", "telco", "shop"):
-        world.write(tmp_path / f"{name}.parquet", world.toy(rows=300, label=name == "bank"))
+        world.write(tmp_path / f"{name}.parquet", world.toy(rows=100, label=name == "bank"))
     return tmp_path
 
 

@@ -43,10 +43,10 @@ def test_an_error_comes_back_without_what_is_private(kind):
 
 
 def test_a_subclass_has_the_status_of_its_class():
-    class Own(PeerError):
+    class OwnError(PeerError):
         """A narrower one."""
 
-    assert status.to_status(Own("x"))[0] is status.CODES[PeerError]
+    assert status.to_status(OwnError("x"))[0] is status.CODES[PeerError]
 
 
 @pytest.mark.parametrize("code", ["", "peer ", "os.system", "Peer"])

@@ -5,10 +5,11 @@ import inspect
 
 import pytest
 
-from fedboost import flow, protocols
+from fedboost import protocols
 from fedboost.flow import EVERYBODY, GUEST, HOST, Protocol, Role, Step, Table
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
 from fedboost.messages.reveals import REVEALS
+from fedboost.settings import Settings
 from tests.conftest import ROOT
 
 KNOWN = sorted(protocols.known().values(), key=lambda p: p.name)
@@ -67,7 +68,7 @@ async def no_walk(run):
     """Nothing."""
 
 
-SMALL = Protocol("small", flow.Settings, (ONE, TWO, THREE, FOUR), no_walk, {})
+SMALL = Protocol("small", Settings, (ONE, TWO, THREE, FOUR), no_walk, {})
 
 
 @pytest.mark.parametrize(
@@ -128,8 +129,8 @@ def offences(text):
         elif isinstance(node, ast.ImportFrom):
             home = (node.module or "").partition(".")[0]
             found += [(node.lineno, home)] if home in FORBIDDEN_MODULES else []
-            names = {(home, alias.name) for alias in node.names}
-            found += [(node.lineno, n) for _, n in sorted(names & FORBIDDEN_ATTRIBUTES)]
+            pairs = {(home, alias.name) for alias in node.names}
+            found += [(node.lineno, n) for _, n in sorted(pairs & FORBIDDEN_ATTRIBUTES)]
         elif isinstance(node, ast.Name) and node.id in FORBIDDEN_CALLS:
             found.append((node.lineno, node.id))
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):

@@ -12,12 +12,13 @@ from fedboost.crypto import paillier, paillier_keys, plain
 from fedboost.crypto.api import Ciphertexts, Released
 from fedboost.crypto.paillier_keys import ROOTS, SecretPrimes
 from fedboost.crypto.workers import Serial
-from fedboost.errors import FedboostError, PeerError, PolicyError
+from fedboost.errors import ConfigError, DataError, FedboostError, PeerError, PolicyError
 from fedboost.messages.protocol import secureboost_pb2 as pb
 from fedboost.protocols.secureboost import host as host_steps
+from fedboost.protocols.secureboost.host import Offer
 from fedboost.runtime.policy import Policy
 from tests import conversations
-from tests.federated import GUEST, HOSTS, changing, now, resealed, room_for, seats_for
+from tests.federated import GUEST, HOSTS, changing, frame_of, now, resealed, room_for, seats_for
 
 HOST = HOSTS[1]  # owns the first split of the tiny job
 ROWS = 18  # training rows of the tiny job
@@ -210,8 +211,9 @@ def test_a_refused_frontier_changes_nothing():
             with pytest.raises(PeerError):
                 host_steps.sum_candidates(me, bad)
             assert before == (me.growth.everyone.leaves(), me.opened, me.offers, me.trees)
-        out = host_steps.sum_candidates(me, good)
-        assert values_of(out.send.candidates) == [len(me.offers[n].order) for n in me.opened]
+        sums = host_steps.sum_candidates(me, good).send
+        assert isinstance(sums, pb.CandidateSums)
+        assert values_of(sums.candidates) == [len(me.offers[n].order) for n in me.opened]
 
     now(run())
 
@@ -227,7 +229,9 @@ def test_a_refused_choice_changes_nothing():
             with pytest.raises(PeerError):
                 host_steps.divide_rows(me, bad)
             assert (me.splits, me.divided) == ([], {})
-        assert values_of(host_steps.divide_rows(me, last.message).send.nodes) == [0]
+        divided = host_steps.divide_rows(me, last.message).send
+        assert isinstance(divided, pb.RowDivisions)
+        assert values_of(divided.nodes) == [0]
         assert len(me.splits) == 1
 
     now(run())
@@ -245,14 +249,16 @@ def test_a_host_that_divides_otherwise_than_it_offered_is_refused(row):
         octets[row // 8] ^= 0x80 >> (row % 8)
         division.goes_right.data = bytes(octets)
 
-    def alter(envelope, payload, change=changing("RowDivisions", flip)):
+    change = changing("RowDivisions", flip)
+
+    def alter(envelope, payload):
         return change(envelope, payload) if envelope.sender == HOST else (envelope, payload)
 
-    if held[row]:  # nobody but the host knows where its validation rows belong
-        now(conversations.secureboost(alter).walk())
-        return
     error = outcome(alter)
-    assert error.what == f"{HOST} divided the rows of node 0 otherwise than it offered"
+    if held[row]:  # where validation rows belong is the host's word, and it notices a forgery
+        assert error.what == "the guest divided node 0 otherwise than we did"
+    else:
+        assert error.what == f"{HOST} divided the rows of node 0 otherwise than it offered"
     assert error.where["party"] == HOST
 
 
@@ -311,8 +317,7 @@ def test_candidates_stand_in_another_order_in_every_node_and_tree():
 
 
 def test_orders_really_differ_along_a_whole_job():
-    room, seen = conversations.secureboost(), {}
-    now(room.walk())
+    seen: dict[tuple[int, int], Offer] = {}
 
     async def watch():
         again = await conversations.secureboost().open()
@@ -380,6 +385,34 @@ def test_the_same_sums_are_never_sent_as_the_same_bytes():
     assert not set(packages(first)) & set(packages(again))
 
 
+# Jobs that cannot end well
+
+
+def one_class_held_out():
+    """The tiny tables, with label 1 in every row that is held out."""
+    frames = conversations.tables()
+    held = conversations.secureboost().seats[GUEST].validation
+    label = np.where(held, 1.0, frames[GUEST].label)
+    frames[GUEST] = frame_of(frames[GUEST].ids, frames[GUEST].values, label)
+    return frames
+
+
+@pytest.mark.parametrize(
+    ("frames", "held", "more", "kind", "says"),
+    [
+        (conversations.tables, None, {"early_stopping_rounds": 1}, ConfigError, "validation rows"),
+        (one_class_held_out, 0.25, {"eval_metric": ["auc"]}, DataError, "one class only"),
+    ],
+)
+def test_a_job_without_the_rows_it_needs_is_refused_before_anything_leaves(
+    frames, held, more, kind, says
+):
+    room = room_for("secureboost", frames(), {**conversations.PARAMS, **more}, held=held)
+    with pytest.raises(kind, match=says):
+        now(room.walk())
+    assert room.recorded == []
+
+
 # Keys
 
 
@@ -415,12 +448,11 @@ def unsound(secret):
     def modulus(number):
         return int(number).to_bytes(256, "big") + roots
 
-    half = 1 << 1023
-    prime = gmpy2.next_prime((1 << 2047) + n % half)
-    square = gmpy2.next_prime(gmpy2.isqrt(1 << 2047) + n % (1 << 900)) ** 2
-    small = 3 * gmpy2.next_prime((1 << 2047) // 3 + n % half)
-    larger = 65521 * gmpy2.next_prime((1 << 2047) // 65521 + n % half)
-    shared = _with_shared_factor()
+    def sized(factor):
+        """An odd multiple of 2048 bits."""
+        return factor * ((1 << 2047) // factor + n % (1 << 2000) | 1)
+
+    prime = gmpy2.next_prime((1 << 2047) + n % (1 << 1023))
     return {
         "empty": (b"", "expected a key of 2048 bits"),
         "plain": (b"plain", "expected a key of 2048 bits"),
@@ -431,36 +463,15 @@ def unsound(secret):
         "one": (modulus(1), "has 1 bits"),
         "2047 bits": (modulus(n >> 1 | 1), "has 2047 bits"),
         "even": (modulus(n ^ 1), "small prime factor"),
-        "factor 3": (modulus(small), "small prime factor"),
-        "factor 65521": (modulus(larger), "small prime factor"),
+        "factor 3": (modulus(sized(3)), "small prime factor"),
+        "factor 65521": (modulus(sized(65521)), "small prime factor"),
         "prime": (modulus(prime), "a prime or a power"),
-        "square": (modulus(square), "a prime or a power"),
+        "square": (modulus(max(secret.p, secret.q) ** 2), "a prime or a power"),
         "another n": (modulus(n + 2 * 3 * 5 * 7 * 11), ""),
         "other roots": (good[:-1] + bytes([good[-1] ^ 1]), "proof"),
         "roots of 0": (good[:256] + bytes(256 * ROOTS), "proof"),
         "roots beyond n": (good[:256] + b"\xff" * (256 * ROOTS), "proof"),
-        "q = 2kp + 1": (shared, "proof"),
     }
-
-
-def _with_shared_factor():
-    """A key whose blinding hides less: p divides q − 1; the roots that exist are given."""
-    p = gmpy2.next_prime((1 << 1023) + (1 << 1000) + 12345)
-    # q has 1025 bits, n = p·q 2048; p is a little longer than half.
-    k = 2
-    while True:
-        q = k * p + 1
-        if gmpy2.is_prime(q) and (p * q).bit_length() >= 2048:
-            break
-        k += 2
-    n = int(p * q)
-    shift = n.bit_length() - 2048
-    if shift:  # too long: a shorter p of the same kind
-        p = gmpy2.next_prime((1 << (1023 - shift)) + (1 << 900) + 999)
-        while not gmpy2.is_prime(q := k * p + 1) or (p * q).bit_length() != 2048:
-            k += 2
-        n = int(p * q)
-    return n.to_bytes(256, "big") + (5).to_bytes(256, "big") * ROOTS
 
 
 def test_unsound_keys_are_refused_and_leave_no_trace(secret):
@@ -527,8 +538,8 @@ def test_ciphertexts_that_are_none_are_refused_by_both_sides(secret):
             with pytest.raises(PeerError):
                 host_steps.receive_gradients(me, iter([part]))
             assert (me.gradients, me.trees) == (None, 0), label
+        package = Ciphertexts.received(octets, 1, width)
         with pytest.raises(PeerError) as uniform:
-            package = Ciphertexts.received(octets, 1, width)
             private.decrypt(package, me.layout, [1])
         assert str(number) not in uniform.value.what
     part = pb.EncryptedGradients(rows=pb.Ciphertexts(count=ROWS, data=good))

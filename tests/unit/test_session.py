@@ -83,6 +83,14 @@ def test_an_echo_is_heard_by_every_host_in_every_round(parts):
     assert room.recorded.count((GUEST, "out", CALL)) == 2 * 3 * parts
 
 
+def test_more_parties_than_threads_in_a_pool_do_not_wait_for_one_another():
+    """Every reader of a stream blocks a thread, on however few cores."""
+    hosts = tuple(f"host-{i}" for i in range(40))
+    room = echo((GUEST, *hosts), parts=12, wait_s=10.0)
+    now(room.walk())
+    assert all(room.state(host).answers == 1 for host in hosts)
+
+
 def test_what_a_step_cost_and_sent_is_told():
     async def run():
         room = await echo((GUEST, *HOSTS[:2]), parts=3).open()

@@ -10,6 +10,7 @@ import pytest
 from fedboost import protocols, wire
 from fedboost.errors import FedboostError, PeerError, PolicyError, ProtocolError
 from fedboost.messages.array_pb2 import Array
+from fedboost.messages.exchange_pb2 import Envelope
 from tests import conversations
 from tests.federated import now, resealed, type_named
 
@@ -37,7 +38,7 @@ def recorded(name):
     """The conversation's longest message of each kind, as (envelope, payload)."""
     room = room_of(name)
     now(room.walk())
-    found = {}
+    found: dict[str, tuple[Envelope, bytes]] = {}
     for posted in sorted(room.posted, key=lambda p: (p.envelope.number, p.envelope.receiver)):
         kind = posted.envelope.kind
         if kind not in found or len(posted.payload) > len(found[kind][1]):
@@ -64,7 +65,7 @@ def test_bytes_of_every_message_are_stable(name, monkeypatch, golden):
 
 def spoilt(name, kind, spoil):
     """How a conversation ends in which the first long enough message of a kind is spoilt."""
-    done = []
+    done: list[Envelope] = []
 
     def alter(envelope, payload):
         if envelope.kind != kind or done:

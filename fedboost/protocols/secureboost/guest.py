@@ -17,7 +17,7 @@ from fedboost.core.partition import ROOT, Partition, left_child, right_child
 from fedboost.crypto.api import Ciphertexts, PrivateKey
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES
-from fedboost.errors import PeerError
+from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Count, Curve, Importance, Metric, Told
 from fedboost.messages.protocol import secureboost_pb2 as pb
@@ -80,6 +80,11 @@ def begin(seat: Seat) -> Guest:
     frame, params = seat.frame, seat.params
     assert frame is not None
     assert frame.label is not None
+    if params.early_stopping_rounds is not None and not seat.validation.any():
+        raise ConfigError(
+            "early_stopping_rounds needs validation rows and there are none",
+            todo="add validation: fraction: to the job, or leave early_stopping_rounds out",
+        )
     train = ~seat.validation
     y = frame.label[train]
     weight = np.ones(len(y))
@@ -87,7 +92,7 @@ def begin(seat: Seat) -> Guest:
     cuts = binning.fit(frame.values[train], params.max_bin)
     bounds = objective.bounds(y, weight)
     fixed = fixed_point.for_rows(len(y), params.precision_bits, *bounds)
-    return Guest(
+    me = Guest(
         seat=seat,
         rules=Rules(params, cuts, fixed),
         objective=objective,
@@ -98,6 +103,8 @@ def begin(seat: Seat) -> Guest:
             params.early_stopping_rounds, metrics.METRICS[params.metrics[-1]].bigger_is_better
         ),
     )
+    _measure(me)  # refuses rows that a metric cannot rank, before a tree has grown
+    return me
 
 
 def share_key(me: Guest) -> Out:
