@@ -4,6 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no reason for a property to fail.
+settings.register_profile("fedboost", deadline=None)
+settings.load_profile("fedboost")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -17,23 +17,20 @@ from google.protobuf.message import Message
 from fedboost import __version__, flow, protocols, wire
 from fedboost.crypto.workers import Workers
 from fedboost.errors import (
-    ConfigError,
     FedboostError,
     PeerError,
     PolicyError,
     ProtocolError,
     UnreachableError,
 )
-from fedboost.flow import GUEST
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.reveals import REVEALS
 from fedboost.runtime import faults, manifest
 from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.identity import Identity, Peer, verify, verify_certificate
+from fedboost.runtime.identity import Peer
+from fedboost.runtime.judgement import Judge, Trust
 from fedboost.runtime.ledger import Disclosure, Ledger
-from fedboost.runtime.manifest import Manifest
-from fedboost.runtime.policy import Ask
 from fedboost.runtime.session import Links, Session, Terms
 from fedboost.runtime.store import Job, JobState, Store
 from fedboost.runtime.work import Work
@@ -49,8 +46,7 @@ class PartyNode:
     def __init__(
         self,
         config: PartyConfig,
-        identity: Callable[[], Identity],
-        ca_pem: bytes,
+        trust: Trust,
         store: Store,
         links: Links,
         workers: Workers,
@@ -60,8 +56,8 @@ class PartyNode:
         self.ledger = Ledger(store.database)
         self.write_report: WriteReport | None = None
         self.cpu_clock: Callable[[], float] | None = time.process_time  # None: only steps count
-        self._identity = identity
-        self._ca_pem = ca_pem
+        self._identity = trust.identity
+        self.judge = Judge(config, trust, store)
         self._links = links
         self._workers = workers
         self._works: dict[str, Work] = {}
@@ -106,15 +102,14 @@ class PartyNode:
         if caller.role != "coordinator":
             raise PolicyError(f"{caller} does not lead jobs")
         terms = manifest.decode(request.manifest)
-        self._check_caller(caller, terms)
-        self._check_members(terms)
+        self.judge.proposal(caller, terms)
         digest = manifest.sha256(request.manifest)
         work = self._works.get(terms.job)
         if work is not None and work.manifest_sha256 != digest:
             raise PeerError("the coordinator proposed two different jobs under one name")
         if work is None:
             work = Work(self.config.name, terms, digest, self.store)
-        self._judge(work)
+        self.judge.job(work)
         job = self._recorded(work, request.manifest)
         self._works[terms.job] = work
         if job.state is JobState.CANCELLED:  # by our owner: the coordinator's own cancel is final
@@ -128,16 +123,7 @@ class PartyNode:
         work = self._work(caller, request.job)
         if request.manifest_sha256 != work.manifest_sha256:
             raise PeerError("the job to begin is not the one that was proposed")
-        signatures = {s.party: s.signature for s in request.signatures}
-        for member in () if self.config.insecure_loopback else work.terms.members:
-            verify(
-                member.certificate.encode(),
-                self._ca_pem,
-                member.name,
-                "party",
-                work.manifest_sha256,
-                signatures.get(member.name, b""),
-            )
+        self.judge.signatures(work, list(request.signatures))
         job = self.store.job(work.id)
         if request.attempt <= job.attempt:
             raise ProtocolError(f"attempt {request.attempt} of the job is over", job=work.id)
@@ -173,7 +159,7 @@ class PartyNode:
         seat = await asyncio.to_thread(work.seat, request.stage, self._workers, self.config.policy)
         checkpoint = await asyncio.to_thread(work.kept, request.stage, request.round)
         if checkpoint is None and protocols.named(request.stage).uses_model:
-            self._count_prediction(work, len(seat.validation))  # a later attempt was counted then
+            self.judge.prediction(work, len(seat.validation))  # a later attempt was counted then
         work.session = Session(
             terms=Terms(work.id, work.manifest_sha256, work.attempt),
             protocol=protocols.named(request.stage),
@@ -257,23 +243,24 @@ class PartyNode:
 
     async def jobs(self, caller: Peer, _: job_pb2.ListRequest) -> party_pb2.OwnedJobs:
         """Every job this party has seen."""
-        self._check_owner(caller)
-        return party_pb2.OwnedJobs(jobs=[self._owned(job) for job in self.store.jobs()])
+        self.judge.owner(caller)
+        return party_pb2.OwnedJobs(jobs=[owned(self.config.name, job) for job in self.store.jobs()])
 
     async def approve(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.OwnedJob:
         """Lets a job run that waits for it."""
-        self._check_owner(caller)
-        return self._owned(self.store.approve(request.id, caller.name))
+        self.judge.owner(caller)
+        return owned(self.config.name, self.store.approve(request.id, caller.name))
 
     async def deny(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.OwnedJob:
         """Refuses a job; it fails at the coordinator's next look."""
-        self._check_owner(caller)
+        self.judge.owner(caller)
         reason = f"{self.config.name}'s owner denied the job"
         if request.id in self._works:
             work = self._works[request.id]
             await self._halt(work, JobState.CANCELLED, PolicyError(reason, party=self.config.name))
-            return self._owned(self.store.job(request.id))
-        return self._owned(self.store.move(request.id, JobState.CANCELLED, reason=reason))
+            return owned(self.config.name, self.store.job(request.id))
+        denied = self.store.move(request.id, JobState.CANCELLED, reason=reason)
+        return owned(self.config.name, denied)
 
     # Inside
 
@@ -304,74 +291,6 @@ class PartyNode:
             else:
                 for work in silent:
                     work.heard = time.monotonic()
-
-    def _check_caller(self, caller: Peer, terms: Manifest) -> None:
-        if caller.name != terms.coordinator:
-            raise PolicyError(f"{caller} may not propose jobs of {terms.coordinator}")
-        if terms.wire_version != wire.WIRE_VERSION or terms.version != __version__:
-            raise ConfigError(
-                f"the coordinator runs fedboost {terms.version}, {self.config.name} {__version__}",
-                party=self.config.name,
-                todo="run the same version everywhere",
-            )
-
-    def _check_members(self, terms: Manifest) -> None:
-        table = terms.spec.parties.table()
-        if {m.name for m in terms.members} != set(table.of(tuple(flow.Role))):
-            raise PeerError("the manifest's members are not the job's parties")
-        ours = self._identity()
-        if terms.certificate_of(ours.name).encode() != ours.certificate_pem:
-            raise PeerError(f"the manifest holds another certificate of {ours.name}")
-        for member in terms.members:
-            if self.config.insecure_loopback:
-                continue
-            peer = verify_certificate(member.certificate.encode(), self._ca_pem)
-            if (peer.role, peer.name) != ("party", member.name):
-                raise PeerError(f"the manifest shows a certificate of {peer} for {member.name}")
-
-    def _judge(self, work: Work) -> None:
-        """Asks the owner's policy; a refusal names the party and the key."""
-        asked = work.protocol.asks(work.params) if work.protocol.asks else flow.Asks()
-        name, policy = self.config.name, self.config.policy
-        selection = work.terms.spec.data.get(name)
-        dataset = None if selection is None else selection.dataset
-        protocol = work.protocol.name
-        if selection is not None and not dataset:
-            raise ConfigError("the job names no data set for this party", party=name)
-        if work.protocol.uses_model:
-            protocol = work.used_model()["protocol"]
-        ask = Ask(
-            coordinator=work.terms.coordinator,
-            peers=tuple(p for p in work.table.of(tuple(flow.Role)) if p != name),
-            dataset=dataset,
-            protocol=protocol,
-            scheme=asked.scheme,
-            key_bits=asked.key_bits,
-            gradient_bits=asked.gradient_bits,
-            insecure=asked.insecure,
-        )
-        try:
-            policy.judge(ask)
-            if work.protocol.uses_model and work.role is not GUEST:
-                policy.judge_prediction(work.table.guest, 0)
-        except PolicyError as error:
-            raise error.at(party=name) from None
-        for peer in ask.peers:
-            if peer not in self.config.peers:
-                raise ConfigError(
-                    f"{name} has no address for {peer}", party=name, todo="add it to `peers`"
-                )
-
-    def _count_prediction(self, work: Work, rows: int) -> None:
-        """Counts the rows that a peer has scored today; refuses more than policy allows."""
-        if work.role is GUEST:
-            return
-        policy = self.config.policy
-        try:
-            policy.judge_prediction(work.table.guest, rows)
-            self.store.count_prediction(work.table.guest, rows, policy.predict.rows_per_day)
-        except PolicyError as error:
-            raise error.at(party=self.config.name) from None
 
     def _recorded(self, work: Work, text: bytes) -> Job:
         for job in self.store.jobs():
@@ -486,28 +405,25 @@ class PartyNode:
             )
         )
 
-    def _check_owner(self, caller: Peer) -> None:
-        if caller.role != "user":
-            raise PolicyError(f"{caller} is not an owner")
-        self.config.policy.judge_approver(caller.name)
-
-    def _owned(self, job: Job) -> party_pb2.OwnedJob:
-        terms = manifest.decode(job.manifest)
-        selection = terms.spec.data.get(self.config.name)
-        owned = party_pb2.OwnedJob(
-            id=job.id,
-            name=job.name,
-            protocol=terms.spec.protocol,
-            state=job.state,
-            coordinator=terms.coordinator,
-            submitter=terms.submitter,
-            parties=terms.spec.parties.table().of(tuple(flow.Role)),
-            dataset="" if selection is None else selection.dataset or "",
-            updated=job.updated,
-        )
-        if job.reason:
-            owned.reason.what = job.reason
-        return owned
-
     def _cpu_now(self) -> float:
         return (self.cpu_clock() if self.cpu_clock else 0.0) + self._workers.cpu_seconds()
+
+
+def owned(party: str, job: Job) -> party_pb2.OwnedJob:
+    """A job as its party's owner sees it."""
+    terms = manifest.decode(job.manifest)
+    selection = terms.spec.data.get(party)
+    shown = party_pb2.OwnedJob(
+        id=job.id,
+        name=job.name,
+        protocol=terms.spec.protocol,
+        state=job.state,
+        coordinator=terms.coordinator,
+        submitter=terms.submitter,
+        parties=terms.spec.parties.table().of(tuple(flow.Role)),
+        dataset="" if selection is None else selection.dataset or "",
+        updated=job.updated,
+    )
+    if job.reason:
+        shown.reason.what = job.reason
+    return shown

@@ -34,11 +34,14 @@ class Gate:
         self._revocations = revocations
 
     def caller(self, context: Any) -> Peer:
-        """The caller; a PeerError for one without a certificate of our CA, or a revoked one."""
+        """The caller; refuses one without a certificate of our CA, or with a revoked one."""
         if self._revocations is None:
             return self._claimed(context)
         peer = peer_from_auth_context(context.auth_context())
-        self._revocations.check(peer)
+        try:
+            self._revocations.check(peer)
+        except PeerError as error:  # here it is a caller whom we do not let in
+            raise PolicyError(error.what, todo=error.todo) from None
         return peer
 
     @staticmethod

@@ -219,7 +219,7 @@ class Work:
 
     def forget(self) -> None:
         """Removes checkpoints and artefacts: the job is done, its model and result stay."""
-        for name in (*self.stages, *(f"{stage}-done" for stage in self.stages)):
+        for name in ("table", *self.stages, *(f"{stage}-done" for stage in self.stages)):
             shutil.rmtree(self._folder(name), ignore_errors=True)
 
     @property

@@ -264,6 +264,7 @@ def allowing(**rules):
         node = parties["telco"]
         policy = node.config.policy.model_copy(update={"predict": PredictPolicy(**rules)})
         node.config = node.config.model_copy(update={"policy": policy})
+        node.judge.config = node.config
 
     return change
 
