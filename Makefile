@@ -3,16 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test check bench proto fmt lint types generated faults clean
+.PHONY: demo test check bench docs proto fmt lint types generated faults clean
 
 $(READY): pyproject.toml requirements-dev.lock
+	@command -v $(PYTHON) >/dev/null \
+	  || { echo "there is no $(PYTHON); set PYTHON=/path/to/python3" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "fedboost needs Python 3.11 or newer; set PYTHON=/path/to/python3" >&2; exit 2; }
-	@$(PYTHON) -m venv $(VENV) \
-	  || { echo "python3 cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
+	  || { echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
+	@echo "installing into $(VENV); this takes about a minute" >&2
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install -r requirements-dev.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $(READY)
 
 demo: $(READY)  ## trains on real data with daemons on this machine, in about a minute
@@ -38,6 +43,9 @@ generated: $(READY)  ## the committed stubs are what protos/ says
 
 proto: $(READY)
 	$(BIN)/python protos/generate.py
+
+docs: $(READY)  ## docs/disclosure.md from the messages' own words
+	$(BIN)/python docs/generate.py
 
 fmt: $(READY)
 	$(BIN)/ruff check --fix .

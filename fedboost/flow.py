@@ -32,6 +32,7 @@ class Role(StrEnum):
     AGGREGATOR = "aggregator"  # adds masked shares, holds no data
 
 
+UNBOUNDED = 1 << 20  # `most` of a loop that only a party's answer ends; nobody knows its rounds
 MODEL = "model"  # the artefact of a protocol that uses a model: the party's own shard
 
 GUEST, HOST, AGGREGATOR = Role.GUEST, Role.HOST, Role.AGGREGATOR
@@ -62,7 +63,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Out:
-    """What a step leaves: one message for all takers or one for each, and words to the coordinator."""
+    """What a step leaves: one message for all takers or one each, and words to the coordinator."""
 
     send: Message | Mapping[str, Message] | None = None
     told: Told | None = None

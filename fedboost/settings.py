@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -51,8 +51,10 @@ def read_yaml(path: Path) -> object:
     if len(text) > FILE_BYTES_MAX:
         raise ConfigError(f"the file has {len(text)} bytes, too many for settings", file=str(path))
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return _Loader(text).get_single_data()
+    except ConfigError as error:
+        raise error.at(file=str(path)) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         spot = {} if line is None else {"line": line + 1}
         raise ConfigError("the file is not valid YAML", file=str(path), **spot) from None
@@ -63,14 +65,32 @@ def load(kind: type[Model], path: Path) -> Model:
     return parse(kind, read_yaml(path), file=str(path))
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML without objects, and without keys that stand twice, of which YAML keeps the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            name = f"{key.tag} {key.value}"
+            if isinstance(key, yaml.ScalarNode) and name in seen:
+                raise ConfigError(
+                    f"the key {key.value!r} stands twice",
+                    todo="keep one of them",
+                    line=key.start_mark.line + 1,
+                )
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
 def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, str]) -> ConfigError:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     path = [str(part) for part in first["loc"]]
     key = ".".join(path)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
-        nearest = difflib.get_close_matches(path[-1], _keys_at(kind, path[:-1]), n=1, cutoff=0.0)
-        todo = f"did you mean {nearest[0]!r}?" if nearest else "remove it"
+        keys = {known.casefold(): known for known in _keys_at(kind, path[:-1])}
+        nearest = difflib.get_close_matches(path[-1].casefold(), keys, n=1, cutoff=0.0)
+        todo = f"did you mean {keys[nearest[0]]!r}?" if nearest else "remove it"
         return ConfigError(f"unknown key {key!r}{more}", todo=todo, **where)
     if first["type"] == "missing":
         return ConfigError(f"the key {key!r} is missing{more}", todo=f"add {path[-1]!r}", **where)
@@ -81,16 +101,26 @@ def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, st
 def _keys_at(kind: type[BaseModel], path: list[str]) -> list[str]:
     """The keys that `kind` knows below `path`."""
     at: Any = kind
+    held = False  # whether the next part is a key of a dict or a place in a list
     for part in path:
-        field = at.model_fields.get(part) if _is_model(at) else None
-        at = _model_in(field.annotation) if field else at
+        field = None if held else at.model_fields.get(part)
+        held = False
+        if field is not None:
+            at, held = _model_in(field.annotation), _is_container(field.annotation)
         if at is None:
             return []
-    return list(at.model_fields) if _is_model(at) else []
+    return list(at.model_fields)
 
 
 def _is_model(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _is_container(annotation: Any) -> bool:
+    """Whether an annotation such as ``list[Model] | None`` holds a dict, list or tuple."""
+    if get_origin(annotation) in (dict, list, tuple):
+        return True
+    return any(_is_container(part) for part in get_args(annotation))
 
 
 def _model_in(annotation: Any) -> Any:

@@ -19,10 +19,12 @@ M = TypeVar("M", bound=Message)
 
 WIRE_VERSION = 1  # raised when an older daemon could misread a newer one
 MESSAGE_BYTES_MAX = 1 << 30  # protobuf itself ends at 2 GiB
+COUNT_MAX = (1 << 63) - 1  # a column of the ledger holds no more
 CONTROL_BYTES_MAX = 4 << 20  # the control plane asks and answers small
 PIECE_BYTES = 1 << 20  # of a payload on its way, well below gRPC's own 4 MiB
 
 _DTYPES = {name: np.dtype("<" + name) for name in ("u1", "i4", "i8", "f4", "f8")}
+_ITEM_BYTES = {name: dtype.itemsize for name, dtype in _DTYPES.items()}
 
 
 def encode(message: Message) -> bytes:
@@ -78,7 +80,10 @@ def unpack(
         count *= length
     if len(array.data) != count * _DTYPES[dtype].itemsize:
         raise PeerError(f"{expected}, got {len(array.data)} bytes for {count} values")
-    return np.frombuffer(array.data, dtype=_DTYPES[dtype]).reshape(got)
+    try:
+        return np.frombuffer(array.data, dtype=_DTYPES[dtype]).reshape(got)
+    except ValueError:  # an empty array with an endless side
+        raise PeerError(f"{expected}, got {_shape_text(got[:8])}") from None
 
 
 def pack_bits(bits: NDArray[np.bool_]) -> Array:
@@ -100,12 +105,12 @@ def count_values(message: Message) -> int:
     counts = [0]
     for field, value in message.ListFields():
         if isinstance(value, Array):
-            counts.append(int(np.prod(value.shape, dtype=np.int64)))
+            counts.append(len(value.data) // _ITEM_BYTES.get(value.dtype, 1))
         elif isinstance(value, Message):
             counts.append(count_values(value))
         elif field.name in ("count", "points", "ids", "rows") and isinstance(value, int):
             counts.append(value)
-    return max(counts)
+    return min(max(counts), COUNT_MAX)
 
 
 def describe(message: Message) -> str:
@@ -113,7 +118,7 @@ def describe(message: Message) -> str:
     parts = []
     for field, value in message.ListFields():
         if isinstance(value, Array):
-            parts.append(f"{field.name}={value.dtype[:8]}{list(value.shape)}")
+            parts.append(f"{field.name}={value.dtype[:8]}{list(value.shape[:8])}")
         elif isinstance(value, bytes):
             parts.append(f"{field.name}={len(value)} bytes")
         elif isinstance(value, Message):

@@ -4,6 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no reason for a property to fail.
+settings.register_profile("fedboost", deadline=None)
+settings.load_profile("fedboost")
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -11,6 +16,24 @@ ROOT = Path(__file__).resolve().parent.parent
 def data_dir() -> Path:
     """Where the public data sets lie: FEDBOOST_DATA, or shared/data beside the project."""
     return Path(os.environ.get("FEDBOOST_DATA", ROOT.parent / "shared" / "data"))
+
+
+def pytest_addoption(parser):
+    """`--rewrite`: golden transcripts and vectors are written anew; look at the difference."""
+    parser.addoption("--rewrite", action="store_true", help="write golden files anew")
+
+
+@pytest.fixture
+def golden(request):
+    """A function that holds a text to the golden file at a path, or writes it with --rewrite."""
+
+    def compare(path: Path, text: str) -> None:
+        if request.config.getoption("--rewrite"):
+            path.write_text(text)
+        assert path.exists(), f"{path.name} is not there; write it with --rewrite"
+        assert text == path.read_text(), "rewrite with --rewrite, and explain the difference"
+
+    return compare
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from fedboost.crypto.workers import Serial, Workers
 from fedboost.data.frame import Frame
 from fedboost.data.holdout import validation_rows
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import FedboostError, PeerError
+from fedboost.errors import FedboostError, JobError, PeerError
 from fedboost.flow import Artefact, Role, Seat, Step, Table
 from fedboost.job import JobSpec
 from fedboost.messages.exchange_pb2 import Envelope
@@ -47,8 +47,17 @@ Alter = Callable[[Envelope, bytes], tuple[Envelope, bytes]]
 
 
 def now(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine to its end; debug mode off, nothing shared between tests."""
-    return asyncio.run(work)
+    """Runs a coroutine to its end, and stops what it left running in its rooms."""
+
+    async def whole() -> T:
+        try:
+            return await work
+        finally:
+            while _opened:
+                for session in _opened.pop().sessions.values():
+                    await session.stop(JobError("the test is over"))
+
+    return asyncio.run(whole())
 
 
 # A whole job
@@ -163,7 +172,7 @@ class Posted:
 
     envelope: Envelope
     payload: bytes
-    message: Message
+    message: Any
 
     @property
     def line(self) -> str:
@@ -209,6 +218,7 @@ class Room(flow.Run):
 
     async def open(self, kept: Mapping[str, Artefact] | None = None) -> Room:
         """Every party takes its seat, from its checkpoint where there is one."""
+        _opened.append(self)
         for name, session in self.sessions.items():
             told = await session.open((kept or {}).get(name))
             self.ended = told.ends or self.ended
@@ -231,18 +241,21 @@ class Room(flow.Run):
             return self
         raise AssertionError(f"the walk never came to {step}")
 
-    async def __call__(self, step: Step, *, at: str | None = None) -> None:
+    async def __call__(
+        self, step: Step, *, at: str | None = None, among: tuple[str, ...] = ()
+    ) -> None:
         name, left = self.stop_at
         if step.name == name:
             if left == 0:
                 raise HaltError
             self.stop_at = (name, left - 1)
-        await self.call(step.name, *((at,) if at else self.table.of(step.roles)))
+        parties = (at,) if at else self.table.among(step.roles, among)
+        await self.call(step.name, *parties, among=among)
 
-    async def call(self, step: str, *parties: str) -> None:
+    async def call(self, step: str, *parties: str, among: tuple[str, ...] = ()) -> None:
         """Has these parties do one step at the same time; raises the first refusal."""
         self.number += 1
-        call = StepCall(step=step, number=self.number)
+        call = StepCall(step=step, number=self.number, among=among)
         tasks = [asyncio.create_task(self.sessions[p].run_step(call)) for p in parties]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         failed = next((t.exception() for t in done if t.exception() is not None), None)
@@ -290,6 +303,9 @@ class Room(flow.Run):
             self.recorded.append((party, direction, envelope.kind))
 
         return record
+
+
+_opened: list[Room] = []
 
 
 def type_named(protocol: flow.Protocol, kind: str) -> type[Message]:

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from fedboost.cli.connect import JSON, conclude, follow, result_of, run, write_report
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError
-from fedboost.job import JobSpec
+from fedboost.errors import ConfigError, FedboostError
+from fedboost.job import JobSpec, Parties
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.report.progress import Progress
 from fedboost.runtime import local
@@ -146,19 +146,35 @@ def complete(raw: object, sources: Mapping[str, SourceSpec], **where: str) -> Jo
     stated = job.get("data")
     data: dict[str, Any] = dict(stated) if isinstance(stated, dict) else {}
     parties = job.get("parties")
+    _check_named(parties, sources, where)
     guest = parties.get("guest") if isinstance(parties, dict) else None
     for party in sources:
-        entry = dict(data.get(party) or {})
+        entry = data.get(party) or {}
+        if not isinstance(entry, dict):
+            continue  # refused below, by its key
+        entry = dict(entry)
         entry["dataset"] = local.DATASET
         if party == guest and job.get("protocol") != "predict":
             entry.setdefault("label", "y")
         data[party] = entry
     job["data"] = data
     spec = parse(JobSpec, job, **where)
-    read_spec(spec.model_dump_json().encode())
-    everybody = {spec.parties.guest, *spec.parties.hosts}
+    try:
+        read_spec(spec.model_dump_json().encode())
+    except FedboostError as error:
+        raise error.at(**where) from None
+    return spec
+
+
+def _check_named(parties: object, sources: Mapping[str, SourceSpec], where: dict[str, str]) -> None:
+    """Refuses tables of strangers and parties without a table; ill-typed parties come later."""
+    try:
+        named = parse(Parties, parties, **where)
+    except ConfigError:
+        return
+    everybody = {named.guest, *named.hosts}
     for party in sorted(set(sources) - everybody):
-        raise ConfigError(f"--data names {party}, which has no part in the job", **where)
+        todo = "name it among the job's hosts, or leave its --data out"
+        raise ConfigError(f"--data names {party}, which has no part in the job", todo=todo, **where)
     for party in sorted(everybody - set(sources)):
         raise ConfigError(f"--data is missing for {party}", todo=f"--data {party}=FILE", **where)
-    return spec

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from fedboost.cli.connect import JSON, run, settings, write_report
 from fedboost.errors import ConfigError, FedboostError
@@ -112,11 +113,12 @@ def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"jobs": [_owned(job) for job in found.jobs]}))
         return
-    table = Table("job", "protocol", "state", "data", "parties", "by", "reason")
+    table = Table(Column("job", no_wrap=True), "state", "what it wants")
     for job in found.jobs:
-        by = f"{job.submitter} at {job.coordinator}"
-        parties = ", ".join(job.parties)
-        table.add_row(job.id, job.protocol, job.state, job.dataset, parties, by, job.reason.what)
+        wants = f"{job.protocol} on {job.dataset or 'no data'} among {', '.join(job.parties)}"
+        wants += f", for {job.submitter} at {job.coordinator}"
+        reason = f": {job.reason.what}" if job.reason.what else ""
+        table.add_row(*(Text(cell) for cell in (job.id, f"{job.state}{reason}", wants)))
     Console().print(table if found.jobs else "no jobs")
 
 

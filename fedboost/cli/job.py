@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from google.protobuf.json_format import MessageToDict
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from fedboost.cli.connect import (
     JSON,
@@ -21,6 +21,7 @@ from fedboost.cli.connect import (
     settings,
     write_report,
 )
+from fedboost.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.runtime.client import Client
@@ -46,7 +47,10 @@ def submit(
     """Hand in the job in FILE; prints its id, or with --watch its result."""
     spec = parse(JobSpec, read_yaml(file), file=str(file))
     text = spec.model_dump_json().encode()
-    read_spec(text)
+    try:
+        read_spec(text)
+    except FedboostError as error:
+        raise error.at(file=str(file)) from None
     config = settings(coordinator, tls)
 
     async def work() -> JobJournal:
@@ -78,7 +82,7 @@ def list_jobs(as_json: bool, coordinator: str | None, tls: Path | None) -> None:
     if as_json:
         click.echo(json.dumps({"jobs": [_as_dict(job) for job in jobs]}))
         return
-    table = Table("job", "protocol", "state", "done", "by", "since")
+    table = Table(Column("job", no_wrap=True), "protocol", "state", "done", "by", "since")
     for job in jobs:
         done = f"{job.progress.done}/{job.progress.of}" if job.progress.of else ""
         table.add_row(job.id, job.protocol, job.state, done, job.submitter, _ago(job.updated))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from fedboost.runtime.config import PartyConfig
@@ -47,6 +47,7 @@ def show(config: Path, job: str | None, as_json: bool) -> None:
         click.echo("nothing has left or come" + (f" in job {job}" if job else ""))
         return
     Console().print(_table(rows))
+    Console().print(_legend(rows))
     for direction, words in (("out", "left"), ("in", "came")):
         sizes = [row.bytes for row in rows if row.direction == direction]
         click.echo(f"{words}: {len(sizes)} payloads, {_kilobytes(sum(sizes))}")
@@ -70,16 +71,27 @@ def _open(config: Path) -> Ledger:
 
 
 def _table(rows: list[Row]) -> Table:
-    table = Table("n", "at (UTC)", "way", "job", "step", "message", "size", "values", "protection")
-    table.add_column("what it tells")
+    table = Table("n", Column("at (UTC)", no_wrap=True), "way", "message", "size", "values")
     for row in rows:
         way = f"to {row.peer}" if row.direction == "out" else f"from {row.peer}"
-        at = row.at[:19].replace("T", " ")
-        size, values = _kilobytes(row.bytes), f"{row.values:,}"
-        cells = (str(row.n), at, way, row.job, row.step, row.kind, size, values, row.protection)
+        at = row.at[5:19].replace("T", " ")
+        cells = (str(row.n), at, way, _message(row), _kilobytes(row.bytes), f"{row.values:,}")
         # Text, not str: a peer's words are shown and never read as markup.
-        table.add_row(*(Text(_printable(cell)) for cell in (*cells, row.reveals)))
+        table.add_row(*(Text(_printable(cell)) for cell in cells))
     return table
+
+
+def _legend(rows: list[Row]) -> Table:
+    """What each kind of message tells and how it is protected, once each."""
+    table = Table("message", "what it tells", "protection")
+    for cells in dict.fromkeys((_message(row), row.reveals, row.protection) for row in rows):
+        table.add_row(*(Text(_printable(cell)) for cell in cells))
+    return table
+
+
+def _message(row: Row) -> str:
+    """The last word of a message's full name."""
+    return row.kind.rpartition(".")[2]
 
 
 def _kilobytes(count: int) -> str:

@@ -156,7 +156,7 @@ def grow_round(
     return tuple(trees)
 
 
-def grow(  # noqa: PLR0913, PLR0917 - the last only for trees whose layers differ
+def grow(
     rules: Rules,
     bins: Bins,
     gh: Sums,

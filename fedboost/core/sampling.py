@@ -53,7 +53,7 @@ def columns(seed: int, tree: int, groups: tuple[int, ...], rate: float) -> Rows:
 
 
 def own_columns(seed: int, tree: int, group: int, count: int, rate: float) -> Rows:
-    """What `columns` draws for party number `group`, which has `count` columns; int32, ascending."""
+    """What `columns` draws for party number `group` with its `count` columns; int32, ascending."""
     words = draws(seed, Purpose.COLUMNS, tree, group, n=count)
     keep = count if rate >= 1.0 else min(count, max(1, int(rate * count)))
     return np.sort(np.argsort(words, kind="stable")[:keep]).astype(np.int32)
@@ -93,4 +93,3 @@ def goss(
     factor[others] = (1.0 - top_rate) / other_rate
     chosen = np.flatnonzero(factor)
     return chosen.astype(np.int32), factor[chosen]
-

@@ -90,8 +90,13 @@ class Serial:
 def blocks(items: int, workers: int, least: int, most: int) -> list[slice]:
     """Cuts 0..items into even consecutive slices of `least` to `most` items, for `workers` workers.
 
-    Only the number of slices depends on `workers`; what is computed must not.
+    As many for each worker as for any other, where the slices do not get too small by it: one
+    left over would keep one worker busy while the others wait. Only the number of slices depends
+    on `workers`; what is computed must not.
     """
     size = max(least, min(most, -(-items // (workers * BLOCKS_PER_WORKER))))
     count = -(-items // size) if items else 0
+    even = -(-count // workers) * workers
+    if count > workers and items >= even * least:
+        count = even
     return [slice(items * i // count, items * (i + 1) // count) for i in range(count)]

@@ -197,12 +197,14 @@ class RoundDone(_message.Message):
     def __init__(self, stage: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., seconds: _Optional[float] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ...) -> None: ...
 
 class StageDone(_message.Message):
-    __slots__ = ("stage", "seconds")
+    __slots__ = ("stage", "seconds", "told")
     STAGE_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TOLD_FIELD_NUMBER: _ClassVar[int]
     stage: str
     seconds: float
-    def __init__(self, stage: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
+    told: Told
+    def __init__(self, stage: _Optional[str] = ..., seconds: _Optional[float] = ..., told: _Optional[_Union[Told, _Mapping]] = ...) -> None: ...
 
 class Finished(_message.Message):
     __slots__ = ("result", "told")

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from fedboost.core.params import MAX_DEPTH
+from fedboost.core.params import MAX_DEPTH, ROUNDS_MAX
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import vertical
@@ -40,7 +40,7 @@ COLUMNS_MAX = 1 << 20
 class Split(Settings):
     """One split in a host's file."""
 
-    tree: int = Field(ge=0)
+    tree: int = Field(ge=0, lt=ROUNDS_MAX)
     node: int = Field(ge=0, lt=1 << (MAX_DEPTH + 1))
     column: str
     threshold: float | None = Field(allow_inf_nan=False)
@@ -109,6 +109,9 @@ def read_host_shard(text: bytes, **where: str) -> Artefact:
     unknown = sorted({split.column for split in read.splits} - set(place))
     if unknown or len(place) < len(read.columns):
         raise DataError("the shard splits on columns that it does not list once each", **where)
+    most = float(np.finfo(np.float32).max)
+    if any(abs(split.threshold or 0.0) > most for split in read.splits):
+        raise DataError("the shard has thresholds beyond 32-bit floats", **where)
     if len({(split.tree, split.node) for split in read.splits}) < len(read.splits):
         raise DataError("the shard splits one node twice", **where)
     splits = [
@@ -126,10 +129,7 @@ def short(value: np.float32) -> float:
 
 
 def _threshold(split: Split) -> np.float32:
-    if split.threshold is None:
-        return np.float32(np.inf)
-    with np.errstate(over="ignore"):
-        return np.float32(split.threshold)
+    return np.float32(np.inf if split.threshold is None else split.threshold)
 
 
 def _splits(shard: Artefact) -> list[dict[str, Any]]:
@@ -153,8 +153,8 @@ def _nodes(shard: Artefact) -> list[dict[str, Any]]:
 
 def owner_name(guest: Artefact, owner: int) -> str:
     """The party that a guest's shard means by an owner's number."""
-    party: str = guest.facts["party"] if owner == vertical.GUEST else guest.facts["hosts"][owner - 1]
-    return party
+    parties: list[str] = [guest.facts["party"], *guest.facts["hosts"]]
+    return parties[owner]
 
 
 def _rule(split: OwnSplit, shard: Artefact) -> dict[str, Any]:
@@ -175,5 +175,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(one) for one in value]
     return value
-
-

@@ -11,7 +11,7 @@ import numpy as np
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import vertical
-from fedboost.model.export import owner_name
+from fedboost.model.export import owner_name, short
 from fedboost.model.vertical import LEAF, GuestNode, OwnSplit
 
 
@@ -101,4 +101,4 @@ def _question(shard: Artefact, split: OwnSplit) -> str:
     if not np.isfinite(split.threshold):
         return f"{column} is present" + (" or missing" if split.missing_left else "")
     missing = "yes" if split.missing_left else "no"
-    return f"{column} < {split.threshold}, missing: {missing}"
+    return f"{column} < {short(split.threshold)}, missing: {missing}"

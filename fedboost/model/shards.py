@@ -1,4 +1,4 @@
-"""A party's share of a model on disk: one JSON file and one file of plain arrays, checked by hash."""
+"""A party's share of a model on disk: one JSON file and one of plain arrays, checked by hash."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def save(folder: Path, shard: Artefact) -> None:
     for left_over in (fresh, old):
         shutil.rmtree(left_over, ignore_errors=True)
     fresh.mkdir(mode=0o700, parents=True)
-    for name, content in ((ARRAYS, packed.getvalue()), (FACTS, json.dumps(facts, indent=1).encode())):
+    text = json.dumps(facts, indent=1).encode()
+    for name, content in ((ARRAYS, packed.getvalue()), (FACTS, text)):
         with (fresh / name).open("wb") as file:
             file.write(content)
             file.flush()
@@ -52,7 +53,7 @@ def save(folder: Path, shard: Artefact) -> None:
 
 
 def load(folder: Path) -> Artefact:
-    """The shard in `folder`; a ConfigError where there is none, a DataError where it was changed."""
+    """The shard in `folder`; a ConfigError if there is none, a DataError if it was changed."""
     facts = load_facts(folder)
     file = f"{folder.name}/{ARRAYS}"
     try:

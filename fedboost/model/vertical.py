@@ -62,9 +62,9 @@ def splits_to_arrays(splits: Sequence[OwnSplit]) -> Arrays:
 def arrays_to_splits(arrays: Mapping[str, NDArray[np.generic]]) -> list[OwnSplit]:
     """What `splits_to_arrays` wrote."""
     names = ("tree", "node", "feature", "threshold", "missing_left")
-    columns = [arrays[name] for name in names]
+    columns = [arrays[name].tolist() for name in names]
     return [
-        OwnSplit(int(t), int(n), int(f), np.float32(x), bool(m))  # type: ignore[call-overload]
+        OwnSplit(t, n, f, np.float32(x), missing_left=m)
         for t, n, f, x, m in zip(*columns, strict=True)
     ]
 
@@ -91,17 +91,16 @@ def nodes_to_arrays(nodes: Sequence[GuestNode], n_outputs: int) -> Arrays:
 def arrays_to_nodes(arrays: Mapping[str, NDArray[np.generic]]) -> list[GuestNode]:
     """What `nodes_to_arrays` wrote."""
     splits = arrays_to_splits(arrays)
-    rows = zip(
-        splits, arrays["owner"], arrays["value"], arrays["gain"], arrays["cover"], strict=True
-    )
+    lists = (arrays[name].tolist() for name in ("owner", "value", "gain", "cover"))
+    rows = zip(splits, *lists, strict=True)
     return [
         GuestNode(
             tree=split.tree,
             node=split.node,
-            owner=int(owner),  # type: ignore[call-overload]
+            owner=owner,
             value=np.asarray(value, np.float64),
-            gain=float(gain),  # type: ignore[arg-type]
-            cover=float(cover),  # type: ignore[arg-type]
+            gain=gain,
+            cover=cover,
             split=split if owner == GUEST else None,
         )
         for split, owner, value, gain, cover in rows
@@ -207,4 +206,5 @@ def goes_right(
     values: NDArray[np.float32], threshold: NDArray[np.generic], missing_left: NDArray[np.generic]
 ) -> NDArray[np.bool_]:
     """Which values go right; all (n,), NaN where missing: those not below the threshold."""
-    return np.where(np.isnan(values), ~missing_left.astype(np.bool_), ~(values < threshold))
+    below = values < threshold.astype(np.float32, copy=False)
+    return np.where(np.isnan(values), ~missing_left.astype(np.bool_), ~below)

@@ -22,6 +22,7 @@ from fedboost.model.vertical import LEAF, Whole
 VERSION = [2, 1, 0]
 NO_PARENT = 2**31 - 1
 FLOAT32_MAX = np.finfo(np.float32).max
+BASE_GAP_MAX = 1e-6  # between our base margin and the one that XGBoost has from its base_score
 REFUSED = re.compile(r"[\[\]<]")  # XGBoost takes no name of a column with these signs
 
 # What XGBoost wants to read beside the name of each objective.
@@ -99,20 +100,28 @@ def _objective(model: Whole) -> dict[str, Any]:
 def _base(model: Whole) -> tuple[float, Floats]:
     """XGBoost's base_score, a prediction, and what of the base margin the leaves must carry.
 
-    XGBoost before 3.1 has one score for all classes, and none has a probability that is 0 or 1
-    in 32 bits: in these cases the first tree, in which every row has one leaf, carries it.
+    XGBoost before 3.1 has one score for all classes, and turns a probability near 1 into a margin
+    with few correct digits. In these cases the score is the one whose margin is 0, and the first
+    tree, in which every row reaches one leaf, carries the margin.
     """
     margin = np.array(model.facts["base_margin"], np.float64)
     name = model.facts["objective"]
-    if len(margin) == 1:
-        score = float(objectives.transform(name, margin[None, :])[0, 0])
-        logistic, log_link = name == "binary:logistic", name in ("count:poisson", "reg:tweedie")
-        if logistic and not 0.0 < np.float32(score) < 1.0:
-            return 0.5, margin
-        if not log_link or np.float32(score) > 0.0:
-            return score, np.zeros(1)
-        return 1.0, margin
-    return 0.0, margin
+    if len(margin) > 1:
+        return 0.0, margin
+    with np.errstate(over="ignore", divide="ignore"):
+        score = np.float32(objectives.transform(name, margin[None, :])[0, 0])
+        back = _as_margin(name, score)
+    if np.isclose(back, margin[0], rtol=BASE_GAP_MAX, atol=BASE_GAP_MAX):
+        return short(score), np.zeros(1)
+    neutral = objectives.transform(name, np.zeros((1, 1)))[0, 0]
+    return float(neutral), margin
+
+
+def _as_margin(objective: str, score: np.float32) -> np.float32:
+    """The margin of a base_score as XGBoost computes it, in 32 bits."""
+    if objective == "binary:logistic":
+        return -np.log(np.float32(1) / score - np.float32(1))
+    return np.log(score) if objective in ("count:poisson", "reg:tweedie") else score
 
 
 def _trees(model: Whole, rest: Floats, n_features: int) -> tuple[list[dict[str, Any]], list[int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
+import sys
 from functools import cache
 
 from fedboost import wire
@@ -22,7 +23,8 @@ def known() -> dict[str, Protocol]:
     for module in pkgutil.iter_modules(__path__):
         protocol: Protocol = importlib.import_module(f"{__name__}.{module.name}").PROTOCOL
         assert protocol.name == module.name.replace("_", "-")
-        wire.hide_content({s.gives for s in protocol.flow if s.gives is not None})
+        homes = {sys.modules[s.gives.__module__] for s in protocol.flow if s.gives is not None}
+        wire.hide_content(kind for home in homes for kind in wire.message_types(home))
         found[protocol.name] = protocol
     return found
 

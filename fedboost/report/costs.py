@@ -10,6 +10,7 @@ from fedboost.report.html import Html, tag
 from fedboost.report.story import COLOURS, Link, Sent, StepTotal, Story
 from fedboost.report.tables import Band, Column, Row, absent, details, names, section, table
 
+LINKS_MAX = 12  # listed with their sums; the rest is one line
 BARS_MAX = COLOURS  # in one group; the rest becomes one bar
 SECONDS_SHOWN = 1e-3  # steps that took less in all are listed, without bars
 
@@ -160,14 +161,17 @@ def _sent_row(step: StepTotal, pairs: Mapping[frozenset[str], int], most: float)
 
 def _by_link(links: Mapping[Link, Sent]) -> Html:
     whole = sum(sent.bytes for sent in links.values())
-    rows: list[Row] = [
-        [
-            f"{link.sender} → {link.receiver}",
-            units.in_count(sent.messages),
-            units.in_bytes(sent.bytes),
-            units.share(sent.bytes, whole),
-        ]
+    totals = [
+        (f"{link.sender} → {link.receiver}", sent.messages, sent.bytes)
         for link, sent in sorted(links.items(), key=lambda item: -item[1].bytes)
+    ]
+    if len(totals) > LINKS_MAX:
+        rest = totals[LINKS_MAX - 1 :]
+        messages, size = (sum(column) for column in ([r[1] for r in rest], [r[2] for r in rest]))
+        totals = [*totals[: LINKS_MAX - 1], (f"{len(rest)} other links", messages, size)]
+    rows: list[Row] = [
+        [name, units.in_count(messages), units.in_bytes(size), units.share(size, whole)]
+        for name, messages, size in totals
     ]
     heads = [Column("link"), *(Column(h, "number") for h in ("messages", "bytes", "share"))]
     return table("Bytes per link", heads, rows)

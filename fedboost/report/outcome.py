@@ -7,6 +7,7 @@ from fedboost.report.html import Html, join, tag
 from fedboost.report.story import Story, fault_lines, in_order
 from fedboost.report.tables import Band, Column, Row, absent, section, table
 
+GOING = ("waiting for approval", "running", "paused")
 TIMES = {  # keys of the result's seconds, in words
     "total": "The whole job",
     "align": "Aligning the rows",
@@ -58,9 +59,9 @@ def outcome(story: Story) -> Html:
         parts = [tag("div", _metrics(story), _parties(story)), _rows_and_times(story)]
     intro = ""
     if story.result is None:
-        intro = f"The job has no result: it is {story.state or 'unknown'}. "
-        if story.rounds:
-            intro += f"These are the metrics of {story.round_name} {story.rounds[-1].done}."
+        intro = "The job has no result yet." if story.state in GOING else "The job has no result."
+        if story.final_metrics():
+            intro += f" These are the metrics of {story.round_name} {story.rounds[-1].done}."
     return section("result", "Result", tag("div", *parts, class_="pair"), intro=intro)
 
 
@@ -130,7 +131,8 @@ def _trees(story: Story) -> tuple[str, str]:
         trees = story.result.trees
         if trees and done > trees:
             return f"{name} kept of {done}", units.in_count(trees)
-        return name, units.in_count(trees or done)
+        shown = trees or done
+        return story.round_name if shown == 1 else name, units.in_count(shown)
     return (f"{name} of {of}", units.in_count(done)) if of else (name, units.in_count(done))
 
 

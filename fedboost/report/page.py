@@ -27,6 +27,7 @@ SECTIONS = (
     ("settings", "Settings"),
     ("timeline", "Timeline"),
 )
+FACT_CHARS = 30  # of a fact that stays on one line, on a phone too
 TONES = {"finished": "good", "failed": "bad", "cancelled": "bad", "paused": "wait"}
 
 
@@ -80,9 +81,18 @@ def _head_of_page(story: Story) -> Html:
         "header",
         tag("p", "fedboost job report", class_="kicker"),
         tag("h1", _title(story), " ", badge),
-        tag("p", " · ".join(fact for fact in facts if fact), class_="facts"),
+        tag("p", *_separated([fact for fact in facts if fact]), class_="facts"),
         tag("p", tag("code", story.status.id), class_="facts"),
     )
+
+
+def _separated(facts: Sequence[str]) -> list[object]:
+    """Facts with dots between them; the lines break at the dots only, where they are short."""
+    parts: list[object] = []
+    for fact in facts:
+        parts += [" · "] if parts else []
+        parts.append(tag("span", fact) if len(fact) <= FACT_CHARS else fact)
+    return parts
 
 
 def _contents() -> Html:

@@ -158,7 +158,7 @@ def read(journal: JobJournal) -> Story:
     events = list(journal.events)
     finished = next((e.finished for e in reversed(events) if e.HasField("finished")), None)
     states = [e.state.state for e in events if e.HasField("state")]
-    told = finished.told if finished is not None else Told()
+    told = finished.told if finished is not None else _told_by_stages(events)
     spec = _json_object(journal.spec, "the job's settings")
     steps = _steps(events)
     return Story(
@@ -205,6 +205,15 @@ def _json_object(raw: bytes, what: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise PeerError(f"{what} in the journal must be a JSON object")
     return found
+
+
+def _told_by_stages(events: list[Event]) -> Told:
+    """What was told in the stages that are done, of a job that is not."""
+    told = Told()
+    for event in events:
+        if event.HasField("stage"):
+            told.MergeFrom(event.stage.told)
+    return told
 
 
 def _result(raw: bytes) -> Result:

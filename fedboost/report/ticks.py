@@ -16,11 +16,10 @@ def ticks(low: float, high: float, most: int = 6, *, whole: bool = False) -> lis
     assert math.isfinite(high)
     assert low < high
     power = math.floor(math.log10((high - low) / most))
+    power = max(power, 0) if whole else power
     powers = (10.0**exponent for exponent in range(power, power + 3))
     steps = (factor * unit for unit in powers for factor in (1.0, 2.0, 5.0))
     for step in steps:
-        if whole and step < 1.0:
-            continue
         first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
         if last - first < most:
             return [_clean(number * step, step) for number in range(first, last + 1)]

@@ -17,7 +17,7 @@ from fedboost.messages.exchange_pb2 import Chunk, Envelope
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import status
 from fedboost.runtime.config import Timers
-from fedboost.runtime.tls import TlsFiles
+from fedboost.runtime.tls import TlsFiles, load_identity
 
 CLAIM_KEY = "fedboost-claims"  # who we say we are, where there is no TLS to show it
 
@@ -64,6 +64,7 @@ class Dialer:
         wanted = options(self.timers)
         if self._tls is None:
             return grpc.aio.insecure_channel(address, options=wanted)
+        load_identity(self._tls)  # an expired certificate of ours would look like a daemon gone
         pems = self._tls.read()
         credentials = grpc.ssl_channel_credentials(pems.ca, pems.key, pems.cert)
         wanted.append(("grpc.ssl_target_name_override", name))

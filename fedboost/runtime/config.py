@@ -89,7 +89,6 @@ class Timers(Settings):
     retry_max_s: float = Field(20.0, gt=0)  # longest pause before trying again
     keepalive_s: float = Field(10.0, gt=0)  # between two pings, calls or not
     keepalive_timeout_s: float = Field(5.0, gt=0)  # wait for a ping's answer
-    idle_s: float = Field(300.0, gt=0)  # a job pauses when its coordinator is silent so long
     approval_s: float = Field(604_800.0, gt=0)  # a job waits this long for a person
     shutdown_s: float = Field(10.0, gt=0)  # calls that still run at the end may take this
 

@@ -78,14 +78,11 @@ class CoordinatorNode:
         self._identity = identity
         self._link = link
         self._driven: dict[str, Driven] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._bells: dict[str, Bell] = {}
-        for job in store.jobs(JobState.RUNNING, JobState.WAITING):
-            reason = UnreachableError(
-                "the coordinator was restarted", todo=f"fedboost job resume {job.id}"
-            )
-            if job.state is JobState.WAITING:
-                store.move(job.id, JobState.RUNNING)
-            self._rest(job.id, JobState.PAUSED, reason)
+        self._interrupted = [job.id for job in store.jobs(JobState.RUNNING, JobState.WAITING)]
+        for job in self._interrupted:
+            self._rest(job, JobState.PAUSED, _restarted(job))
 
     async def hello(self, _: Peer, __: job_pb2.HelloRequest) -> job_pb2.HelloReply:
         """Who we are."""
@@ -183,14 +180,21 @@ class CoordinatorNode:
         self._drive(manifest.decode(job.manifest))
         return self._status(self.store.job(job.id))
 
+    async def tell_restarted(self) -> None:
+        """Tells the parties of the jobs that our end interrupted that these are paused."""
+        for id_ in self._interrupted:
+            job = self.store.job(id_)
+            if job.state is JobState.PAUSED:
+                walk = self._walk(manifest.decode(job.manifest), job.attempt)
+                await walk.stop("paused", _restarted(id_))
+
     async def close(self) -> None:
         """Pauses what runs; jobs can be resumed later."""
-        reason = UnreachableError("the coordinator was stopped", todo="fedboost job resume")
-        for driven in list(self._driven.values()):
+        for driven in self._driven.values():
             if driven.task is not None:
                 driven.task.cancel()
-                await asyncio.wait((driven.task,))
-                await driven.walk.stop("paused", reason)
+        if self._tasks:  # parties that cannot be reached notice it themselves
+            await asyncio.wait(self._tasks, timeout=self.config.timers.shutdown_s / 2)
 
     # Inside
 
@@ -227,40 +231,39 @@ class CoordinatorNode:
         walk = self._walk(terms, self.store.next_attempt(terms.job))
         driven = self._driven[terms.job] = Driven(walk)
         driven.task = asyncio.create_task(self._to_its_end(driven))
+        self._tasks.add(driven.task)
+        driven.task.add_done_callback(self._tasks.discard)
 
     async def _to_its_end(self, driven: Driven) -> None:
         walk = driven.walk
+        state, reason = await self._walked(driven)
+        if self._driven.get(walk.id) is driven:
+            del self._driven[walk.id]
+        self._rest(walk.id, state, reason)  # shown first: a party that is gone hears it late
+        if reason is not None:
+            await walk.stop(state, reason)
+
+    async def _walked(self, driven: Driven) -> tuple[JobState, FedboostError | None]:
+        """Drives an attempt; gives the state in which it ended, and why."""
+        walk = driven.walk
+        resume = f"fedboost job resume {walk.id}"
         try:
-            result = await walk.run()
-            self.store.set_result(walk.id, result)
-            self._rest(walk.id, JobState.FINISHED, None)
+            self.store.set_result(walk.id, await walk.run())
         except asyncio.CancelledError:
-            if not driven.cancelled_by:  # the daemon stops: its jobs wait for the next one
-                reason: FedboostError = UnreachableError(
-                    "the coordinator was stopped", todo=f"fedboost job resume {walk.id}"
-                )
-                self._rest(walk.id, JobState.PAUSED, reason)
-                return
-            reason = JobError(f"cancelled by {driven.cancelled_by}")
-            await walk.stop("cancelled", reason)
-            self._rest(walk.id, JobState.CANCELLED, reason)
+            if driven.cancelled_by:
+                return JobState.CANCELLED, JobError(f"cancelled by {driven.cancelled_by}")
+            return JobState.PAUSED, UnreachableError("the coordinator was stopped", todo=resume)
         except UnreachableError as error:
-            if not error.todo:
-                error.todo = f"fedboost job resume {walk.id}"
-            await walk.stop("paused", error)
-            self._rest(walk.id, JobState.PAUSED, error)
+            if "job resume" not in error.todo:
+                error.todo = f"{error.todo}; then: {resume}" if error.todo else resume
+            return JobState.PAUSED, error
         except FedboostError as error:
-            await walk.stop("failed", error)
-            self._rest(walk.id, JobState.FAILED, error)
+            return JobState.FAILED, error
         except Exception as error:
             log.exception("job %s failed unexpectedly", walk.id)
-            failed = FedboostError(
-                f"unexpected {type(error).__name__}", todo="see the coordinator's log"
-            )
-            await walk.stop("failed", failed)
-            self._rest(walk.id, JobState.FAILED, failed)
-        finally:
-            self._driven.pop(walk.id, None)
+            what = f"unexpected {type(error).__name__}"
+            return JobState.FAILED, FedboostError(what, todo="see the coordinator's log")
+        return JobState.FINISHED, None
 
     def _rest(self, job: str, state: JobState, reason: FedboostError | None) -> None:
         """Puts a job into a state in which nothing happens, and says why."""
@@ -313,16 +316,23 @@ class CoordinatorNode:
             updated=job.updated,
             submitter=terms.submitter,
         )
-        for event in reversed(self._events(job.id, 0) if job.reason else []):
-            what = event.WhichOneof("what")
-            if what == "state" and event.state.HasField("reason") and job.reason:
-                status.reason.CopyFrom(event.state.reason)
-                break
         driven = self._driven.get(job.id)
         if driven is not None:
             status.progress.CopyFrom(driven.walk.progress)
             status.waiting.extend(driven.walk.waiting.values())
+            return status
+        for event in self._events(job.id, 0):
+            if event.WhichOneof("what") == "round":
+                status.progress.CopyFrom(event.round.progress)
+            elif event.WhichOneof("what") == "state" and job.reason:
+                status.reason.CopyFrom(event.state.reason)
+        if job.state is JobState.PAUSED and job.waiting_for:
+            status.waiting.add(party=job.waiting_for, step="its return", since=job.since)
         return status
+
+
+def _restarted(job: str) -> FedboostError:
+    return UnreachableError("the coordinator was restarted", todo=f"fedboost job resume {job}")
 
 
 def read_spec(text: bytes) -> JobSpec:

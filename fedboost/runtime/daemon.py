@@ -27,6 +27,7 @@ from fedboost.runtime.channel import Dialer, PartyControl, PeerLinks
 from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.coordinator import CoordinatorNode
 from fedboost.runtime.identity import Peer, Role
+from fedboost.runtime.judgement import Trust
 from fedboost.runtime.party import PartyNode, WriteReport
 from fedboost.runtime.server import Gate, Servicer, bind
 from fedboost.runtime.store import Store
@@ -43,9 +44,10 @@ class Standing:
         self.tls = config.tls
         files = config.tls or _throwaway(config, role)
         self.certificates = ServerCertificates(files, role=role, name=config.name)
-        self.gate = Gate(Revocations(config.tls) if config.tls else None)
+        revocations = Revocations(files)
+        self.gate = Gate(revocations if config.tls else None)
         self.dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
-        self.ca_pem = files.read().ca
+        self.trust = Trust(lambda: self.certificates.identity, files.read().ca, revocations.check)
         for warning in config.warnings():
             log.warning("%s", warning)
 
@@ -69,9 +71,7 @@ async def serve_party(
     with Store(config.store, f"party {config.name}") as store:
         workers = ProcessWorkers(config.workers)
         links = PeerLinks(standing.dialer, dict(config.peers))
-        node = PartyNode(
-            config, lambda: standing.certificates.identity, standing.ca_pem, store, links, workers
-        )
+        node = PartyNode(config, standing.trust, store, links, workers)
         node.write_report = write_report
         server, port = bind(
             standing.certificates if config.tls else None, config.listen, config.timers
@@ -81,10 +81,13 @@ async def serve_party(
             (party_pb2.DESCRIPTOR, "Owner", party_pb2_grpc.add_OwnerServicer_to_server),
             (exchange_pb2.DESCRIPTOR, "Exchange", exchange_pb2_grpc.add_ExchangeServicer_to_server),
         )
-        served = Served(node, _links_of(config, standing))
+        links_of = _links_of(config, standing)
+        served = Served(node, links_of)
         for descriptor, name, add in services:
             add(Servicer(served, standing.gate, descriptor.services_by_name[name]), server)
-        watch = asyncio.create_task(node.watch_coordinator())
+        watch = asyncio.create_task(
+            node.watch_coordinator(lambda: links_of(config.coordinator.name))
+        )
         try:
             await _serve(server, f"party {config.name}", port, until_stdin_closes)
         finally:
@@ -115,9 +118,11 @@ async def serve_coordinator(config: CoordinatorConfig, *, until_stdin_closes: bo
         job_pb2_grpc.add_CoordinatorServicer_to_server(
             Servicer(served, standing.gate, service), server
         )
+        told = asyncio.create_task(node.tell_restarted())
         try:
             await _serve(server, f"coordinator {config.name}", port, until_stdin_closes)
         finally:
+            told.cancel()
             await node.close()
             await server.stop(config.timers.shutdown_s)
             await standing.dialer.close()

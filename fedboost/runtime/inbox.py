@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import bisect
 from dataclasses import dataclass
 
 from google.protobuf.message import Message
@@ -20,7 +20,13 @@ class Arrived:
 
     message: Message
     number: int  # of the step that gave it
+    part: int
     last: bool
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it belongs among the others of its kind and sender."""
+        return self.number, self.part
 
 
 class Inbox:
@@ -28,7 +34,9 @@ class Inbox:
 
     def __init__(self, wait_s: float) -> None:
         self._wait_s = wait_s
-        self._waiting: dict[tuple[str, str], deque[Arrived]] = {}
+        self._waiting: dict[tuple[str, str], list[Arrived]] = {}  # in order of their places
+        self._next_part: dict[tuple[str, str], int] = {}  # of the stream that is being read
+        self._used: dict[tuple[str, str], int] = {}  # the step whose message was used last
         self._seen: dict[tuple[str, int, str, int], bytes] = {}
         self._changed = asyncio.Condition()
         self._stopped: FedboostError | None = None
@@ -43,22 +51,40 @@ class Inbox:
     async def put(
         self, kind: str, key: tuple[str, int, str, int], digest: bytes, arrived: Arrived
     ) -> None:
-        """Keeps a message until it is taken; a stream's sender waits while many parts lie here."""
-        sender, _, _, part = key
-        queue = self._waiting.setdefault((kind, sender), deque())
-        if part == 0 and len(queue) >= MESSAGES_WAITING_MAX:
+        """Keeps a message until it is taken; a stream's sender waits while many parts lie here.
+
+        Parts may overtake one another on their way. A PeerError refuses a third message, and one
+        of a step whose message has been used.
+        """
+        sender, place = key[0], (kind, key[0])
+        queue = self._waiting.setdefault(place, [])
+        if arrived.number <= self._used.get(place, 0):
+            raise PeerError(f"{sender} sent a second {kind} where one was expected")
+        if arrived.part == 0 and sum(a.part == 0 for a in queue) >= MESSAGES_WAITING_MAX:
             raise PeerError(f"{sender} sent a third {kind} before the first was used")
-        await self._until(lambda: len(queue) < PARTS_WAITING_MAX, f"room for {kind} from {sender}")
-        queue.append(arrived)
+        await self._until(
+            lambda: len(queue) < PARTS_WAITING_MAX or arrived.part == self._next_part.get(place, 0),
+            f"room for {kind} from {sender}",
+        )
+        if self.seen(key, digest):  # the same message came on a second way while this one waited
+            return
+        bisect.insort(queue, arrived, key=lambda one: one.place)
         self._seen[key] = digest
         async with self._changed:
             self._changed.notify_all()
 
     async def next(self, kind: str, sender: str) -> Arrived:
         """The next part of a stream; waits for it no longer than the deadline."""
-        queue = self._waiting.setdefault((kind, sender), deque())
-        await self._until(lambda: bool(queue), f"{kind} from {sender}", party=sender)
-        arrived = queue.popleft()
+        place = (kind, sender)
+        queue = self._waiting.setdefault(place, [])
+        part = self._next_part.get(place, 0)
+        await self._until(
+            lambda: bool(queue) and queue[0].part == part, f"{kind} from {sender}", party=sender
+        )
+        arrived = queue.pop(0)
+        self._next_part[place] = 0 if arrived.last else part + 1
+        if arrived.last:
+            self._used[place] = arrived.number
         async with self._changed:
             self._changed.notify_all()
         return arrived
@@ -66,9 +92,10 @@ class Inbox:
     def take(self, kind: str, sender: str, before: int) -> Message:
         """The one message that a step before number `before` gave; two of them are a PeerError."""
         queue = self._waiting[kind, sender]
-        arrived = queue.popleft()
+        arrived = queue.pop(0)
         if queue and queue[0].number < before:
             raise PeerError(f"{sender} sent a second {kind} where one was expected")
+        self._used[kind, sender] = arrived.number
         return arrived.message
 
     def senders(self, kind: str, before: int) -> list[str]:

@@ -22,10 +22,11 @@ from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.config import CoordinatorConfig, PartyConfig, Remote, Timers, Users
 from fedboost.runtime.coordinator import CoordinatorNode
 from fedboost.runtime.identity import Identity, Peer
+from fedboost.runtime.judgement import Trust
 from fedboost.runtime.party import PartyNode, WriteReport
 from fedboost.runtime.policy import Policy, PredictPolicy
 from fedboost.runtime.store import Store
-from fedboost.runtime.tls import TlsFiles, load_identity
+from fedboost.runtime.tls import Revocations, TlsFiles, load_identity
 
 COORDINATOR, USER = "coordinator", "user"
 DATASET = "data"  # what every party of a cluster of our own making calls its table
@@ -153,7 +154,8 @@ async def cluster(
             store = stack.enter_context(Store(config.store, f"party {name}"))
             identity = load_identity(tls_of(certs, name))
             ca_pem = (certs / "ca.pem").read_bytes()
-            node = PartyNode(config, _always(identity), ca_pem, store, links, workers)
+            trust = Trust(_always(identity), ca_pem, Revocations(tls_of(certs, name)).check)
+            node = PartyNode(config, trust, store, links, workers)
             node.write_report = write_report
             node.cpu_clock = None
             stack.callback(node.close)

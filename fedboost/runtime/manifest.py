@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from fedboost import __version__
-from fedboost.errors import PeerError
+from fedboost.errors import ConfigError, PeerError
 from fedboost.job import JobSpec, Name
 from fedboost.settings import Settings, parse
 from fedboost.wire import CONTROL_BYTES_MAX, WIRE_VERSION
@@ -52,10 +52,16 @@ def decode(text: bytes) -> Manifest:
         raise PeerError(f"a manifest of {len(text)} bytes is too large")
     try:
         raw = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise PeerError("the manifest is not JSON") from None
-    manifest = parse(Manifest, raw)
-    if manifest.encode() != text:
+    try:
+        manifest = parse(Manifest, raw)
+        written = manifest.encode()
+    except ConfigError as error:
+        raise PeerError(f"the manifest is none: {error.what}", todo=error.todo) from None
+    except ValueError:
+        raise PeerError("the manifest holds numbers that are none") from None
+    if written != text:
         raise PeerError(
             "the manifest is not written as this version writes it",
             todo="run the same fedboost version on every party",

@@ -10,32 +10,27 @@ import json
 import logging
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from google.protobuf.message import Message
 
 from fedboost import __version__, flow, protocols, wire
 from fedboost.crypto.workers import Workers
 from fedboost.errors import (
-    ConfigError,
     FedboostError,
-    JobError,
     PeerError,
     PolicyError,
     ProtocolError,
     UnreachableError,
 )
-from fedboost.flow import GUEST
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.reveals import REVEALS
-from fedboost.model import shards
 from fedboost.runtime import faults, manifest
 from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.identity import Identity, Peer, verify, verify_certificate
+from fedboost.runtime.identity import Peer
+from fedboost.runtime.judgement import Judge, Trust
 from fedboost.runtime.ledger import Disclosure, Ledger
-from fedboost.runtime.manifest import Manifest
-from fedboost.runtime.policy import Ask
 from fedboost.runtime.session import Links, Session, Terms
 from fedboost.runtime.store import Job, JobState, Store
 from fedboost.runtime.work import Work
@@ -51,8 +46,7 @@ class PartyNode:
     def __init__(
         self,
         config: PartyConfig,
-        identity: Callable[[], Identity],
-        ca_pem: bytes,
+        trust: Trust,
         store: Store,
         links: Links,
         workers: Workers,
@@ -62,8 +56,8 @@ class PartyNode:
         self.ledger = Ledger(store.database)
         self.write_report: WriteReport | None = None
         self.cpu_clock: Callable[[], float] | None = time.process_time  # None: only steps count
-        self._identity = identity
-        self._ca_pem = ca_pem
+        self._identity = trust.identity
+        self.judge = Judge(config, trust, store)
         self._links = links
         self._workers = workers
         self._works: dict[str, Work] = {}
@@ -89,7 +83,7 @@ class PartyNode:
     async def hello(self, caller: Peer, _: job_pb2.HelloRequest) -> job_pb2.HelloReply:
         """Who we are."""
         ours = self._identity()
-        known = {*self.config.peers, self.config.coordinator.name}
+        known = self.config.addresses()
         if caller.role != "user" and caller.name not in known:
             raise PolicyError(f"{caller} is not known here", todo="add it to `peers`")
         return job_pb2.HelloReply(
@@ -105,16 +99,17 @@ class PartyNode:
 
     async def propose(self, caller: Peer, request: party_pb2.Proposal) -> party_pb2.Agreement:
         """Our signature under a job that our policy allows; none while a person has to approve."""
+        if caller.role != "coordinator":
+            raise PolicyError(f"{caller} does not lead jobs")
         terms = manifest.decode(request.manifest)
-        self._check_caller(caller, terms)
-        self._check_members(terms)
+        self.judge.proposal(caller, terms)
         digest = manifest.sha256(request.manifest)
         work = self._works.get(terms.job)
         if work is not None and work.manifest_sha256 != digest:
             raise PeerError("the coordinator proposed two different jobs under one name")
         if work is None:
             work = Work(self.config.name, terms, digest, self.store)
-        self._judge(work)
+        self.judge.job(work)
         job = self._recorded(work, request.manifest)
         self._works[terms.job] = work
         if job.state is JobState.CANCELLED:  # by our owner: the coordinator's own cancel is final
@@ -128,16 +123,7 @@ class PartyNode:
         work = self._work(caller, request.job)
         if request.manifest_sha256 != work.manifest_sha256:
             raise PeerError("the job to begin is not the one that was proposed")
-        signatures = {s.party: s.signature for s in request.signatures}
-        for member in () if self.config.insecure_loopback else work.terms.members:
-            verify(
-                member.certificate.encode(),
-                self._ca_pem,
-                member.name,
-                "party",
-                work.manifest_sha256,
-                signatures.get(member.name, b""),
-            )
+        self.judge.signatures(work, list(request.signatures))
         job = self.store.job(work.id)
         if request.attempt <= job.attempt:
             raise ProtocolError(f"attempt {request.attempt} of the job is over", job=work.id)
@@ -150,6 +136,7 @@ class PartyNode:
             await work.session.stop(ProtocolError("a new attempt of the job began", job=work.id))
             self._settle(work)
         work.attempt = request.attempt
+        work.halted = None
         work.cpu_started = self._cpu_now()
         work.heard = time.monotonic()
         if job.state is JobState.FINISHED:  # here; another party has not heard the result yet
@@ -172,7 +159,7 @@ class PartyNode:
         seat = await asyncio.to_thread(work.seat, request.stage, self._workers, self.config.policy)
         checkpoint = await asyncio.to_thread(work.kept, request.stage, request.round)
         if checkpoint is None and protocols.named(request.stage).uses_model:
-            self._count_prediction(work, len(seat.validation))  # a later attempt was counted then
+            self.judge.prediction(work, len(seat.validation))  # a later attempt was counted then
         work.session = Session(
             terms=Terms(work.id, work.manifest_sha256, work.attempt),
             protocol=protocols.named(request.stage),
@@ -188,12 +175,7 @@ class PartyNode:
         """Does one step."""
         work = self._at(caller, request.job, request.attempt)
         session = self._session(work, request.stage)
-        work.calls += 1
-        try:
-            reply = await session.run_step(request)
-        finally:
-            work.calls -= 1
-            work.heard = time.monotonic()
+        reply = await session.run_step(request)
         work.cpu_steps += reply.cost.cpu_seconds
         return reply
 
@@ -261,108 +243,54 @@ class PartyNode:
 
     async def jobs(self, caller: Peer, _: job_pb2.ListRequest) -> party_pb2.OwnedJobs:
         """Every job this party has seen."""
-        self._check_owner(caller)
-        return party_pb2.OwnedJobs(jobs=[self._owned(job) for job in self.store.jobs()])
+        self.judge.owner(caller)
+        return party_pb2.OwnedJobs(jobs=[owned(self.config.name, job) for job in self.store.jobs()])
 
     async def approve(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.OwnedJob:
         """Lets a job run that waits for it."""
-        self._check_owner(caller)
-        return self._owned(self.store.approve(request.id, caller.name))
+        self.judge.owner(caller)
+        return owned(self.config.name, self.store.approve(request.id, caller.name))
 
     async def deny(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.OwnedJob:
         """Refuses a job; it fails at the coordinator's next look."""
-        self._check_owner(caller)
+        self.judge.owner(caller)
         reason = f"{self.config.name}'s owner denied the job"
         if request.id in self._works:
             work = self._works[request.id]
             await self._halt(work, JobState.CANCELLED, PolicyError(reason, party=self.config.name))
-            return self._owned(self.store.job(request.id))
-        return self._owned(self.store.move(request.id, JobState.CANCELLED, reason=reason))
+            return owned(self.config.name, self.store.job(request.id))
+        denied = self.store.move(request.id, JobState.CANCELLED, reason=reason)
+        return owned(self.config.name, denied)
 
     # Inside
 
-    async def watch_coordinator(self) -> None:
-        """Pauses jobs whose coordinator has fallen silent; runs as long as the daemon."""
+    async def watch_coordinator(self, is_there: Callable[[], Awaitable[object]]) -> None:
+        """Pauses jobs whose coordinator is gone: silent, and `is_there` raises UnreachableError.
+
+        Runs as long as the daemon.
+        """
+        lost_s = self.config.timers.peer_lost_s
         while True:
-            await asyncio.sleep(1.0)
-            for work in list(self._works.values()):
-                silent = time.monotonic() - work.heard
-                if work.session is None or work.calls or silent < self.config.timers.idle_s:
-                    continue
-                reason = UnreachableError(
-                    f"the coordinator has been silent for {silent:.0f} s",
-                    party=self.config.coordinator.name,
-                    todo="when it is back: fedboost job resume",
-                )
-                await self._halt(work, JobState.PAUSED, reason)
-
-    def _check_caller(self, caller: Peer, terms: Manifest) -> None:
-        if caller.role != "coordinator" or caller.name != terms.coordinator:
-            raise PolicyError(f"{caller} may not propose jobs of {terms.coordinator}")
-        if terms.wire_version != wire.WIRE_VERSION or terms.version != __version__:
-            raise ConfigError(
-                f"the coordinator runs fedboost {terms.version}, {self.config.name} {__version__}",
-                party=self.config.name,
-                todo="run the same version everywhere",
-            )
-
-    def _check_members(self, terms: Manifest) -> None:
-        table = terms.spec.parties.table()
-        if {m.name for m in terms.members} != set(table.of(tuple(flow.Role))):
-            raise PeerError("the manifest's members are not the job's parties")
-        ours = self._identity()
-        if terms.certificate_of(ours.name).encode() != ours.certificate_pem:
-            raise PeerError(f"the manifest holds another certificate of {ours.name}")
-        for member in terms.members:
-            if self.config.insecure_loopback:
+            await asyncio.sleep(min(1.0, lost_s / 4))
+            silent = [
+                work
+                for work in self._works.values()
+                if work.session is not None and time.monotonic() - work.heard > lost_s / 2
+            ]
+            if not silent:
                 continue
-            peer = verify_certificate(member.certificate.encode(), self._ca_pem)
-            if (peer.role, peer.name) != ("party", member.name):
-                raise PeerError(f"the manifest shows a certificate of {peer} for {member.name}")
-
-    def _judge(self, work: Work) -> None:
-        """Asks the owner's policy; a refusal names the party and the key."""
-        asked = work.protocol.asks(work.params) if work.protocol.asks else flow.Asks()
-        name, policy = self.config.name, self.config.policy
-        selection = work.terms.spec.data.get(name)
-        dataset = None if selection is None else selection.dataset
-        protocol = work.protocol.name
-        if selection is not None and not dataset:
-            raise ConfigError("the job names no data set for this party", party=name)
-        if work.protocol.uses_model:
-            protocol = work.used_model()["protocol"]
-        ask = Ask(
-            coordinator=work.terms.coordinator,
-            peers=tuple(p for p in work.table.of(tuple(flow.Role)) if p != name),
-            dataset=dataset,
-            protocol=protocol,
-            scheme=asked.scheme,
-            key_bits=asked.key_bits,
-            gradient_bits=asked.gradient_bits,
-            insecure=asked.insecure,
-        )
-        try:
-            policy.judge(ask)
-            if work.protocol.uses_model and work.role is not GUEST:
-                policy.judge_prediction(work.table.guest, 0)
-        except PolicyError as error:
-            raise error.at(party=name) from None
-        for peer in ask.peers:
-            if peer not in self.config.peers:
-                raise ConfigError(
-                    f"{name} has no address for {peer}", party=name, todo="add it to `peers`"
-                )
-
-    def _count_prediction(self, work: Work, rows: int) -> None:
-        """Counts the rows that a peer has scored today; refuses more than policy allows."""
-        if work.role is GUEST:
-            return
-        policy = self.config.policy
-        try:
-            policy.judge_prediction(work.table.guest, rows)
-            self.store.count_prediction(work.table.guest, rows, policy.predict.rows_per_day)
-        except PolicyError as error:
-            raise error.at(party=self.config.name) from None
+            try:
+                await is_there()
+            except UnreachableError as error:
+                error.todo = "when it is back: fedboost job resume"
+                for work in silent:
+                    if time.monotonic() - work.heard > lost_s:
+                        await self._halt(work, JobState.PAUSED, error)
+            except FedboostError as error:
+                log.warning("the coordinator: %s", "; ".join(error.lines()))
+            else:
+                for work in silent:
+                    work.heard = time.monotonic()
 
     def _recorded(self, work: Work, text: bytes) -> Job:
         for job in self.store.jobs():
@@ -400,6 +328,8 @@ class PartyNode:
 
     @staticmethod
     def _session(work: Work, stage: str) -> Session:
+        if work.halted is not None:
+            raise work.halted
         if work.session is None or work.session.protocol.name != stage:
             raise ProtocolError(f"the stage {stage[:64]!r} is not open", job=work.id)
         return work.session
@@ -408,13 +338,17 @@ class PartyNode:
         if caller.role != "party" or caller.name != envelope.sender:
             raise PeerError(f"{caller} sent a message in the name of {envelope.sender[:64]!r}")
         work = self._works.get(envelope.job)
-        if (
-            work is None
-            or work.session is None
-            or caller.name not in work.table.of(tuple(flow.Role))
-        ):
-            raise PeerError(f"{caller} sent a message of a job that is not running here")
-        return work.session
+        if work is not None and caller.name in work.table.of(tuple(flow.Role)):
+            if work.session is not None:
+                return work.session
+            if work.halted is not None:
+                raise work.halted
+        paused = self.store.jobs(JobState.PAUSED) if caller.name in self.config.peers else []
+        if envelope.job in (job.id for job in paused):
+            raise UnreachableError(
+                f"{self.config.name} was restarted and has left the job", party=self.config.name
+            )
+        raise PeerError(f"{caller} sent a message of a job that is not running here")
 
     def _settle(self, work: Work) -> None:
         """Adds what the closing session sent to the job's totals."""
@@ -425,6 +359,7 @@ class PartyNode:
         work.session = None
 
     async def _halt(self, work: Work, state: JobState, reason: FedboostError) -> None:
+        work.halted = work.halted or reason
         if work.session is not None:
             await work.session.stop(reason)
             self._settle(work)
@@ -470,28 +405,25 @@ class PartyNode:
             )
         )
 
-    def _check_owner(self, caller: Peer) -> None:
-        if caller.role != "user":
-            raise PolicyError(f"{caller} is not an owner")
-        self.config.policy.judge_approver(caller.name)
-
-    def _owned(self, job: Job) -> party_pb2.OwnedJob:
-        terms = manifest.decode(job.manifest)
-        selection = terms.spec.data.get(self.config.name)
-        owned = party_pb2.OwnedJob(
-            id=job.id,
-            name=job.name,
-            protocol=terms.spec.protocol,
-            state=job.state,
-            coordinator=terms.coordinator,
-            submitter=terms.submitter,
-            parties=terms.spec.parties.table().of(tuple(flow.Role)),
-            dataset="" if selection is None else selection.dataset or "",
-            updated=job.updated,
-        )
-        if job.reason:
-            owned.reason.what = job.reason
-        return owned
-
     def _cpu_now(self) -> float:
         return (self.cpu_clock() if self.cpu_clock else 0.0) + self._workers.cpu_seconds()
+
+
+def owned(party: str, job: Job) -> party_pb2.OwnedJob:
+    """A job as its party's owner sees it."""
+    terms = manifest.decode(job.manifest)
+    selection = terms.spec.data.get(party)
+    shown = party_pb2.OwnedJob(
+        id=job.id,
+        name=job.name,
+        protocol=terms.spec.protocol,
+        state=job.state,
+        coordinator=terms.coordinator,
+        submitter=terms.submitter,
+        parties=terms.spec.parties.table().of(tuple(flow.Role)),
+        dataset="" if selection is None else selection.dataset or "",
+        updated=job.updated,
+    )
+    if job.reason:
+        shown.reason.what = job.reason
+    return shown

@@ -18,6 +18,7 @@ from fedboost.runtime import status
 from fedboost.runtime.channel import CLAIM_KEY, options
 from fedboost.runtime.config import Timers
 from fedboost.runtime.identity import ROLES, Peer, peer_from_auth_context
+from fedboost.runtime.session import hear_out
 from fedboost.runtime.tls import Revocations, ServerCertificates
 
 log = logging.getLogger(__name__)
@@ -33,11 +34,14 @@ class Gate:
         self._revocations = revocations
 
     def caller(self, context: Any) -> Peer:
-        """The caller; a PeerError for one without a certificate of our CA, or a revoked one."""
+        """The caller; refuses one without a certificate of our CA, or with a revoked one."""
         if self._revocations is None:
             return self._claimed(context)
         peer = peer_from_auth_context(context.auth_context())
-        self._revocations.check(peer)
+        try:
+            self._revocations.check(peer)
+        except PeerError as error:  # here it is a caller whom we do not let in
+            raise PolicyError(error.what, todo=error.todo) from None
         return peer
 
     @staticmethod
@@ -112,6 +116,7 @@ def _heartbeats(function: Callable[[Peer, StepCall], Awaitable[StepReply]], gate
     async def handler(request: StepCall, context: Any) -> AsyncIterator[StepReply]:
         try:
             task = asyncio.ensure_future(function(gate.caller(context), request))
+            task.add_done_callback(hear_out)  # the caller may have gone when it ends
             while not task.done():
                 yield StepReply(working=True)
                 await asyncio.wait((task,), timeout=HEARTBEAT_S)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
@@ -27,7 +28,10 @@ from fedboost.messages.job_pb2 import StepCost, Told
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.inbox import Arrived, Inbox
 
+log = logging.getLogger(__name__)
+
 PARTS_IN_FLIGHT_MAX = 4  # of a stream, computed and not yet acknowledged
+STEPS_AT_ONCE = 2  # the one that was asked for, and one that reads a stream ahead of its call
 RUNS = (GUEST, AGGREGATOR)  # roles that one party has, so a message of theirs comes from one sender
 
 
@@ -67,6 +71,13 @@ class Started:
     task: asyncio.Task[StepReply]
 
 
+def hear_out(task: asyncio.Task[Any]) -> None:
+    """Reads how a task ended that nobody may wait for any more; a refusal is no news then."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, FedboostError | CancelledError):
+        log.error("a step failed unexpectedly", exc_info=error)
+
+
 @dataclass
 class Session:
     """A party at one stage. Create it, `open` it, then `run_step` and `accept` until `close`."""
@@ -88,6 +99,8 @@ class Session:
 
     def __post_init__(self) -> None:
         self._inbox = Inbox(self.wait_s)
+        # Own threads: steps wait for one another, and a shared pool could be full of waiters.
+        self._threads = ThreadPoolExecutor(STEPS_AT_ONCE, f"step-{self.seat.party}")
 
     @property
     def _module(self) -> ModuleType:
@@ -135,6 +148,8 @@ class Session:
         giver = self.protocol.step(envelope.step)
         if giver is None or role not in giver.roles or giver.gives is not step.takes:
             raise PeerError(f"{sender} may not send {kind} from step {envelope.step[:64]!r}")
+        if not giver.streams and (envelope.part or not envelope.last):
+            raise PeerError(f"{sender} sent a {kind} in parts, which travels whole")
         most = self._module.bytes_max(self._state, step.name)
         if envelope.payload_bytes > most:
             raise PeerError(
@@ -155,12 +170,18 @@ class Session:
         key = (sender, envelope.number, step.name, envelope.part)
         if self._inbox.seen(key, digest):
             return True
+        starts = self._is_stream(step) and envelope.part == 0
+        if starts and not self._may_start(step):
+            raise PeerError(f"{sender} sent a {envelope.kind} out of turn", step=step.name)
         message = wire.decode(step.takes, payload, sender)
         self.record("in", envelope, message)
         await self._inbox.put(
-            envelope.kind, key, digest, Arrived(message, envelope.number, envelope.last)
+            envelope.kind,
+            key,
+            digest,
+            Arrived(message, envelope.number, envelope.part, envelope.last),
         )
-        if self._is_stream(step) and envelope.part == 0:
+        if starts:
             self._eager[step.name] = self._start(step)
         return False
 
@@ -184,6 +205,8 @@ class Session:
             raise ProtocolError(
                 f"a {self.seat.role} of {self.protocol.name} has no step {call.step!r}"
             )
+        if self._stopped is not None:
+            raise self._stopped
         if call.number < self._number or (self._current is not None and not self._current.done()):
             raise ProtocolError(f"step {call.step} came out of turn")
         self._number = call.number
@@ -193,13 +216,18 @@ class Session:
         return await asyncio.shield(self._current)
 
     def _start(self, step: Step) -> Started:
-        if not self.protocol.may_follow(self.seat.role, step, self._last_step):
+        if not self._may_start(step):
             raise ProtocolError(
                 f"{step.name} may not come after {self._last_step or 'the start'}", step=step.name
             )
         self._last_step = step.name
         call: Future[StepCall] = Future()
-        return Started(call, asyncio.create_task(self._perform(step, call)))
+        task = asyncio.create_task(self._perform(step, call))
+        task.add_done_callback(hear_out)
+        return Started(call, task)
+
+    def _may_start(self, step: Step) -> bool:
+        return self.protocol.may_follow(self.seat.role, step, self._last_step)
 
     async def _perform(self, step: Step, call: Future[StepCall]) -> StepReply:
         started = time.monotonic()
@@ -208,7 +236,9 @@ class Session:
         loop = asyncio.get_running_loop()
         try:
             got = await self._collect(step, call)
-            told, cpu = await asyncio.to_thread(self._work, loop, step, call, got)
+            told, cpu = await loop.run_in_executor(self._threads, self._work, loop, step, call, got)
+        except CancelledError:  # of `call`: stopped before the coordinator asked for the step
+            raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
         except FedboostError as error:
             error.at(party=self.seat.party, step=step.name)
             if self._is_stream(step):
@@ -323,9 +353,7 @@ class Session:
         takers = self.seat.table.among(tuple(roles), call.among)
         return [party for party in takers if party != self.seat.party]
 
-    def _envelope(
-        self, step: Step, place: Place, peer: str, payload: bytes
-    ) -> Envelope:
+    def _envelope(self, step: Step, place: Place, peer: str, payload: bytes) -> Envelope:
         assert step.gives is not None
         call, part, last = place
         return Envelope(

@@ -32,6 +32,9 @@ CODES: dict[type[FedboostError], grpc.StatusCode] = {
     JobError: grpc.StatusCode.CANCELLED,
 }
 
+# What gRPC itself says of a connection that broke; a daemon's own refusal carries a Fault.
+BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED)
+
 
 def to_status(error: FedboostError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
     """Code, text and metadata with which a call is refused."""
@@ -58,17 +61,18 @@ def from_call(error: grpc.aio.AioRpcError, name: str, address: str) -> FedboostE
             address=address,
             todo="see its log; is it overloaded or stopped?",
         )
-    if error.code() is grpc.StatusCode.UNAVAILABLE:
+    if error.code() in BROKEN:
         return _unavailable(details, name, address)
     return PeerError(f"the call to {name} failed: {error.code().name}", party=name, private=details)
 
 
 def is_link_down(error: grpc.aio.AioRpcError) -> bool:
     """Whether the call never reached a daemon, or lost it: worth another try."""
-    return error.code() is grpc.StatusCode.UNAVAILABLE
+    told = any(key == FAULT_KEY for key, _ in error.trailing_metadata() or ())
+    return error.code() in BROKEN and not told
 
 
-_HANDSHAKE = ("handshake", "CERTIFICATE", "certificate", "Ssl", "SSL", "TLS", "Peer name")
+_HANDSHAKE = ("handshake", "CERTIFICATE", "certificate", "Ssl", "SSL", "TLS", "Verification")
 
 
 def _unavailable(details: str, name: str, address: str) -> UnreachableError:

@@ -52,6 +52,7 @@ class StageWalk(flow.Run):
     number: int = 0
     commit_due: int = 0
     metrics: list[job_pb2.Metric] = field(default_factory=list)
+    told: Told = field(default_factory=Told)
 
     def __post_init__(self) -> None:
         self.params = self.job.params if self.protocol is self.job.protocol else None
@@ -85,7 +86,7 @@ class StageWalk(flow.Run):
         for reply in replies.values():
             self.ended = reply.told.ends or self.ended
             self.metrics.extend(reply.told.metrics)
-            self.job.hear(reply.told)
+            _hear(self.told, reply.told)
 
     def rounds(self, name: str, most: int) -> Iterator[int]:
         outermost = not self.counters
@@ -99,7 +100,8 @@ class StageWalk(flow.Run):
             self.counters.pop()
             if outermost:
                 self.commit_due = index + 1
-                progress = Progress(round=name, done=index + 1, of=most)
+                of = most if most < flow.UNBOUNDED else (self.ended == name) * (index + 1)
+                progress = Progress(round=name, done=index + 1, of=of)  # of 0: not known yet
                 seconds = time.monotonic() - started
                 self.job.round_done(self.protocol.name, progress, seconds, self.metrics)
                 self.metrics = []
@@ -182,6 +184,7 @@ class JobWalk:
     async def run(self) -> dict[str, Any]:
         """The whole job; gives its result. Raises what ended it."""
         started = time.monotonic()
+        self.recall()
         signatures = await self.agree()
         self.emit(Event(state=job_pb2.StateChanged(state="running", parties=self.everybody)))
         request = party_pb2.BeginRequest(
@@ -216,7 +219,9 @@ class JobWalk:
         )
         seconds = time.monotonic() - started
         self.stage_seconds[protocol.name] = seconds
-        self.emit(Event(stage=job_pb2.StageDone(stage=protocol.name, seconds=seconds)))
+        _hear(self.told, walk.told)
+        done = job_pb2.StageDone(stage=protocol.name, seconds=seconds, told=walk.told)
+        self.emit(Event(stage=done))
 
     async def _finish(self, seconds: float) -> dict[str, Any]:
         request = party_pb2.FinishRequest(job=self.id, attempt=self.attempt)
@@ -318,12 +323,12 @@ class JobWalk:
             raise error
         return {party: task.result() for party, task in tasks.items()}
 
-    def hear(self, told: Told) -> None:
-        """Adds what a party told to what is known of the job."""
-        self.told.counts.extend(told.counts)
-        self.told.best.extend(told.best)
-        self.told.curves.extend(told.curves)
-        self.told.importance.extend(told.importance)
+    def recall(self) -> None:
+        """What earlier attempts told of stages that are done."""
+        for event in self.journal().events:
+            if event.WhichOneof("what") == "stage":
+                self.stage_seconds[event.stage.stage] = event.stage.seconds
+                _hear(self.told, event.stage.told)
 
     def round_done(
         self, stage: str, progress: Progress, seconds: float, metrics: list[job_pb2.Metric]
@@ -335,6 +340,14 @@ class JobWalk:
         done = job_pb2.RoundDone(stage=stage, progress=progress, seconds=seconds)
         done.metrics.extend(metrics)
         self.emit(Event(round=done))
+
+
+def _hear(known: Told, told: Told) -> None:
+    """Adds what a party told to what is known and outlasts the round."""
+    known.counts.extend(told.counts)
+    known.best.extend(told.best)
+    known.curves.extend(told.curves)
+    known.importance.extend(told.importance)
 
 
 def _joint_round(stage: str, begun: Mapping[str, party_pb2.BeginReply]) -> int:

@@ -49,10 +49,10 @@ class Work:
     store: Store
     attempt: int = 0
     session: Session | None = None
+    halted: FedboostError | None = None  # why this attempt is over here
     frame: Frame | None = None
     id_cells: pa.Table | None = None  # of `frame`, as the party's table has them
     heard: float = field(default_factory=time.monotonic)  # when the coordinator last called
-    calls: int = 0  # of the coordinator's that run now
     cpu_started: float = 0.0
     cpu_steps: float = 0.0
     sent: dict[str, tuple[int, int]] = field(default_factory=dict)  # bytes and messages by peer
@@ -219,7 +219,7 @@ class Work:
 
     def forget(self) -> None:
         """Removes checkpoints and artefacts: the job is done, its model and result stay."""
-        for name in (*self.stages, *(f"{stage}-done" for stage in self.stages)):
+        for name in ("table", *self.stages, *(f"{stage}-done" for stage in self.stages)):
             shutil.rmtree(self._folder(name), ignore_errors=True)
 
     @property

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,6 +51,8 @@ class _Answer(Generic[T]):
         """Waits for the result; raises what the kernel raised, a JobError if its worker died."""
         try:
             return self._future.result().value
+        except CancelledError:
+            raise JobError("the workers have been closed") from None
         except BrokenProcessPool:
             self._owner.discard()
             raise JobError(
@@ -90,10 +92,8 @@ class ProcessWorkers:
         try:
             return [answer.result() for answer in answers]
         except BaseException:
-            futures = [answer._future for answer in answers]
-            for future in futures:
-                future.cancel()
-            wait(futures)
+            # Only what still runs: a task that a closed pool has cancelled is never reported done.
+            wait([answer._future for answer in answers if not answer._future.cancel()])
             raise
 
     def submit(self, kernel: Callable[..., T], *task: Any) -> _Answer[T]:

@@ -14,7 +14,9 @@ PLAIN = world.job(
     params={"n_estimators": TREES, "eval_metric": ["auc", "logloss"]},
     validation={"fraction": 0.3, "seed": 7},
 )
-PAILLIER = world.job(params={"n_estimators": 4, "encryption": {"scheme": "paillier"}})
+PAILLIER = world.job(
+    params={"n_estimators": 3, "max_depth": 2, "max_bin": 8, "encryption": {"scheme": "paillier"}}
+)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,12 @@ from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event
 from fedboost.model import shards
+from fedboost.runtime import authority
+from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.client import Client
 from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.config import Timers
+from fedboost.runtime.identity import Role
 from fedboost.runtime.local import COORDINATOR, USER
 from fedboost.settings import parse
 
@@ -56,10 +60,10 @@ class Said:
         return self.err.splitlines()
 
 
-def fedboost(*args: object, cwd: Path | None = None, **env: str) -> Said:
+def fedboost(*args: object, cwd: Path | None = None, env: dict[str, str] | None = None) -> Said:
     """Runs `fedboost ARGS` as a user would; `env` adds variables."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("FEDBOOST_")}
-    clean |= {"PYTHONPATH": str(ROOT), "COLUMNS": "300", **env}
+    clean |= {"PYTHONPATH": str(ROOT), "COLUMNS": "300", **(env or {})}
     command = [sys.executable, "-m", "fedboost", *map(str, args)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=120, cwd=cwd, env=clean, check=False
@@ -78,13 +82,13 @@ def client_env(cluster: Cluster, user: str = USER) -> dict[str, str]:
 
 def ask(cluster: Cluster, *args: object, user: str = USER) -> Said:
     """Runs a command of a user of the cluster."""
-    return fedboost(*args, **client_env(cluster, user))
+    return fedboost(*args, env=client_env(cluster, user))
 
 
 def owner(cluster: Cluster, party: str, *args: object, user: str = USER) -> Said:
     """Runs `fedboost party ARGS` at a party of the cluster."""
     tls = ("--config", cluster.config(party), "--tls", cluster.folder / "certs")
-    return fedboost("party", *args, *tls, FEDBOOST_USER=user)
+    return fedboost("party", *args, *tls, env={"FEDBOOST_USER": user})
 
 
 def edit(cluster: Cluster, name: str, change: Callable[[dict[str, Any]], None]) -> None:
@@ -282,3 +286,11 @@ def processes(session: int) -> list[int]:
 def tracebacks(cluster: Cluster) -> list[str]:
     """The daemons whose log holds a traceback."""
     return [name for name in cluster.processes if "Traceback" in cluster.log(name).read_text()]
+
+
+def issue(
+    certs: Path, leaves: list[tuple[Role, str]], *, days_ago: int = 0, days: int = 365
+) -> None:
+    """Certificates of a folder's CA (a new one where there is none), from `days_ago` on."""
+    term = Term(datetime.now(UTC) - timedelta(days=days_ago), days=days)
+    authority.create(certs, [Leaf(role, name) for role, name in leaves], term)

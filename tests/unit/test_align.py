@@ -22,7 +22,6 @@ from tests.federated import (
 )
 
 EVERYBODY = (GUEST, *HOSTS)
-PLACES = {"guest": GUEST, "first": HOSTS[0], "last": HOSTS[1]}
 
 
 def frames_of(*ids_of_parties):
@@ -225,13 +224,13 @@ def test_the_guest_can_link_nothing_but_the_intersection_of_all_to_its_ids():
 
 
 def test_every_party_shuffles_what_it_passes_on():
-    """Whoever knew all exponents could undo the blinding, and would find another order each time."""
+    """Whoever knew all exponents could undo the blinding, and finds another order each time."""
     ids = random_ids(4, 3, count=30, of=30)
     frames = frames_of(*ids)
     _, room = aligned_ids(frames)
     bare = intersection.hash_to_points(sorted(ids[0]), DOMAIN, Serial())
     name = dict(zip(as_keys(bare), sorted(ids[0]), strict=True))
-    orders = {}
+    orders: dict[str, list[tuple[bytes, ...]]] = {}
     for posted in room.posted:
         if posted.message.DESCRIPTOR.name not in ("BlindedSet", "FullSet"):
             continue

@@ -143,3 +143,11 @@ def test_blocks_cover_everything_once(items):
     assert [i for cut in cuts for i in range(items)[cut]] == list(range(items))
     assert all(cut.stop - cut.start <= 1024 for cut in cuts)
     assert items < 16 or len(cuts) <= max(2 * BLOCKS_PER_WORKER, -(-items // 1024))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+@pytest.mark.parametrize("items", [500, 21_000, 73_531])
+def test_every_worker_gets_as_many_blocks_as_any_other(items, workers):
+    cuts = blocks(items, workers, 16, 1024)
+    assert len(cuts) % workers == 0
+    assert min(cut.stop - cut.start for cut in cuts) >= 16

@@ -369,6 +369,6 @@ def test_frame_of_reads_a_table_in_chunks():
         [pa.table({"id": [1], "a": [1.0]}), pa.table({"id": [2], "a": [None]})],
         promote_options="permissive",
     )
-    frame = frame_of(chunked, Selection(), needs_label=False)
+    frame = frame_of(chunked, Selection(), needs_features=True)
     assert frame.values[0, 0] == 1.0
     assert np.isnan(frame.values[1, 0])

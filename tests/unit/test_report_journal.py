@@ -1,7 +1,8 @@
-"""Journals as a coordinator would keep them, for the tests of the report; and what is read of them."""
+"""Journals as a coordinator would keep them, for the report's tests; and what is read of them."""
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from fedboost.core import metrics
 from fedboost.errors import PeerError
 from fedboost.messages.fault_pb2 import Fault, Place
 from fedboost.messages.job_pb2 import (
+    Count,
     Curve,
     Event,
     Finished,
@@ -74,7 +76,7 @@ class Scribe:
         self.sent: dict[str, int] = {}
         self.cpu = dict.fromkeys(sample.everybody, 0.0)
 
-    def write(self, **what: object) -> None:
+    def write(self, **what: Any) -> None:
         self.events.append(Event(number=len(self.events) + 1, at=self.now, **what))
 
     def step(self, stage: str, name: str, seconds: dict[str, float], sent=()) -> None:
@@ -85,7 +87,9 @@ class Scribe:
                 party=party,
                 seconds=took * jitter,
                 cpu_seconds=1.7 * took * jitter,
-                sent=[LinkBytes(peer=to, bytes=n, messages=1) for who, to, n in sent if who == party],
+                sent=[
+                    LinkBytes(peer=to, bytes=n, messages=1) for who, to, n in sent if who == party
+                ],
             )
             for party, took in seconds.items()
         ]
@@ -116,7 +120,8 @@ def align(scribe: Scribe) -> None:
     sent = [(host, "bank", 40) for host in hosts]
     scribe.step("align", "keep_rows", dict.fromkeys(hosts, 0.15), sent)
     scribe.step("align", "compare_rows", {"bank": 0.01})
-    scribe.write(stage=StageDone(stage="align", seconds=scribe.now - begun))
+    told = Told(counts=[Count(name="aligned", count=rows)])
+    scribe.write(stage=StageDone(stage="align", seconds=scribe.now - begun, told=told))
 
 
 def tree(scribe: Scribe, number: int) -> None:
@@ -195,7 +200,7 @@ def told_at_the_end(sample: Sample) -> Told:
     return told
 
 
-def result(sample: Sample, scribe: Scribe, told: Told) -> dict:
+def result(sample: Sample, scribe: Scribe, told: Told) -> dict[str, Any]:
     best: dict[str, dict[str, float]] = {}
     for metric in told.best:
         best.setdefault(metric.split, {})[metric.name] = metric.value
@@ -224,7 +229,7 @@ def result(sample: Sample, scribe: Scribe, told: Told) -> dict:
     }
 
 
-def spec(sample: Sample) -> dict:
+def spec(sample: Sample) -> dict[str, Any]:
     data = {party: {"dataset": "credit", "id": ["id"], "label": None} for party in sample.everybody}
     data["bank"]["label"] = "y"
     return {
@@ -305,7 +310,9 @@ def test_a_finished_job_is_finished_although_the_status_was_taken_before():
 
 def test_rounds_done_again_after_a_resume_count_once_and_the_last_one_counts():
     kept = journal(trees=3, paused_after=None)
-    again = Event(round=RoundDone(stage="secureboost", progress=Progress(done=3, of=3), seconds=99.0))
+    again = Event(
+        round=RoundDone(stage="secureboost", progress=Progress(done=3, of=3), seconds=99.0)
+    )
     kept.events.append(again)
     rounds = story.read(kept).rounds
     assert [one.done for one in rounds] == [1, 2, 3]
@@ -353,6 +360,11 @@ def test_the_timeline_names_pauses_resumes_and_the_end_once():
     ]
     assert moments[4].details[0] == "telco did not answer within 60 s"
     assert moments[4].details[1] == "Where: party telco, step sum_candidates"
+
+
+def test_a_failed_job_has_told_what_its_finished_stages_told():
+    told = story.read(journal(failed_after=1)).told
+    assert [(count.name, count.count) for count in told.counts] == [("aligned", 30_000)]
 
 
 @pytest.mark.parametrize("raw", [b"{", b"[]", b"\xff", b"[" * 100_000])

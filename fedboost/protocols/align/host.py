@@ -30,7 +30,7 @@ __all__ = (
 
 
 def unblind(me: Member, got: CommonSet) -> Out:
-    """The common points without the own exponent, to the host before; from the first to the guest."""
+    """The common points without the own exponent, to the host before, at last to the guest."""
     points = read_points(got.points, got.data, "the common set")
     intersection.check_points(points, me.seat.workers)
     opened = intersection.remove(points, me.exponent, me.seat.workers)

@@ -1,9 +1,8 @@
 """Batch after batch, layer after layer."""
 
-from fedboost.flow import GUEST, HOST, Run, Step
+from fedboost.flow import GUEST, HOST, UNBOUNDED, Run, Step
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 
-BATCHES_MAX = 1 << 20
 LAYERS_MAX = 14  # of the deepest tree
 
 FLOW = (
@@ -20,7 +19,7 @@ FLOW = (
 
 async def walk(run: Run) -> None:
     """Rows move down one layer of host nodes at a time, all trees together."""
-    for _ in run.rounds("batch", BATCHES_MAX):
+    for _ in run.rounds("batch", UNBOUNDED):
         for _ in run.rounds("layer", LAYERS_MAX):
             await run(ask_hosts)
             await run(direct_rows)

@@ -9,9 +9,9 @@
 
 The guest learns, for each candidate split of a host, anonymous and in a fresh secret order, the
 sums of gradients and hessians on its left, and how the rows of the splits it chose divide. A host
-learns which rows share a node and which of its own candidates won. SecureBoost+ (Chen et al., 2021),
-sections 2 and 4; the answers of hosts are re-randomised and their headroom blinded, which the paper
-leaves out.
+learns which rows share a node and which of its own candidates won. SecureBoost+ (Chen et al.,
+2021), sections 2 and 4; the answers of hosts are re-randomised and their headroom blinded, which
+the paper leaves out.
 """
 
 from fedboost.flow import GUEST, HOST, Protocol

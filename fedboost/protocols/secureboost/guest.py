@@ -16,7 +16,7 @@ from fedboost.core.objectives import Objective
 from fedboost.crypto.api import Ciphertexts, PrivateKey
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES
-from fedboost.errors import PeerError
+from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Count, Told
 from fedboost.messages.protocol import secureboost_pb2 as pb
@@ -76,13 +76,18 @@ def begin(seat: Seat) -> Guest:
     frame, params = seat.frame, seat.params
     assert frame is not None
     assert frame.label is not None
+    if params.early_stopping_rounds is not None and not seat.validation.any():
+        raise ConfigError(
+            "early_stopping_rounds needs validation rows and there are none",
+            todo="add validation: fraction: to the job, or leave early_stopping_rounds out",
+        )
     train = ~seat.validation
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
     objective = objectives.start(params, frame.label[train], weight[train])
     cuts = binning.fit(frame.values[train], params.max_bin)
     fixed = objectives.encoding(params, objective, frame.label[train], weight[train])
     decisive = metrics.METRICS[params.metrics[-1]]
-    return Guest(
+    me = Guest(
         seat=seat,
         rules=Rules(params, cuts, fixed),
         objective=objective,
@@ -92,6 +97,8 @@ def begin(seat: Seat) -> Guest:
         margin=np.tile(objective.base_margin, (frame.n_rows, 1)),
         stopping=EarlyStopping(params.early_stopping_rounds, decisive.bigger_is_better),
     )
+    _measure(me)  # refuses rows that a metric cannot rank, before a tree has grown
+    return me
 
 
 def share_key(me: Guest) -> Out:

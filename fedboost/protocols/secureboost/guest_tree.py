@@ -85,7 +85,7 @@ class GuestTree:
         return best
 
     def best_of(self, node: int, offer: Sums) -> tuple[float, NDArray[np.int64]] | None:
-        """The greatest gain in a host's offer int64 (candidates, 2·outputs), and all that share it."""
+        """The greatest gain in an offer int64 (candidates, 2·outputs), and all that share it."""
         total = self.totals[node]
         gain = split.gains(
             offer[:, 0::2],

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.core import binning, sampling, split
+from fedboost.core import binning, fixed_point, sampling, split
 from fedboost.core.binning import Binning
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.core.split import Candidates
@@ -84,8 +84,13 @@ def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
             todo="lower precision_bits, or ask the party's owner",
             key="policy.gradient_bits_max",
         )
-    me.key = SCHEMES[asked.scheme].load_public(got.key, asked.key_bits, me.seat.workers)
     n_rows = int(np.count_nonzero(~me.seat.validation))
+    bits = fixed_point.for_rows(n_rows, me.seat.params.precision_bits, 1.0, 1.0).bits
+    if got.value_bits != bits:
+        raise PeerError(
+            f"the guest declares {got.value_bits} bits per gradient, the job has {bits}"
+        )
+    me.key = SCHEMES[asked.scheme].load_public(got.key, asked.key_bits, me.seat.workers)
     me.layout = GhLayout(
         value_bits=got.value_bits,
         n_rows=n_rows,
@@ -111,7 +116,7 @@ def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
         if not parts:
             n_rows = _begin_tree(me, part)
         rows, odd = divmod(part.rows.count, lanes)
-        if part.first_row != held or held + rows > n_rows or odd or part.tree != me.number:
+        if part.first_row != held or not 0 < rows <= n_rows - held or odd or part.tree != me.number:
             raise PeerError(f"the guest sent gradients of row {part.first_row}, not row {held}")
         parts.append(Ciphertexts.received(part.rows.data, rows, me.key.width, lanes))
         me.key.check(parts[-1])
@@ -238,13 +243,13 @@ def _follow(me: Host, got: pb.Frontier) -> None:
     for node, bits in me.divided.items():
         if not np.array_equal(divisions[node], bits):
             raise PeerError(f"the guest divided node {node} otherwise than we did")
-    tree.growth.divide(list(divisions.items()))
     may_open = {child for node in divided for child in (left_child(node), right_child(node))}
     opened = wire.unpack(got.open, "i4", (None,), "the open nodes").tolist()
     if not me.offers:
         may_open = {ROOT}
     if set(opened) - may_open or sorted(set(opened)) != opened:
         raise PeerError("the guest opened nodes that are not children of divided ones")
+    tree.growth.divide(list(divisions.items()))
     tree.opened = opened
 
 

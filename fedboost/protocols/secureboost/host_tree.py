@@ -32,7 +32,7 @@ class Switches:
 
 
 class HostTree:
-    """One tree. Every layer: `divide` as the guest says, then `candidate_sums` of the open nodes."""
+    """One tree. Every layer: divide as the guest says, then `candidate_sums` of the open nodes."""
 
     def __init__(
         self,

@@ -1,0 +1,319 @@
+"""What every benchmark needs: arguments, machine facts, a job on a local cluster, its figures."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import JobError
+from fedboost.flow import Artefact
+from fedboost.job import JobSpec
+from fedboost.messages.job_pb2 import Event, JobJournal
+from fedboost.model import shards
+from fedboost.runtime.client import Client
+from fedboost.runtime.cluster import Cluster
+
+PACKAGES = (
+    *("fedboost", "numpy", "gmpy2", "numba", "grpcio", "pyarrow"),
+    *("xgboost", "xgboost-cpu", "scikit-learn"),
+)
+TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+BUSY = (0, 1, 2, 5, 6)  # of /proc/stat: user, nice, system, irq, softirq
+say = Console(stderr=True)
+
+
+def arguments(
+    name: str, about: str, data: Sequence[str], given: Sequence[str] | None = None
+) -> argparse.Namespace:
+    """What the command line says: quick, json, markdown, data."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=about)
+    parser.add_argument("--quick", action="store_true", help="at most four minutes on two cores")
+    parser.add_argument("--json", type=Path, metavar="F", help="write everything measured to F")
+    parser.add_argument("--markdown", type=Path, metavar="F", help="write the tables to F")
+    parser.add_argument("--data", action="append", choices=data, help="only this data set")
+    found = parser.parse_args(given)
+    found.data = found.data or list(data)
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Cores, model, memory in bytes, system, and how busy it is; what is unknown is absent."""
+    facts: dict[str, Any] = {
+        "cores": cores(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+    try:
+        described = Path("/proc/cpuinfo").read_text().splitlines()
+        models = [line.split(":", 1)[1].strip() for line in described if "model name" in line]
+        facts["model"] = models[0] if models else platform.machine()
+        facts["memory"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except OSError:
+        facts["model"] = platform.processor() or platform.machine()
+    return {**facts, "load_average": load_average()}
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def load_average() -> list[float]:
+    """Of the last 1, 5 and 15 minutes."""
+    return [round(one, 2) for one in os.getloadavg()]
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that matter; those not installed are absent."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Processor seconds up to a moment: of our process and all below it, and of the machine."""
+
+    at: float
+    ours: float
+    machine: float
+    stolen: float
+
+    @classmethod
+    def now(cls) -> Busy | None:
+        """As the kernel counts; None where it does not say (not Linux)."""
+        try:
+            line = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+        except OSError:
+            return None
+        ticks = [int(one) for one in line]
+        everything = sum(ticks[place] for place in BUSY) * TICK_S
+        return cls(time.monotonic(), _tree_seconds(os.getpid()), everything, ticks[7] * TICK_S)
+
+
+def _tree_seconds(root: int) -> float:
+    """Processor seconds of a process, its descendants, and those that they have waited for."""
+    spent: dict[int, tuple[int, int]] = {}  # parent and ticks by process
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            spent[int(entry.name)] = int(fields[1]), sum(int(one) for one in fields[11:15])
+    total = 0
+    for process, (_, ticks) in spent.items():
+        above = process
+        while above in spent and above != root:
+            above = spent[above][0]
+        total += ticks if above == root else 0
+    return total * TICK_S
+
+
+@dataclass
+class StepTotal:
+    """All calls of one step: wall seconds until the slowest party was done, CPU by party, bytes."""
+
+    stage: str
+    step: str
+    calls: int = 0
+    seconds: float = 0.0
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class JobRun:
+    """A finished job: its result, its steps, and what the machine did while it trained."""
+
+    result: dict[str, Any]
+    steps: list[StepTotal]
+    rounds: list[dict[str, Any]]  # seconds and metrics of each
+    shards: dict[str, Artefact]  # each party's part of the model
+    load_before: list[float]
+    load_after: list[float]
+    training: dict[str, float]  # processor seconds while training; empty where unknown
+
+    def step(self, name: str) -> StepTotal:
+        """The totals of one step; a KeyError where it was never done."""
+        return next((s for s in self.steps if s.step == name), None) or _no_step(name)
+
+    def facts(self) -> dict[str, Any]:
+        """Everything measured, as JSON can say it."""
+        return {
+            "result": self.result,
+            "steps": [asdict(step) for step in self.steps],
+            "rounds": self.rounds,
+            "load_average": {"before": self.load_before, "after": self.load_after},
+            "training_cpu": self.training,
+        }
+
+
+def _no_step(name: str) -> StepTotal:
+    raise KeyError(f"the job has no step {name}")
+
+
+def run_job(spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path) -> JobRun:
+    """Runs a job on daemons of its own, all on this machine; a JobError unless it finishes."""
+    before = load_average()
+    with Cluster(folder, spec, sources) as cluster:
+        journal, marks = asyncio.run(_follow(cluster, spec))
+        result = _result(journal)
+        models = {name: cluster.store(name) / "models" for name in sources}
+        parts = {n: shards.load(shards.folder_of(m, result["model"])) for n, m in models.items()}
+    return JobRun(
+        result=result,
+        steps=step_totals(journal.events),
+        rounds=_rounds(journal.events),
+        shards=parts,
+        load_before=before,
+        load_after=load_average(),
+        training=_between(*marks),
+    )
+
+
+async def _follow(
+    cluster: Cluster, spec: JobSpec
+) -> tuple[JobJournal, tuple[Busy | None, Busy | None]]:
+    """The journal of the job, and the machine's state when training began and ended."""
+    begun = Busy.now()
+    async with Client(cluster.client, retry_s=10) as client:
+        job = await client.submit(spec.model_dump_json().encode())
+        async for event in client.watch(job):
+            what = event.WhichOneof("what")
+            if what == "stage" and event.stage.stage != spec.protocol:
+                begun = Busy.now()
+            elif what == "round":
+                done = event.round.progress
+                say.print(
+                    f"  tree {done.done} of {done.of}: {event.round.seconds:.2f} s", style="dim"
+                )
+        return await client.journal(job), (begun, Busy.now())
+
+
+def _result(journal: JobJournal) -> dict[str, Any]:
+    for event in journal.events:
+        if event.WhichOneof("what") == "finished":
+            found: dict[str, Any] = json.loads(event.finished.result)
+            return found
+    reason = journal.status.reason
+    raise JobError(f"the job {journal.status.state}: {reason.what or 'no reason given'}")
+
+
+def step_totals(events: Sequence[Event]) -> list[StepTotal]:
+    """The steps of a journal in the order of their first call."""
+    totals: dict[tuple[str, str], StepTotal] = {}
+    for event in events:
+        if event.WhichOneof("what") != "step":
+            continue
+        done = event.step
+        total = totals.setdefault((done.stage, done.step), StepTotal(done.stage, done.step))
+        total.calls += 1
+        total.seconds += done.seconds
+        for cost in done.costs:
+            spent = total.cpu_seconds.get(cost.party, 0.0)
+            total.cpu_seconds[cost.party] = spent + cost.cpu_seconds
+            for link in cost.sent:
+                name = f"{cost.party}->{link.peer}"
+                total.bytes[name] = total.bytes.get(name, 0) + link.bytes
+    return list(totals.values())
+
+
+def _rounds(events: Sequence[Event]) -> list[dict[str, Any]]:
+    rounds = []
+    for event in events:
+        if event.WhichOneof("what") == "round":
+            metrics = {f"{m.split}.{m.name}": m.value for m in event.round.metrics}
+            rounds.append({"seconds": event.round.seconds, "metrics": metrics})
+    return rounds
+
+
+def _between(first: Busy | None, last: Busy | None) -> dict[str, float]:
+    if first is None or last is None:
+        return {}
+    ours, everything = last.ours - first.ours, last.machine - first.machine
+    return {
+        "seconds": last.at - first.at,
+        "ours": ours,
+        "others": max(0.0, everything - ours),
+        "stolen": last.stolen - first.stolen,
+    }
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table for people: printed, and written as Markdown."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""
+
+    def print(self) -> None:
+        """To standard error, so that standard output stays for machines."""
+        drawn = Table(title=self.title, title_justify="left", caption=self.note or None)
+        drawn.caption_justify = "left"
+        for place, head in enumerate(self.heads):
+            drawn.add_column(head, justify="right" if place else "left")
+        for row in self.rows:
+            drawn.add_row(*row)
+        say.print(drawn)
+
+    def markdown(self) -> str:
+        """The same, as Markdown."""
+        lines = [f"### {self.title}", "", f"| {' | '.join(self.heads)} |"]
+        lines.append(f"| --- |{' ---: |' * (len(self.heads) - 1)}")
+        lines += [f"| {' | '.join(row)} |" for row in self.rows]
+        return "\n".join([*lines, *(["", self.note] if self.note else []), ""])
+
+
+@dataclass
+class Report:
+    """What a benchmark found; the keys of its JSON object are INTERFACE.md's."""
+
+    name: str
+    settings: dict[str, Any]
+    machine: dict[str, Any] = field(default_factory=machine)
+    versions: dict[str, str] = field(default_factory=versions)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+
+    def write(self, options: argparse.Namespace, shown: Sequence[Shown], intro: str) -> None:
+        """Prints tables and figures; writes the files that the command line asked for."""
+        facts = [self._facts("Machine", {**self.machine, **self.versions})]
+        facts += [self._facts("Settings", self.settings)]
+        figures = Shown(
+            "Figures", ("figure", "value"), [(k, f"{v:.4f}") for k, v in self.figures.items()]
+        )
+        tables = [figures, *facts, *shown]
+        for one in tables:
+            one.print()
+        if options.json is not None:
+            options.json.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        if options.markdown is not None:
+            text = "\n".join([intro, "", *(one.markdown() for one in tables)])
+            options.markdown.write_text(text.rstrip() + "\n")
+
+    @staticmethod
+    def _facts(title: str, facts: Mapping[str, Any]) -> Shown:
+        rows = [
+            (name, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+            for name, value in facts.items()
+        ]
+        return Shown(title, (title.lower(), ""), rows)

@@ -1,0 +1,119 @@
+"""The public tables that benchmarks train on: loaded, dealt to parties, trained in one piece."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from fedboost.data.holdout import validation_rows
+from fedboost.data.ids import encode_ids
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parent.parent
+GUEST, HOST = "guest", "host"
+
+# Vertical partitions that the papers' code uses (shared/data/README.md).
+HOST_COLUMNS = {
+    "default_credit": (
+        *("LIMIT_BAL", "SEX", "EDUCATION", "MARRIAGE", "AGE"),
+        *("PAY_0", "PAY_2", "PAY_3", "PAY_4", "PAY_5"),
+    ),
+    "give_credit": (
+        *("RevolvingUtilizationOfUnsecuredLines", "age", "DebtRatio", "MonthlyIncome"),
+        "NumberOfTime30-59DaysPastDueNotWorse",
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A labelled table: `values` float32 (n, columns), NaN where missing; `y` int64 (n,)."""
+
+    name: str
+    id: NDArray[np.int64]
+    y: NDArray[np.int64]
+    values: NDArray[np.float32]
+    columns: tuple[str, ...]
+
+    def sample(self, rows: int, seed: int) -> Table:
+        """So many rows, drawn without replacement and kept in order; all if there are no more."""
+        if rows >= len(self.y):
+            return self
+        kept = np.sort(np.random.default_rng(seed).choice(len(self.y), rows, replace=False))
+        return replace(self, id=self.id[kept], y=self.y[kept], values=self.values[kept])
+
+    def held_out(self, fraction: float, seed: int) -> NDArray[np.bool_]:
+        """The validation rows that the parties of a job would hold out, bool (n,)."""
+        ids = encode_ids([pa.chunked_array([pa.array(self.id)])], ["id"])
+        return validation_rows(ids, fraction, seed)
+
+
+def data_folder() -> Path:
+    """FEDBOOST_DATA, or shared/data beside the project."""
+    return Path(os.environ.get("FEDBOOST_DATA", ROOT.parent / "shared" / "data"))
+
+
+def load(name: str) -> Table:
+    """A table by the name of its file; a ConfigError where it is absent."""
+    path = data_folder() / f"{name}.parquet"
+    if not path.exists():
+        raise ConfigError(
+            f"the data set {name}.parquet is not there", todo="set FEDBOOST_DATA to its folder"
+        )
+    whole = pq.read_table(path)
+    columns = tuple(column for column in whole.column_names if column not in ("id", "y"))
+    values = [whole[column].to_numpy().astype(np.float32) for column in columns]
+    return Table(
+        name=name,
+        id=whole["id"].to_numpy().astype(np.int64),
+        y=whole["y"].to_numpy().astype(np.int64),
+        values=np.asfortranarray(np.stack(values, axis=1)),
+        columns=columns,
+    )
+
+
+def vertical(table: Table) -> dict[str, tuple[str, ...]]:
+    """Who has which columns, the guest first."""
+    host = HOST_COLUMNS[table.name]
+    return {GUEST: tuple(c for c in table.columns if c not in host), HOST: host}
+
+
+def deal(table: Table, parts: Mapping[str, tuple[str, ...]], folder: Path) -> dict[str, SourceSpec]:
+    """Writes each party's columns as a file of its own; the first party also gets the labels."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sources = {}
+    for party, columns in parts.items():
+        written: dict[str, Any] = {"id": pa.array(table.id)}
+        if party == next(iter(parts)):
+            written["y"] = pa.array(table.y)
+        for column in columns:
+            values = table.values[:, table.columns.index(column)]
+            written[column] = pa.array(values, mask=np.isnan(values))
+        path = folder / f"{party}.parquet"
+        pq.write_table(pa.table(written), path)
+        sources[party] = SourceSpec(path=str(path))
+    return sources
+
+
+def xgboost_auc(
+    table: Table, held: NDArray[np.bool_], params: Mapping[str, Any], threads: int
+) -> dict[str, float]:
+    """AUC of XGBoost's histogram trees on the whole table, per part."""
+    import xgboost
+    from sklearn.metrics import roc_auc_score
+
+    model = xgboost.XGBClassifier(tree_method="hist", n_jobs=threads, **params)
+    model.fit(table.values[~held], table.y[~held])
+    return {
+        part: float(roc_auc_score(table.y[rows], model.predict_proba(table.values[rows])[:, 1]))
+        for part, rows in (("train", ~held), ("validation", held))
+    }

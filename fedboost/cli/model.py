@@ -1,0 +1,195 @@
+"""`fedboost model`: list, show, use, export and delete the models that lie in the stores here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fedboost.cli.connect import JSON, connection
+from fedboost.cli.predicting import Wish, in_cluster, over_daemons
+from fedboost.cli.shelves import host_shards, open_shelves, pairs, stores
+from fedboost.model import inspection, shards, vertical
+from fedboost.model.export import own_shard
+from fedboost.model.xgboost_json import xgboost_json
+from fedboost.report.progress import printable
+from fedboost.runtime.disk import PUBLIC_MODE, write_file
+
+TREES_SHOWN = 2
+LIST_WIDTH = 160
+COLUMNS = (
+    "model", "name", "protocol", "role", "trees", "objective", "validation", "created",
+)  # fmt: skip
+OUT = click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The file to write.",
+)
+PARTY = click.option("--party", metavar="NAME", help="Whose shard; absent: the guest's.")
+
+
+@click.group("model")
+def model_group() -> None:
+    """List, show, use, export and delete models."""
+
+
+@model_group.command("list")
+@stores
+@JSON
+def list_models(config: Path | None, cluster: Path | None, as_json: bool) -> None:
+    """Every model of which a shard lies here."""
+    shelves = open_shelves(config, cluster)
+    found = []
+    for model in shelves.models():
+        holders = shelves.holders(model)
+        found.append(inspection.facts(next(iter(holders.values()))) | {"here": list(holders)})
+    if as_json:
+        click.echo(json.dumps({"models": found}))
+        return
+    if not found:
+        click.echo("no models")
+        return
+    table = Table(*COLUMNS, box=box.SIMPLE_HEAD)
+    for one in found:
+        role = f"{one['role']} ({one['party']})"
+        cells = (one["model"], one["name"], one["protocol"], role, str(one["trees"]))
+        validation = _metrics(one["metrics"].get("validation", {}))
+        more = (one["objective"], validation, one["created"])
+        table.add_row(*(Text(printable(cell)) for cell in (*cells, *more)))
+    console = Console()
+    console.width = max(console.width, LIST_WIDTH)  # a terminal wraps better than cells do
+    console.print(table)
+
+
+@model_group.command("show")
+@click.argument("model", metavar="ID")
+@click.option("--trees", type=click.IntRange(min=0), default=TREES_SHOWN, show_default=True,
+              help="How many trees to print.")  # fmt: skip
+@PARTY
+@stores
+@JSON
+def show(
+    model: str,
+    trees: int,
+    party: str | None,
+    config: Path | None,
+    cluster: Path | None,
+    as_json: bool,
+) -> None:
+    """Facts, importance and the first trees of a model, as one party knows it."""
+    shard = open_shelves(config, cluster).shard(model, party)
+    facts, shares = inspection.facts(shard.facts), inspection.importance(shard)
+    lines = inspection.tree_lines(shard, trees)
+    if as_json:
+        listed = [asdict(share) for share in shares]
+        click.echo(json.dumps({**facts, "importance": listed, "text": lines}))
+        return
+    for name in ("model", "name", "protocol", "role", "objective", "trees", "created"):
+        if facts[name] != "":
+            click.echo(f"{name + ':':12}{facts[name]}")
+    click.echo(f"{'parties:':12}{facts['guest']} (guest), {', '.join(facts['hosts'])}")
+    click.echo(f"{'columns:':12}{len(facts['columns'])} of {facts['party']}")
+    for split, values in facts["metrics"].items():
+        click.echo(f"{split + ':':12}{_metrics(values)}")
+    table = Table("importance", "splits", "gain", box=box.SIMPLE_HEAD)
+    for share in shares:
+        gain = "unknown" if share.gain is None else f"{share.gain:.4g}"
+        name = printable(share.column) or f"all of {share.party}"
+        table.add_row(Text(name), str(share.splits), gain)
+    Console().print(table)
+    for line in lines:
+        click.echo(printable(line))
+
+
+@model_group.command("predict")
+@click.argument("model", metavar="ID")
+@click.option("--data", multiple=True, required=True, metavar="PARTY=…",
+              help="Once for each party: a file; with --config a declared data set.")  # fmt: skip
+@OUT
+@stores
+@connection
+@JSON
+def predict(model: str, data: tuple[str, ...], out: Path, as_json: bool, **where: Any) -> int:
+    """Score rows with a model: the guest's table decides which, the hosts add what they know.
+
+    With --cluster DIR, --data are files and the daemons of that local cluster are started for it.
+    With --config of the guest, --data are data sets that the parties have declared, and
+    --coordinator leads daemons that run already.
+    """
+    shelves = open_shelves(where["config"], where["cluster"])
+    wish = Wish.of(shelves.guest_shard(model), pairs("--data", data), out)
+    if shelves.config is not None:
+        scored = over_daemons(wish, shelves.config, where["coordinator"], where["tls"])
+    else:
+        assert shelves.cluster is not None
+        scored = in_cluster(wish, shelves.cluster)
+    return scored.conclude(as_json=as_json)
+
+
+@model_group.command("export")
+@click.argument("model", metavar="ID")
+@click.option("--format", "kind", type=click.Choice(["xgboost-json", "json"]),
+              default="xgboost-json", show_default=True,
+              help="The whole model for XGBoost, or one party's own shard.")  # fmt: skip
+@click.option("--shard", multiple=True, metavar="PARTY=FILE",
+              help="A host's shard, exported with --format json and handed over.")  # fmt: skip
+@PARTY
+@OUT
+@stores
+@JSON
+def export(model: str, kind: str, out: Path, as_json: bool, **given: Any) -> None:
+    """Write a model to a file.
+
+    A vertical model is whole only with the shards of all its owners: each host that consents runs
+    `fedboost model export ID --format json --out HOST.json` and hands the file to the guest.
+    """
+    shelves = open_shelves(given["config"], given["cluster"])
+    if kind == "json":
+        if given["shard"]:
+            raise click.UsageError("--shard belongs to --format xgboost-json")
+        text = own_shard(shelves.shard(model, given["party"]))
+    else:
+        if given["party"]:
+            raise click.UsageError("--party belongs to --format json")
+        guest = shelves.guest_shard(model)
+        hosts = host_shards(shelves, guest, pairs("--shard", given["shard"]))
+        text = xgboost_json(vertical.join(guest, hosts))
+    write_file(out, text.encode(), PUBLIC_MODE)
+    if as_json:
+        click.echo(json.dumps({"model": model, "format": kind, "out": str(out)}))
+    else:
+        click.echo(str(out))
+
+
+@model_group.command("delete")
+@click.argument("model", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@stores
+@JSON
+def delete(model: str, yes: bool, config: Path | None, cluster: Path | None, as_json: bool) -> int:
+    """Delete a model's shards here; other parties keep theirs."""
+    shelves = open_shelves(config, cluster)
+    holders = list(shelves.holders(model))
+    if not yes and not click.confirm(f"delete {model} of {', '.join(holders)}?", err=True):
+        click.echo("nothing was deleted", err=True)
+        return 1
+    for party in holders:
+        shards.delete(shelves.folder(model, party))
+    if as_json:
+        click.echo(json.dumps({"model": model, "deleted": holders}))
+    else:
+        click.echo(f"{model} is deleted at {', '.join(holders)}")
+    return 0
+
+
+def _metrics(values: dict[str, Any]) -> str:
+    said = (f"{name} {'unknown' if v is None else format(v, '.4f')}" for name, v in values.items())
+    return ", ".join(said)

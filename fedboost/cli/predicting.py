@@ -1,0 +1,151 @@
+"""How `fedboost model predict` runs its job: on a local cluster, or on running daemons."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedboost.cli.cluster import read_sources, run_job
+from fedboost.cli.connect import conclude, follow, result_of, run, settings
+from fedboost.data.sources import SourceSpec, read_table
+from fedboost.errors import ConfigError
+from fedboost.flow import Artefact
+from fedboost.job import JobSpec
+from fedboost.messages.job_pb2 import JobJournal
+from fedboost.runtime.client import Client
+from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.disk import PUBLIC_MODE, read_file, write_file
+from fedboost.runtime.local import DATASET
+from fedboost.settings import parse
+
+NAME_CHARS_MAX = 63 - len("-predict")  # of a job's name
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What shall be predicted: a model, each party's data, and where the answer goes."""
+
+    facts: dict[str, Any]  # of the guest's shard
+    data: dict[str, str]  # by party: a file or a data set's name
+    out: Path
+
+    @classmethod
+    def of(cls, guest: Artefact, data: dict[str, str], out: Path) -> Wish:
+        """A ConfigError unless `data` names every party of the model and nobody else."""
+        parties = [guest.facts["guest"], *guest.facts["hosts"]]
+        for party in parties:
+            if party not in data:
+                raise ConfigError(
+                    f"--data is missing for {party}, which has a part in the model",
+                    todo=f"add --data {party}=…",
+                )
+        for party in data:
+            if party not in parties:
+                raise ConfigError(
+                    f"--data names {party}, which has no part in the model",
+                    todo=f"its parties are {', '.join(parties)}",
+                )
+        if not out.absolute().parent.is_dir():
+            raise ConfigError("the folder of --out does not exist", file=str(out))
+        return cls(guest.facts, data, out)
+
+    @property
+    def guest(self) -> str:
+        """The party that gets the predictions."""
+        party: str = self.facts["guest"]
+        return party
+
+    def job(self, datasets: dict[str, str]) -> JobSpec:
+        """The job; every party's id columns are those of the training."""
+        ids = self.facts.get("ids", {})
+        data = {
+            party: {"dataset": name, "id": ids.get(party, ["id"])}
+            for party, name in datasets.items()
+        }
+        raw = {
+            "name": f"{self.facts['name'][:NAME_CHARS_MAX]}-predict",
+            "protocol": "predict",
+            "parties": {"guest": self.guest, "hosts": self.facts["hosts"]},
+            "data": data,
+            "params": {"model": self.facts["job"]},
+        }
+        return parse(JobSpec, raw)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How the job ended."""
+
+    wish: Wish
+    journal: JobJournal
+    result: dict[str, Any]  # empty unless it finished
+    table_rows: int | None  # of the guest's table, where it can be read here
+
+    def conclude(self, *, as_json: bool) -> int:
+        """Says what was predicted, or why not; gives the exit code."""
+        if not self.result:
+            return conclude(self.journal, self.result, as_json=as_json)
+        rows = self.result["rows"]["predicted"]
+        without = None if self.table_rows is None else self.table_rows - rows
+        if as_json:
+            said = {"job": self.result["job"], "model": self.wish.facts["job"], "rows": rows}
+            more = {"rows_without_partner": without, "out": str(self.wish.out)}
+            click.echo(json.dumps(said | more))
+            return 0
+        click.echo(f"{rows} rows predicted: {self.wish.out}")
+        if without:
+            click.echo(
+                f"{without} rows of {self.wish.guest}'s table are not predicted: "
+                "their ids are not at every host"
+            )
+        return 0
+
+
+def in_cluster(wish: Wish, folder: Path) -> Scored:
+    """Starts the cluster in `folder` again for the model's parties; `data` are files."""
+    sources = read_sources(tuple(f"{party}={path}" for party, path in wish.data.items()))
+    spec = wish.job(dict.fromkeys(sources, DATASET))
+    journal, result = run_job(spec, sources, folder)
+    return _collected(wish, journal, result, folder / "var" / wish.guest, sources[wish.guest])
+
+
+def over_daemons(
+    wish: Wish, config: PartyConfig, coordinator: str | None, tls: Path | None
+) -> Scored:
+    """Has running daemons predict; `data` are data sets that the parties have declared.
+
+    `config` is the guest's, whose store must be on this machine.
+    """
+    dataset = wish.data[wish.guest]
+    if dataset not in config.datasets:
+        raise ConfigError(
+            f"{wish.guest} has declared no data set {dataset!r}",
+            todo=f"its data sets are: {', '.join(config.datasets) or 'none'}",
+        )
+    spec = wish.job(wish.data)
+    client = settings(coordinator, tls)
+
+    async def work() -> JobJournal:
+        async with Client(client) as session:
+            job = await session.submit(spec.model_dump_json().encode())
+            await follow(session, job)
+            return await session.journal(job)
+
+    journal = run(work())
+    return _collected(wish, journal, result_of(journal), config.store, config.datasets[dataset])
+
+
+def _collected(
+    wish: Wish, journal: JobJournal, result: dict[str, Any], store: Path, source: SourceSpec
+) -> Scored:
+    """Copies the predictions from the guest's store to where they shall go."""
+    if not result:
+        return Scored(wish, journal, result, None)
+    written = store / "predictions" / f"{result['job']}.parquet"
+    write_file(wish.out, read_file(written), PUBLIC_MODE)
+    rows = read_table(source, party=wish.guest).num_rows
+    return Scored(wish, journal, result, rows)

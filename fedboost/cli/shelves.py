@@ -1,0 +1,142 @@
+"""Where `fedboost model` finds shards: in one party's store, or in all of a local cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedboost.cli.cluster import FOLDER
+from fedboost.errors import ConfigError
+from fedboost.flow import GUEST, Artefact
+from fedboost.model import shards
+from fedboost.model.export import FILE_BYTES_MAX, read_host_shard
+from fedboost.runtime.config import PartyConfig
+from fedboost.settings import load
+
+Command = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Shelves:
+    """The stores at hand, by party."""
+
+    stores: dict[str, Path]
+    config: PartyConfig | None = None  # of the one party whose store it is
+    cluster: Path | None = None  # the folder whose stores they are
+
+    def models(self) -> list[str]:
+        """Every model of which a shard is here."""
+        found = (shards.names(store / "models") for store in self.stores.values())
+        return sorted({name for names in found for name in names})
+
+    def holders(self, model: str) -> dict[str, dict[str, Any]]:
+        """The facts of a model's shards here, by party, the guest first; a ConfigError if none."""
+        found = {}
+        for party, store in self.stores.items():
+            folder = shards.folder_of(store / "models", model)
+            if model in shards.names(store / "models"):
+                found[party] = shards.load_facts(folder)
+        if not found:
+            raise ConfigError(f"there is no model {model} here", todo="fedboost model list")
+        return dict(sorted(found.items(), key=lambda item: (item[1]["role"] != GUEST, item[0])))
+
+    def shard(self, model: str, party: str | None = None) -> Artefact:
+        """The party's shard of a model; without a party the guest's, or whichever is here."""
+        holders = self.holders(model)
+        chosen = party or next(iter(holders))
+        if chosen not in holders:
+            raise ConfigError(
+                f"no shard of the model lies at {chosen} here",
+                todo=f"name one of: {', '.join(holders)}",
+                model=model,
+            )
+        return shards.load(self.folder(model, chosen))
+
+    def guest_shard(self, model: str) -> Artefact:
+        """The guest's shard; a ConfigError names the guest where only hosts' shards are here."""
+        found = self.shard(model)
+        if found.facts["role"] != GUEST:
+            guest = found.facts["guest"]
+            raise ConfigError(
+                f"the trees of the model lie at its guest {guest}",
+                todo=f"run the command there, with --config of {guest}",
+                model=model,
+            )
+        return found
+
+    def folder(self, model: str, party: str) -> Path:
+        """Where a party's shard of a model lies."""
+        return shards.folder_of(self.stores[party] / "models", model)
+
+
+def stores(command: Command) -> Command:
+    """The options `--config` and `--cluster`: whose models are meant."""
+    for option in (
+        click.option(
+            "--cluster",
+            type=click.Path(path_type=Path, file_okay=False),
+            metavar="DIR",
+            help=f"A local cluster's folder: all its stores.  [default: {FOLDER}]",
+        ),
+        click.option(
+            "--config",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="PARTY.yaml",
+            help="A party's settings file: its store.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def open_shelves(config: Path | None, cluster: Path | None) -> Shelves:
+    """The stores that the options name; a ConfigError where they name two things or nothing."""
+    if config is not None and cluster is not None:
+        raise ConfigError("--config and --cluster exclude each other", todo="give one of them")
+    if config is not None:
+        party = load(PartyConfig, config)
+        return Shelves({party.name: party.store}, config=party)
+    folder = cluster or FOLDER
+    found = {path.parent.name: path.parent for path in sorted((folder / "var").glob("*/models"))}
+    if not found:
+        raise ConfigError(
+            "there is no local cluster in the folder",
+            todo="give --config PARTY.yaml or --cluster DIR",
+            folder=str(folder),
+        )
+    return Shelves(found, cluster=folder)
+
+
+def pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+    """The ``PARTY=SOMETHING`` texts of an option; a ConfigError for a bad or doubled one."""
+    found: dict[str, str] = {}
+    for text in texts:
+        party, equals, value = text.partition("=")
+        if not (party and equals and value):
+            raise ConfigError(f"{option} {text!r} is not PARTY=…", todo=f"write {option} bank=…")
+        if party in found:
+            raise ConfigError(f"{option} names {party} twice", todo="name every party once")
+        found[party] = value
+    return found
+
+
+def host_shards(shelves: Shelves, guest: Artefact, given: dict[str, str]) -> dict[str, Artefact]:
+    """The shards of a model's hosts: from the files `given` by party, else from stores here."""
+    model = guest.facts["job"]
+    here = shelves.holders(model)
+    found = {host: shelves.shard(model, host) for host in guest.facts["hosts"] if host in here}
+    for party, name in given.items():
+        path = Path(name)
+        try:
+            with path.open("rb") as file:
+                text = file.read(FILE_BYTES_MAX + 1)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read the file: {error.strerror}", party=party, file=name
+            ) from None
+        found[party] = read_host_shard(text, party=party, file=name)
+    return found

@@ -1,0 +1,124 @@
+"""Whether a party takes part: who asks, who the members are, and what its owner's policy says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fedboost import __version__, flow, wire
+from fedboost.errors import ConfigError, PeerError, PolicyError
+from fedboost.flow import GUEST
+from fedboost.messages.party_pb2 import Signature
+from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.identity import Identity, Peer, verify, verify_certificate
+from fedboost.runtime.manifest import Manifest
+from fedboost.runtime.policy import Ask
+from fedboost.runtime.store import Store
+from fedboost.runtime.work import Work
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Who we are, and whom we believe."""
+
+    identity: Callable[[], Identity]
+    ca_pem: bytes
+    refuse_revoked: Callable[[Peer], None]  # raises for a certificate that has been revoked
+
+
+class Judge:
+    """A party's own decisions about jobs; every refusal names what forbids it."""
+
+    def __init__(self, config: PartyConfig, trust: Trust, store: Store) -> None:
+        self.config = config
+        self._trust = trust
+        self._store = store
+
+    def proposal(self, caller: Peer, terms: Manifest) -> None:
+        """Refuses a job that its coordinator did not propose, or with members that are not who
+        they should be.
+        """
+        if caller.name != terms.coordinator:
+            raise PolicyError(f"{caller} may not propose jobs of {terms.coordinator}")
+        if terms.wire_version != wire.WIRE_VERSION or terms.version != __version__:
+            raise ConfigError(
+                f"the coordinator runs fedboost {terms.version}, {self.config.name} {__version__}",
+                party=self.config.name,
+                todo="run the same version everywhere",
+            )
+        table = terms.spec.parties.table()
+        if {m.name for m in terms.members} != set(table.of(tuple(flow.Role))):
+            raise PeerError("the manifest's members are not the job's parties")
+        ours = self._trust.identity()
+        if terms.certificate_of(ours.name).encode() != ours.certificate_pem:
+            raise PeerError(f"the manifest holds another certificate of {ours.name}")
+        for member in () if self.config.insecure_loopback else terms.members:
+            peer = verify_certificate(member.certificate.encode(), self._trust.ca_pem)
+            if (peer.role, peer.name) != ("party", member.name):
+                raise PeerError(f"the manifest shows a certificate of {peer} for {member.name}")
+            self._trust.refuse_revoked(peer)
+
+    def signatures(self, work: Work, given: list[Signature]) -> None:
+        """Refuses to begin unless every member has signed the manifest."""
+        if self.config.insecure_loopback:
+            return
+        by_party = {signature.party: signature.signature for signature in given}
+        for member in work.terms.members:
+            verify(
+                member.certificate.encode(),
+                self._trust.ca_pem,
+                member.name,
+                "party",
+                work.manifest_sha256,
+                by_party.get(member.name, b""),
+            )
+
+    def job(self, work: Work) -> None:
+        """Asks the owner's policy; a refusal names the party and the key."""
+        asked = work.protocol.asks(work.params) if work.protocol.asks else flow.Asks()
+        name, policy = self.config.name, self.config.policy
+        selection = work.terms.spec.data.get(name)
+        dataset = None if selection is None else selection.dataset
+        protocol = work.protocol.name
+        if selection is not None and not dataset:
+            raise ConfigError("the job names no data set for this party", party=name)
+        if work.protocol.uses_model:
+            protocol = work.used_model()["protocol"]
+        ask = Ask(
+            coordinator=work.terms.coordinator,
+            peers=tuple(p for p in work.table.of(tuple(flow.Role)) if p != name),
+            dataset=dataset,
+            protocol=protocol,
+            scheme=asked.scheme,
+            key_bits=asked.key_bits,
+            gradient_bits=asked.gradient_bits,
+            insecure=asked.insecure,
+        )
+        try:
+            policy.judge(ask)
+            if work.protocol.uses_model and work.role is not GUEST:
+                policy.judge_prediction(work.table.guest, 0)
+        except PolicyError as error:
+            raise error.at(party=name) from None
+        for peer in ask.peers:
+            if peer not in self.config.peers:
+                raise ConfigError(
+                    f"{name} has no address for {peer}", party=name, todo="add it to `peers`"
+                )
+
+    def prediction(self, work: Work, rows: int) -> None:
+        """Counts the rows that a peer has scored today; refuses more than policy allows."""
+        if work.role is GUEST:
+            return
+        policy = self.config.policy
+        try:
+            policy.judge_prediction(work.table.guest, rows)
+            self._store.count_prediction(work.table.guest, rows, policy.predict.rows_per_day)
+        except PolicyError as error:
+            raise error.at(party=self.config.name) from None
+
+    def owner(self, caller: Peer) -> None:
+        """Refuses everybody but the users whom the policy lets approve and deny."""
+        if caller.role != "user":
+            raise PolicyError(f"{caller} is not an owner")
+        self.config.policy.judge_approver(caller.name)

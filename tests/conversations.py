@@ -1,0 +1,82 @@
+"""A tiny conversation of each protocol, the same in every run: same tables, same secrets."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedboost.crypto import plain
+from fedboost.crypto.intersection import Exponent
+from fedboost.flow import MODEL, Artefact
+from fedboost.protocols.align import guest as align_guest
+from tests.federated import GUEST, HOSTS, PLAIN, Alter, Room, frame_of, room_for
+
+PARTIES = (GUEST, *HOSTS[:2])
+ROWS = 24
+PARAMS = {**PLAIN, "n_estimators": 2, "max_depth": 2, "max_bin": 4, "min_child_weight": 0.5}
+
+
+def tables() -> dict[str, Any]:
+    """Frames of the same ids in the same order; a few values are missing."""
+    draw = np.random.default_rng(1)
+    ids = [b"%02d" % i for i in range(ROWS)]
+    frames, pull = {}, np.zeros(ROWS)
+    for k, party in enumerate(PARTIES):
+        values = np.round(draw.normal(size=(ROWS, 1 + k)), 1).astype(np.float32)
+        pull += (1 + k) * values[:, 0]
+        values[k + 1 :: 7, 0] = np.nan
+        frames[party] = (ids, values)
+    label = (pull > 0).astype(np.float64)
+    return {
+        party: frame_of(own, values, label if party == GUEST else None)
+        for party, (own, values) in frames.items()
+    }
+
+
+def echo(alter: Alter | None = None) -> Room:
+    """Two rounds in three parts."""
+    return room_for("echo", tables(), {"rounds": 2, "parts": 3, "numbers": 5}, alter=alter)
+
+
+def align(alter: Alter | None = None) -> Room:
+    """Each party has rows of its own in its own order; 12 are in common."""
+    frames = {
+        party: frame_of([b"%02d" % i for i in order], np.zeros((len(order), 1), np.float32))
+        for party, order in zip(
+            PARTIES, (range(20), range(26, 5, -1), [*range(0, 6, 2), *range(8, 30)]), strict=True
+        )
+    }
+    return room_for("align", frames, alter=alter)
+
+
+def secureboost(alter: Alter | None = None) -> Room:
+    """Two trees of two layers on 18 rows, 6 are held out."""
+    return room_for("secureboost", tables(), PARAMS, held=0.25, alter=alter)
+
+
+def predict(model: dict[str, Artefact], alter: Alter | None = None) -> Room:
+    """All rows, in two batches, with a model of `secureboost`."""
+    params = {"model": "job-1", "batch_rows": 16}
+    artefacts = {party: {MODEL: shard} for party, shard in model.items()}
+    return room_for("predict", tables(), params, artefacts=artefacts, alter=alter)
+
+
+def fix_randomness(patch: pytest.MonkeyPatch) -> None:
+    """What comes from the operating system comes from a counter instead."""
+    drawn = itertools.count()
+
+    def exponent() -> Exponent:
+        return Exponent.from_seed(next(drawn).to_bytes(32, "big"))
+
+    class Fixed:
+        """Stands for the operating system's randomness."""
+
+        randbelow = staticmethod(lambda most: (1 << 70) % most)
+        urandom = staticmethod(lambda count: bytes(range(count)))
+
+    patch.setattr(plain, "secrets", Fixed)
+    patch.setattr(align_guest, "os", Fixed)
+    patch.setattr(Exponent, "random", exponent)

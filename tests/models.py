@@ -1,0 +1,124 @@
+"""Models made by hand, and the naive way through their trees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.partition import ROOT, left_child, right_child
+from fedboost.flow import Artefact
+from fedboost.model import vertical
+from fedboost.model.vertical import GUEST, LEAF, GuestNode, OwnSplit, Whole
+
+MODEL = "credit-0a1b2c3d"
+PARTIES = ("bank", "telco", "shop")
+COLUMNS = {"bank": ["age", "income"], "telco": ["calls", "age", "odd [a<b]"], "shop": ["spent"]}
+BASE = {"multi:softprob": 0.3, "binary:logistic": -1.25}
+GRID = np.arange(-3, 4).astype(np.float32)  # values fall on thresholds now and then
+
+
+def random_model(
+    seed: int, objective: str = "binary:logistic", outputs: int = 1, trees: int = 4
+) -> dict[str, Artefact]:
+    """Shards by party of a model of random trees, some of one leaf, some splits on presence."""
+    rng = np.random.default_rng(seed)
+    nodes: list[GuestNode] = []
+    splits: dict[str, list[OwnSplit]] = {party: [] for party in PARTIES}
+    for tree in range(trees):
+        opened = [ROOT]
+        while opened:
+            node = opened.pop(0)
+            if node > 30 or (rng.random() < 0.25 and tree):
+                value = rng.normal(0, 1, outputs)
+                nodes.append(GuestNode(tree, node, LEAF, value, 0.0, float(rng.random())))
+                continue
+            owner = int(rng.integers(0, len(PARTIES)))
+            feature = int(rng.integers(0, len(COLUMNS[PARTIES[owner]])))
+            threshold = np.float32(np.inf) if rng.random() < 0.1 else rng.choice(GRID)
+            missing_left = bool(rng.random() < 0.5) and bool(np.isfinite(threshold))
+            own = OwnSplit(tree, node, feature, np.float32(threshold), missing_left)
+            splits[PARTIES[owner]].append(own)
+            zero = np.zeros(outputs)
+            kept = own if owner == GUEST else None
+            gain = float(rng.random() + 0.1)
+            nodes.append(GuestNode(tree, node, owner, zero, gain, float(rng.random()), kept))
+            opened += [left_child(node), right_child(node)]
+    base = [BASE.get(objective, 0.75) * (k + 1) for k in range(outputs)]
+    more: dict[str, Any] = {
+        "objective": objective,
+        "base_margin": base,
+        "params": {"objective": objective, "tweedie_variance_power": 1.5},
+        "history": [{"train": {"auc": 0.5 + t / 10}} for t in range(trees)],
+    }
+    shards = {
+        "bank": Artefact(_facts("bank", trees) | more, vertical.nodes_to_arrays(nodes, outputs))
+    }
+    for host in PARTIES[1:]:
+        facts = _facts(host, trees)
+        shards[host] = Artefact(facts, vertical.splits_to_arrays(splits[host]))
+    return shards
+
+
+def _facts(party: str, trees: int) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "protocol": "secureboost",
+        "job": MODEL,
+        "name": "credit",
+        "party": party,
+        "role": "guest" if party == "bank" else "host",
+        "guest": "bank",
+        "hosts": list(PARTIES[1:]),
+        "id": ["id"],
+        "ids": {name: ["id"] for name in PARTIES},
+        "created": "2026-01-31T12:00:00+00:00",
+        "columns": COLUMNS[party],
+        "trees": trees,
+    }
+
+
+def whole(shards: dict[str, Artefact]) -> Whole:
+    """The model that the shards make up."""
+    return vertical.join(shards["bank"], {h: shards[h] for h in PARTIES[1:]})
+
+
+def random_rows(seed: int, n: int, n_columns: int) -> NDArray[np.float32]:
+    """float32 (n, n_columns) of the thresholds' own values, and a fifth of them missing."""
+    rng = np.random.default_rng(seed)
+    values = rng.choice(GRID, (n, n_columns)).astype(np.float32)
+    values[rng.random(values.shape) < 0.2] = np.nan
+    return values
+
+
+def leaves(model: Whole, values: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Where each row ends in each tree, as place within the tree's nodes; int64 (n, trees).
+
+    The naive way: one row, one tree, one node after the other, by heap ids.
+    """
+    arrays = model.arrays
+    keys = list(zip(arrays["tree"].tolist(), arrays["node"].tolist(), strict=True))
+    place = {key: i for i, key in enumerate(keys)}
+    n_trees = len({tree for tree, _ in keys})
+    found = np.empty((len(values), n_trees), np.int64)
+    for i, row in enumerate(values):
+        for tree in range(n_trees):
+            node = ROOT
+            while arrays["owner"][place[tree, node]] != LEAF:
+                at = place[tree, node]
+                x = row[int(arrays["feature"][at])]
+                left = arrays["missing_left"][at] if np.isnan(x) else x < arrays["threshold"][at]
+                node = left_child(node) if left else right_child(node)
+            found[i, tree] = place[tree, node] - place[tree, ROOT]
+    return found
+
+
+def margins(model: Whole, values: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Every row's margins, float64 (n, outputs), leaves added in the order of the trees."""
+    reached = leaves(model, values)
+    total = np.tile(np.array(model.facts["base_margin"], np.float64), (len(values), 1))
+    starts = np.flatnonzero(model.arrays["node"] == ROOT)
+    for tree, start in enumerate(starts):
+        total += model.arrays["value"][start + reached[:, tree]]
+    return total

@@ -1,0 +1,195 @@
+"""`fedboost model` on stores on disk: lists, shows, exports, deletes, and what it refuses."""
+
+import json
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from fedboost.cli.model import model_group
+from fedboost.cli.predicting import Wish
+from fedboost.errors import ConfigError
+from fedboost.flow import Artefact
+from fedboost.model import shards
+from fedboost.model.export import own_shard
+from fedboost.model.xgboost_json import xgboost_json
+from tests.models import MODEL, PARTIES, random_model, whole
+
+OTHER = "fraud-11111111"
+
+
+@pytest.fixture
+def made():
+    return random_model(21)
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    """A local cluster's folder with one model, and the settings file of each party."""
+    for party in PARTIES:
+        store = tmp_path / "var" / party
+        shards.save(store / "models" / MODEL, made[party])
+        raw = {
+            "name": party,
+            "listen": "127.0.0.1:7101",
+            "insecure_loopback": True,
+            "coordinator": {"name": "coord", "address": "127.0.0.1:7100"},
+            "store": str(store),
+            "datasets": {"credit": {"path": "none.parquet"}},
+        }
+        (tmp_path / f"{party}.yaml").write_text(yaml.safe_dump(raw))
+    return tmp_path
+
+
+def model(*args, **more):
+    """What the command prints and returns; what it raises is raised."""
+    words = [str(arg) for arg in args]
+    more |= {"catch_exceptions": False, "standalone_mode": False}
+    return CliRunner().invoke(model_group, words, **more)
+
+
+def refused(*args):
+    with pytest.raises(ConfigError) as caught:
+        model(*args)
+    return caught.value
+
+
+def test_list_shows_every_model_once_as_its_guest_knows_it(made, folder):
+    shards.save(folder / "var" / "shop" / "models" / OTHER, made["shop"])
+    found = json.loads(model("list", "--cluster", folder, "--json").stdout)["models"]
+    assert [one["here"] for one in found] == [["bank", "shop", "telco"], ["shop"]]
+    first = found[0]
+    assert first["model"] == MODEL
+    assert (first["role"], first["party"], first["trees"]) == ("guest", "bank", 4)
+    assert first["metrics"] == {"train": {"auc": pytest.approx(0.8)}}
+    text = model("list", "--cluster", folder).stdout
+    assert MODEL in text
+    assert "binary:logistic" in text
+
+
+def test_list_of_a_party_shows_its_own_shards(folder):
+    found = json.loads(model("list", "--config", folder / "telco.yaml", "--json").stdout)
+    assert [(one["model"], one["role"]) for one in found["models"]] == [(MODEL, "host")]
+    shards.delete(folder / "var" / "telco" / "models" / MODEL)
+    assert model("list", "--config", folder / "telco.yaml").stdout == "no models\n"
+
+
+def test_show_names_own_columns_and_other_owners(folder):
+    text = model("show", MODEL, "--cluster", folder, "--trees", 4).stdout
+    assert "telco's split" in text
+    assert "income" in text
+    assert "calls" not in text
+    raw = json.loads(model("show", MODEL, "--cluster", folder, "--json").stdout)
+    assert {one["party"] for one in raw["importance"]} <= set(PARTIES)
+    assert raw["objective"] == "binary:logistic"
+
+
+def test_show_of_a_host_has_its_splits_without_gain(folder):
+    args = ("show", MODEL, "--cluster", folder, "--party", "telco", "--json")
+    raw = json.loads(model(*args).stdout)
+    assert raw["role"] == "host"
+    assert {one["gain"] for one in raw["importance"]} == {None}
+
+
+def test_words_of_a_column_cannot_steer_the_terminal(made, folder):
+    facts = {**made["telco"].facts, "columns": ["a\x1b[2J", "[red]b", "c"]}
+    shards.save(folder / "var/telco/models" / MODEL, Artefact(facts, made["telco"].arrays))
+    text = model("show", MODEL, "--config", folder / "telco.yaml", "--trees", 4).stdout
+    assert "\x1b" not in text
+    assert "[red]b" in text
+
+
+def test_export_of_a_cluster_takes_every_shard_from_its_stores(made, folder):
+    model("export", MODEL, "--cluster", folder, "--out", folder / "m.json")
+    assert (folder / "m.json").read_text() == xgboost_json(whole(made))
+
+
+def test_export_needs_every_owners_shard_and_takes_handed_over_files(made, folder):
+    config = folder / "bank.yaml"
+    out = folder / "m.json"
+    files = {p: folder / f"{p}-shard.json" for p in PARTIES[1:]}
+    for party, file in files.items():
+        args = ("--config", folder / f"{party}.yaml", "--format", "json", "--out", file)
+        model("export", MODEL, *args)
+        assert file.read_text() == own_shard(made[party])
+    given = ["--shard", f"telco={files['telco']}"]
+    error = refused("export", MODEL, "--config", config, *given, "--out", out)
+    assert error.what.startswith("the shard of shop is missing")
+    assert not out.exists()
+    given += ["--shard", f"shop={files['shop']}"]
+    said = model("export", MODEL, "--config", config, *given, "--out", out, "--json")
+    assert json.loads(said.stdout) == {"model": MODEL, "format": "xgboost-json", "out": str(out)}
+    assert out.read_text() == xgboost_json(whole(made))
+
+
+def test_export_refuses_what_cannot_be(folder):
+    bank, out = ("--config", folder / "bank.yaml"), ("--out", folder / "m.json")
+    host = ("--config", folder / "telco.yaml")
+    assert "its guest bank" in refused("export", MODEL, *host, *out).what
+    assert "no model none" in refused("export", "none", *bank, *out).what
+    assert "not a model's id" in refused("export", "../bank", *bank, *out).what
+    assert "PARTY=" in refused("export", MODEL, *bank, *out, "--shard", "telco").what
+    twice = ("--shard", "telco=a", "--shard", "telco=b")
+    assert "telco twice" in refused("export", MODEL, *bank, *out, *twice).what
+    absent = refused("export", MODEL, *bank, *out, "--shard", "telco=none.json")
+    assert absent.where == {"party": "telco", "file": "none.json"}
+    with pytest.raises(click.UsageError, match="belongs to --format json"):
+        model("export", MODEL, *bank, *out, "--party", "bank")
+    assert not (folder / "m.json").exists()
+
+
+def test_delete_asks_first_and_then_deletes_every_shard_here(folder):
+    kept = model("delete", MODEL, "--cluster", folder, input="n\n")
+    assert kept.return_value == 1
+    assert shards.names(folder / "var" / "bank" / "models") == [MODEL]
+    said = json.loads(model("delete", MODEL, "--cluster", folder, "--yes", "--json").stdout)
+    assert said == {"model": MODEL, "deleted": ["bank", "shop", "telco"]}
+    assert all(shards.names(folder / "var" / p / "models") == [] for p in PARTIES)
+    assert "no model" in refused("delete", MODEL, "--cluster", folder, "--yes").what
+
+
+def test_delete_at_one_party_leaves_the_others(folder):
+    model("delete", MODEL, "--config", folder / "telco.yaml", "--yes")
+    left = {p: shards.names(folder / "var" / p / "models") for p in PARTIES}
+    assert left == {"bank": [MODEL], "telco": [], "shop": [MODEL]}
+
+
+def test_whose_models_are_meant_must_be_clear(folder, tmp_path_factory):
+    both = refused("list", "--config", folder / "bank.yaml", "--cluster", folder)
+    assert "exclude each other" in both.what
+    nowhere = tmp_path_factory.mktemp("empty")
+    assert refused("list", "--cluster", nowhere).where == {"folder": str(nowhere)}
+
+
+ALL = ("--data", "bank=a", "--data", "telco=b", "--data", "shop=c")
+
+
+def test_predict_wants_data_of_every_party_of_the_model(folder):
+    where = ("--cluster", folder, "--out", folder / "p.parquet")
+    assert "missing for shop" in refused("predict", MODEL, *where, *ALL[:4]).what
+    error = refused("predict", MODEL, *where, *ALL, "--data", "mill=d")
+    assert error.what == "--data names mill, which has no part in the model"
+    assert refused("predict", MODEL, *where, *ALL).where == {"party": "bank", "file": "a"}
+    lost = ("--cluster", folder, "--out", folder / "none" / "p.parquet")
+    assert "--out does not exist" in refused("predict", MODEL, *lost, *ALL).what
+
+
+def test_predict_over_daemons_wants_the_guest_and_its_declared_data(folder):
+    out = ("--out", folder / "p.parquet")
+    error = refused("predict", MODEL, "--config", folder / "bank.yaml", *out, *ALL)
+    assert "declared no data set 'a'" in error.what
+    assert "credit" in error.todo
+    error = refused("predict", MODEL, "--config", folder / "shop.yaml", *out, *ALL)
+    assert "its guest bank" in error.what
+
+
+def test_the_job_of_a_prediction_has_the_ids_of_the_training(made, tmp_path):
+    facts = {**made["bank"].facts, "ids": {"bank": ["key"], "telco": ["a", "b"], "shop": ["id"]}}
+    data = dict.fromkeys(PARTIES, "new")
+    wish = Wish.of(Artefact(facts, made["bank"].arrays), data, tmp_path / "p.parquet")
+    spec = wish.job(data)
+    assert {party: one.id for party, one in spec.data.items()} == facts["ids"]
+    assert {one.dataset for one in spec.data.values()} == {"new"}
+    assert (spec.protocol, spec.params) == ("predict", {"model": MODEL})
+    assert (spec.parties.guest, tuple(spec.parties.hosts)) == (PARTIES[0], PARTIES[1:])

@@ -1,0 +1,113 @@
+"""An exported model is what XGBoost predicts with: the same leaves, the same numbers."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fedboost.core import objectives
+from fedboost.flow import Artefact
+from fedboost.model.xgboost_json import feature_names, xgboost_json
+from tests.models import leaves, margins, random_model, random_rows, whole
+
+xgb = pytest.importorskip("xgboost")
+
+MARGIN_GAP_MAX = 2e-6  # four leaves of about 1, each rounded to 32 bits
+
+
+def loaded(model):
+    return xgb.Booster(model_file=bytearray(xgboost_json(model).encode()))
+
+
+def rows_of(model, values):
+    return xgb.DMatrix(values, feature_names=feature_names(model))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_reach_the_same_leaves(seed):
+    model = whole(random_model(seed))
+    values = random_rows(seed, 300, len(model.columns))
+    reached = loaded(model).predict(rows_of(model, values), pred_leaf=True)
+    assert np.array_equal(reached.astype(np.int64), leaves(model, values))
+
+
+@pytest.mark.parametrize(
+    "objective",
+    ["binary:logistic", "reg:squarederror", "reg:absoluteerror", "count:poisson", "reg:tweedie"],
+)
+def test_predictions_are_ours(objective):
+    model = whole(random_model(5, objective))
+    values = random_rows(5, 300, len(model.columns))
+    ours = margins(model, values)
+    booster = loaded(model)
+    theirs = booster.predict(rows_of(model, values), output_margin=True)
+    np.testing.assert_allclose(theirs, ours[:, 0], rtol=0, atol=MARGIN_GAP_MAX)
+    predicted = objectives.transform(objective, ours)[:, 0]
+    found = booster.predict(rows_of(model, values))
+    np.testing.assert_allclose(found, predicted, rtol=MARGIN_GAP_MAX, atol=MARGIN_GAP_MAX)
+
+
+def test_a_tree_with_a_leaf_for_each_class_becomes_a_tree_for_each_class():
+    model = whole(random_model(6, "multi:softprob", outputs=3))
+    values = random_rows(6, 300, len(model.columns))
+    booster = loaded(model)
+    assert booster.num_boosted_rounds() == 4
+    predicted = objectives.transform("multi:softprob", margins(model, values))
+    found = booster.predict(rows_of(model, values))
+    np.testing.assert_allclose(found, predicted, rtol=0, atol=MARGIN_GAP_MAX)
+    reached = booster.predict(rows_of(model, values), pred_leaf=True).reshape(300, 4, 3)
+    assert np.array_equal(reached[:, :, 2].astype(np.int64), leaves(model, values))
+
+
+@pytest.mark.parametrize("margin", [-120.0, -9.0, -2.65, 0.0, 2.0, 4.0, 9.0, 40.0])
+def test_every_base_margin_of_a_probability_is_kept(margin):
+    made = random_model(7)
+    bank = made["bank"]
+    made["bank"] = Artefact({**bank.facts, "base_margin": [margin]}, bank.arrays)
+    model = whole(made)
+    values = random_rows(7, 50, len(model.columns))
+    theirs = loaded(model).predict(rows_of(model, values), output_margin=True)
+    np.testing.assert_allclose(theirs, margins(model, values)[:, 0], rtol=1e-6, atol=3e-6)
+
+
+def test_the_file_is_strict_json_with_names_that_xgboost_takes():
+    def refuse(word):
+        raise AssertionError(f"{word} is not JSON")
+
+    model = whole(random_model(8))
+    raw = json.loads(xgboost_json(model), parse_constant=refuse)
+    assert feature_names(model) == [
+        "bank.age",
+        "bank.income",
+        "telco.calls",
+        "telco.age",
+        "telco.odd _a_b_",
+        "shop.spent",
+    ]
+    assert raw["learner"]["feature_names"] == feature_names(model)
+    booster = loaded(model)
+    assert booster.feature_names == feature_names(model)
+    assert len(booster.get_dump()) == 4
+
+
+def test_names_that_fall_together_are_told_apart():
+    made = random_model(8)
+    telco = made["telco"]
+    facts = {**telco.facts, "columns": ["a[", "a]", "a_"]}
+    made["telco"] = Artefact(facts, telco.arrays)
+    assert feature_names(whole(made))[2:5] == ["telco.a_", "telco.a__2", "telco.a__3"]
+
+
+def test_gain_and_cover_are_where_xgboost_keeps_them():
+    model = whole(random_model(9))
+    scores = loaded(model).get_score(importance_type="total_gain")
+    ours: dict[str, float] = {}
+    for feature, owner, gain in zip(
+        model.arrays["feature"], model.arrays["owner"], model.arrays["gain"], strict=True
+    ):
+        if owner >= 0:
+            name = feature_names(model)[feature]
+            ours[name] = ours.get(name, 0.0) + gain
+    assert set(scores) == set(ours)
+    for name, gain in ours.items():
+        assert scores[name] == pytest.approx(gain, rel=1e-5)

@@ -1,0 +1,559 @@
+"""What a curious or cheating party of a secureboost job cannot do."""
+
+import ast
+import inspect
+
+import gmpy2
+import numpy as np
+import pytest
+
+from fedboost import wire
+from fedboost.crypto import paillier, paillier_keys, plain
+from fedboost.crypto.api import Ciphertexts, Released
+from fedboost.crypto.paillier_keys import ROOTS, SecretPrimes
+from fedboost.crypto.workers import Serial
+from fedboost.errors import ConfigError, DataError, FedboostError, PeerError, PolicyError
+from fedboost.messages.protocol import secureboost_pb2 as pb
+from fedboost.protocols.secureboost import host as host_steps
+from fedboost.protocols.secureboost.host import Offer
+from fedboost.runtime.policy import Policy
+from tests import conversations
+from tests.federated import GUEST, HOSTS, changing, frame_of, now, resealed, room_for, seats_for
+
+HOST = HOSTS[1]  # owns the first split of the tiny job
+ROWS = 18  # training rows of the tiny job
+
+
+def outcome(alter):
+    """The error that ends the tiny job when a message is changed on its way."""
+    with pytest.raises(FedboostError) as ended:
+        now(conversations.secureboost(alter).walk())
+    return ended.value
+
+
+def ints(*values):
+    return wire.pack(np.array(values, np.int32))
+
+
+def values_of(array):
+    return np.frombuffer(array.data, np.int32).tolist()
+
+
+# A cheating guest
+
+
+def set_open(*nodes):
+    return lambda frontier: frontier.open.CopyFrom(ints(*nodes))
+
+
+@pytest.mark.parametrize(
+    ("skip", "nodes"),
+    [
+        (0, ()),
+        (0, (1,)),
+        (0, (0, 0)),
+        (0, (0, 1)),
+        (0, (-1,)),
+        (2, ()),
+        (2, (0,)),  # closed by now
+        (2, (1, 1)),
+        (2, (2, 1)),  # not in order
+        (2, (1, 3)),  # a grandchild
+        (2, (2**31 - 1,)),
+    ],
+)
+def test_a_guest_that_opens_other_nodes_is_refused(skip, nodes):
+    error = outcome(changing("Frontier", set_open(*nodes), skip))
+    assert isinstance(error, PeerError)
+    assert "opened nodes that are not children" in error.what
+    assert error.where["step"] == "sum_candidates"
+
+
+def flip_first_row(message):
+    octets = bytearray(message.goes_right.data)
+    octets[0] ^= 0x80
+    message.goes_right.data = bytes(octets)
+
+
+def only_to(receiver, alter):
+    """Changes what one receiver gets and leaves the others alone."""
+    return lambda e, payload: alter(e, payload) if e.receiver == receiver else (e, payload)
+
+
+def test_a_guest_that_divides_a_hosts_node_otherwise_is_refused_by_it():
+    error = outcome(only_to(HOST, changing("Frontier", flip_first_row, 1)))
+    assert error.what == "the guest divided node 0 otherwise than we did"
+    assert error.where["party"] == HOST
+
+
+@pytest.mark.parametrize("nodes", [(), (1,), (0, 0), (-1,), (2**31 - 1,)])
+def test_a_guest_that_divides_other_nodes_is_refused(nodes):
+    def lie(frontier):
+        frontier.divided.CopyFrom(ints(*nodes))
+        frontier.goes_right.CopyFrom(wire.pack_bits(np.zeros(0, np.bool_)))
+
+    error = outcome(only_to(HOST, changing("Frontier", lie, 1)))
+    assert isinstance(error, PeerError)
+    assert "divided nodes that were not open" in error.what
+
+
+def choose(nodes, tied, candidates):
+    def lie(won):
+        won.nodes.CopyFrom(ints(*nodes))
+        won.tied.CopyFrom(ints(*tied))
+        won.candidates.CopyFrom(ints(*candidates))
+
+    return lie
+
+
+@pytest.mark.parametrize(
+    ("lie", "says"),
+    [
+        (choose([0], [1], [13]), "not offered"),
+        (choose([0], [1], [-1]), "not offered"),
+        (choose([0], [2], [0, 2**31 - 1]), "not offered"),
+        (choose([1], [1], [0]), "nodes that are not open"),
+        (choose([0, 0], [1, 1], [0, 1]), "nodes that are not open"),
+        (choose([0], [0], []), "nodes that are not open"),
+        (choose([0], [-1], [0]), "nodes that are not open"),
+        (choose([0], [2**31 - 1], [0]), "the chosen candidates must be"),
+        (choose([0], [1], [0, 1]), "the chosen candidates must be"),
+        (choose([0], [1, 1], [0, 1]), "the ties of the won nodes must be"),
+    ],
+)
+def test_a_guest_that_chooses_what_was_not_offered_is_refused(lie, says):
+    error = outcome(only_to(HOST, changing("WonSplits", lie)))
+    assert isinstance(error, PeerError)
+    assert says in error.what
+    assert error.where["step"] == "divide_rows"
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "says"),
+    [
+        (0, {"first_row": 1}, "gradients of row 1, expected row 0"),
+        (2, {"first_row": 0}, "gradients of row 0, expected row 9"),
+        (2, {"first_row": 2**64 - 1}, "expected row 9"),
+        (0, {"rows": pb.Ciphertexts(count=19, data=bytes(32 * 19))}, "expected row 0"),
+        (2, {"rows": pb.Ciphertexts(count=10, data=bytes(320))}, "expected row 9"),
+        (0, {"rows": pb.Ciphertexts(count=2**64 - 1, data=bytes(320))}, "expected row 0"),
+        (2, {"rows": pb.Ciphertexts(count=8, data=bytes(32 * 8))}, "of 17 rows, expected 18"),
+        (0, {"rows": pb.Ciphertexts()}, "expected row 0"),
+        (0, {"rows": pb.Ciphertexts(count=9, data=bytes(31 * 9))}, "9 ciphertexts of 32 bytes"),
+    ],
+)
+def test_a_guest_that_sends_too_few_or_too_many_gradients_is_refused(place, change, says):
+    def lie(part):
+        for key, value in change.items():
+            if isinstance(value, int):
+                setattr(part, key, value)
+            else:
+                getattr(part, key).CopyFrom(value)
+
+    # Each part goes to two hosts.
+    error = outcome(changing("EncryptedGradients", lie, place))
+    assert isinstance(error, PeerError)
+    assert says in error.what
+    assert error.where["step"] == "receive_gradients"
+
+
+async def halted(step, times=1):
+    return await conversations.secureboost().until(step, times)
+
+
+def test_gradients_sent_twice_for_one_tree_are_refused():
+    async def run():
+        room = await halted("open_layer")
+        first = next(
+            p
+            for p in room.posted
+            if p.envelope.receiver == HOST and p.envelope.kind.endswith("EncryptedGradients")
+        )
+        envelope, payload = resealed(first.envelope, first.payload)
+        assert await room.sessions[HOST].accept(envelope, payload) is True  # a repetition
+        envelope.number += 2
+        with pytest.raises(PeerError, match="out of turn"):
+            await room.sessions[HOST].accept(envelope, payload)
+        await room.call("open_layer", GUEST)  # and the job goes on
+        await room.call("sum_candidates", *HOSTS[:2])
+
+    now(run())
+
+
+def test_a_second_frontier_for_the_same_layer_is_refused():
+    async def run():
+        room = await halted("sum_candidates")
+        last = next(p for p in reversed(room.posted) if p.envelope.receiver == HOST)
+        other = pb.Frontier.FromString(last.payload)
+        other.divided.CopyFrom(ints(0))
+        session = room.sessions[HOST]
+        forged, payload = resealed(last.envelope, wire.encode(other))
+        with pytest.raises(PeerError, match="two different messages in one place"):
+            await session.accept(forged, payload)
+        forged.number -= 1
+        await session.accept(forged, payload)
+        with pytest.raises(PeerError, match=r"a second fedboost.secureboost.Frontier"):
+            await room.call("sum_candidates", HOST)
+
+    now(run())
+
+
+def test_a_refused_frontier_changes_nothing():
+    async def run():
+        room = await halted("sum_candidates", times=2)
+        last = next(p for p in reversed(room.posted) if p.envelope.receiver == HOST)
+        me, good = room.state(HOST), last.message
+        before = (me.growth.everyone.leaves(), list(me.opened), dict(me.offers), me.trees)
+        for nodes in ((), (0,), (1, 3)):
+            bad = pb.Frontier()
+            bad.CopyFrom(good)
+            bad.open.CopyFrom(ints(*nodes))
+            with pytest.raises(PeerError):
+                host_steps.sum_candidates(me, bad)
+            assert before == (me.growth.everyone.leaves(), me.opened, me.offers, me.trees)
+        sums = host_steps.sum_candidates(me, good).send
+        assert isinstance(sums, pb.CandidateSums)
+        assert values_of(sums.candidates) == [len(me.offers[n].order) for n in me.opened]
+
+    now(run())
+
+
+def test_a_refused_choice_changes_nothing():
+    async def run():
+        room = await halted("divide_rows")
+        last = next(p for p in reversed(room.posted) if p.envelope.receiver == HOST)
+        me = room.state(HOST)
+        for lie in (choose([0], [1], [99]), choose([7], [1], [0])):
+            bad = pb.WonSplits()
+            lie(bad)
+            with pytest.raises(PeerError):
+                host_steps.divide_rows(me, bad)
+            assert (me.splits, me.divided) == ([], {})
+        divided = host_steps.divide_rows(me, last.message).send
+        assert isinstance(divided, pb.RowDivisions)
+        assert values_of(divided.nodes) == [0]
+        assert len(me.splits) == 1
+
+    now(run())
+
+
+# A cheating host
+
+
+@pytest.mark.parametrize("row", range(24))
+def test_a_host_that_divides_otherwise_than_it_offered_is_refused(row):
+    held = conversations.secureboost().seats[HOST].validation
+
+    def flip(division):
+        octets = bytearray(division.goes_right.data)
+        octets[row // 8] ^= 0x80 >> (row % 8)
+        division.goes_right.data = bytes(octets)
+
+    change = changing("RowDivisions", flip)
+
+    def alter(envelope, payload):
+        return change(envelope, payload) if envelope.sender == HOST else (envelope, payload)
+
+    error = outcome(alter)
+    if held[row]:  # where validation rows belong is the host's word, and it notices a forgery
+        assert error.what == "the guest divided node 0 otherwise than we did"
+    else:
+        assert error.what == f"{HOST} divided the rows of node 0 otherwise than it offered"
+    assert error.where["party"] == HOST
+
+
+def counted(change):
+    return lambda sums: sums.candidates.CopyFrom(ints(*change(values_of(sums.candidates))))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda counts: [-1],
+        lambda counts: [2**31 - 1],
+        lambda counts: [counts[0] + 5],
+        lambda counts: [0],
+        lambda counts: [*counts, 0],
+        lambda counts: [],
+    ],
+)
+def test_a_host_whose_counts_do_not_fit_its_sums_is_refused(change):
+    error = outcome(changing("CandidateSums", counted(change)))
+    assert isinstance(error, PeerError)
+    assert error.where["step"] == "choose_splits"
+
+
+def test_a_sum_outside_the_declared_range_is_refused():
+    def overflow(sums):
+        octets = bytearray(sums.packages.data)
+        octets[-20:] = b"\x7f" * 20
+        sums.packages.data = bytes(octets)
+
+    assert outcome(changing("CandidateSums", overflow)).what == (
+        "a number does not unpack into the declared range"
+    )
+
+
+# What leaves a host
+
+
+def test_candidates_stand_in_another_order_in_every_node_and_tree():
+    """Equal lists of candidates, so that equal orders would show."""
+
+    async def run():
+        room = await halted("divide_rows")
+        orders = []
+        for tree, node in ((1, 0), (1, 1), (1, 2), (2, 0)):
+            secrets = room.seats[HOST].secrets
+            orders.append(tuple(secrets.permutation(13, "candidates", tree, node)))
+        me = room.state(HOST)
+        assert tuple(me.offers[0].order) == orders[0]
+        assert len(set(orders)) == 4
+        return tuple(me.offers[0].order)
+
+    first = now(run())
+    assert sorted(first) == list(range(13))
+    assert list(first) != list(range(13))
+
+
+def test_orders_really_differ_along_a_whole_job():
+    seen: dict[tuple[int, int], Offer] = {}
+
+    async def watch():
+        again = await conversations.secureboost().open()
+        for _ in range(2):
+            for number, step in enumerate(again.protocol.flow):
+                if number > 1 or not seen:
+                    await again.call(step.name, *again.table.of(step.roles))
+                if step.name == "sum_candidates":
+                    me = again.state(HOST)
+                    seen.update({(me.trees, n): o for n, o in me.offers.items()})
+                if step.name == "close_tree":
+                    break
+        return seen
+
+    offers = now(watch())
+    assert {tree for tree, _ in offers} == {1, 2}
+    same = [o for o in offers.values() if len(o.order) == len(offers[1, 0].order)]
+    assert len(same) >= 2
+    assert len({tuple(o.order) for o in same}) == len(same)
+
+
+def test_nothing_leaves_a_host_but_released_sums_and_divisions(monkeypatch):
+    released = []
+    release = plain.PlainPublic.release
+
+    def watched(self, *args):
+        out = release(self, *args)
+        assert isinstance(out, Released)
+        released.append(out.to_bytes())
+        return out
+
+    monkeypatch.setattr(plain.PlainPublic, "release", watched)
+    room = conversations.secureboost()
+    now(room.walk())
+    sent = [p for p in room.posted if p.envelope.sender in HOSTS]
+    kinds = {p.message.DESCRIPTOR.name for p in sent}
+    assert kinds == {"CandidateSums", "RowDivisions"}
+    sums = [p.message.packages.data for p in sent if p.message.DESCRIPTOR.name == "CandidateSums"]
+    assert sorted(sums) == sorted(released)
+    assert not hasattr(Ciphertexts, "to_bytes")
+
+
+def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
+    calls = [
+        node.func.value.id if isinstance(node.func.value, ast.Name) else ast.dump(node.func.value)
+        for node in ast.walk(ast.parse(inspect.getsource(host_steps)))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("to_bytes", "tobytes")
+    ]
+    assert calls == ["released"]
+
+
+def test_the_same_sums_are_never_sent_as_the_same_bytes():
+    """Blinding is fresh from the operating system: an answer says nothing about an earlier one."""
+    rooms = [conversations.secureboost() for _ in range(2)]
+    for room in rooms:
+        now(room.walk())
+    first, again = (
+        [p.message.packages.data for p in room.posted if p.envelope.kind.endswith("CandidateSums")]
+        for room in rooms
+    )
+    assert len(first) == len(again)
+    packages = lambda blobs: [b[i : i + 32] for b in blobs for i in range(0, len(b), 32)]  # noqa: E731
+    assert not set(packages(first)) & set(packages(again))
+
+
+# Jobs that cannot end well
+
+
+def one_class_held_out():
+    """The tiny tables, with label 1 in every row that is held out."""
+    frames = conversations.tables()
+    held = conversations.secureboost().seats[GUEST].validation
+    label = np.where(held, 1.0, frames[GUEST].label)
+    frames[GUEST] = frame_of(frames[GUEST].ids, frames[GUEST].values, label)
+    return frames
+
+
+@pytest.mark.parametrize(
+    ("frames", "held", "more", "kind", "says"),
+    [
+        (conversations.tables, None, {"early_stopping_rounds": 1}, ConfigError, "validation rows"),
+        (one_class_held_out, 0.25, {"eval_metric": ["auc"]}, DataError, "one class only"),
+    ],
+)
+def test_a_job_without_the_rows_it_needs_is_refused_before_anything_leaves(
+    frames, held, more, kind, says
+):
+    room = room_for("secureboost", frames(), {**conversations.PARAMS, **more}, held=held)
+    with pytest.raises(kind, match=says):
+        now(room.walk())
+    assert room.recorded == []
+
+
+# Keys
+
+
+@pytest.fixture(scope="module")
+def secret():
+    return paillier_keys.generate(2048)
+
+
+def new_host(params, **more):
+    seats = seats_for("secureboost", conversations.tables(), params, held=0.25, **more)
+    return host_steps.begin(seats[HOST])
+
+
+PAILLIER = {"max_bin": 4, "n_estimators": 1}
+BITS = 53  # of a gradient, as 18 rows allow
+
+
+def key_of(octets, *, scheme="paillier", value_bits=BITS):
+    return pb.EncryptionKey(scheme=scheme, key=octets, value_bits=value_bits)
+
+
+def test_a_sound_key_is_accepted(secret):
+    me = new_host(PAILLIER)
+    host_steps.accept_key(me, key_of(paillier_keys.prove(secret)))
+    assert me.key is not None
+
+
+def unsound(secret):
+    """Keys with what is wrong with each."""
+    good = paillier_keys.prove(secret)
+    n, roots = secret.n, good[256:]
+
+    def modulus(number):
+        return int(number).to_bytes(256, "big") + roots
+
+    def sized(factor):
+        """An odd multiple of 2048 bits."""
+        return factor * ((1 << 2047) // factor + n % (1 << 2000) | 1)
+
+    prime = gmpy2.next_prime((1 << 2047) + n % (1 << 1023))
+    return {
+        "empty": (b"", "expected a key of 2048 bits"),
+        "plain": (b"plain", "expected a key of 2048 bits"),
+        "short": (good[:-1], "expected a key of 2048 bits"),
+        "long": (good + b"\0", "expected a key of 2048 bits"),
+        "without proof": (good[:256], "expected a key of 2048 bits"),
+        "zero": (bytes(len(good)), "has 0 bits"),
+        "one": (modulus(1), "has 1 bits"),
+        "2047 bits": (modulus(n >> 1 | 1), "has 2047 bits"),
+        "even": (modulus(n ^ 1), "small prime factor"),
+        "factor 3": (modulus(sized(3)), "small prime factor"),
+        "factor 65521": (modulus(sized(65521)), "small prime factor"),
+        "prime": (modulus(prime), "a prime or a power"),
+        "square": (modulus(max(secret.p, secret.q) ** 2), "a prime or a power"),
+        "another n": (modulus(n + 2 * 3 * 5 * 7 * 11), ""),
+        "other roots": (good[:-1] + bytes([good[-1] ^ 1]), "proof"),
+        "roots of 0": (good[:256] + bytes(256 * ROOTS), "proof"),
+        "roots beyond n": (good[:256] + b"\xff" * (256 * ROOTS), "proof"),
+    }
+
+
+def test_unsound_keys_are_refused_and_leave_no_trace(secret):
+    for label, (octets, says) in unsound(secret).items():
+        me = new_host(PAILLIER)
+        with pytest.raises(PeerError) as refused:
+            host_steps.accept_key(me, key_of(octets))
+        assert says in refused.value.what, (label, refused.value.what)
+        assert (me.key, me.layout, me.blinders) == (None, None, None), label
+
+
+@pytest.mark.parametrize("scheme", ["plain", "", "rsa", "x" * 5000])
+def test_a_key_of_another_scheme_is_refused(scheme):
+    with pytest.raises(PeerError, match="the job says paillier") as refused:
+        host_steps.accept_key(new_host(PAILLIER), key_of(b"plain", scheme=scheme))
+    assert len(refused.value.what) < 200
+
+
+@pytest.mark.parametrize("value_bits", [0, 1, BITS - 1, BITS + 1, 62, 64])
+def test_other_gradient_bits_than_the_jobs_are_refused(value_bits):
+    me = new_host(conversations.PARAMS)
+    with pytest.raises(PeerError, match=f"declares {value_bits} bits per gradient"):
+        host_steps.accept_key(me, key_of(b"plain", scheme="plain", value_bits=value_bits))
+
+
+@pytest.mark.parametrize("bits", [20, 21, 53, 65, 2**32 - 1])
+def test_more_gradient_bits_than_the_policy_allows_are_refused(bits):
+    me = new_host(
+        {**conversations.PARAMS, "precision_bits": 20}, limits=Policy(gradient_bits_max=20)
+    )
+    key = key_of(b"plain", scheme="plain", value_bits=bits)
+    if bits == 20:
+        host_steps.accept_key(me, key)
+        return
+    with pytest.raises(PolicyError, match="allows 20 bits per gradient") as refused:
+        host_steps.accept_key(me, key)
+    assert refused.value.where["key"] == "policy.gradient_bits_max"
+
+
+# Ciphertexts
+
+
+def test_ciphertexts_that_are_none_are_refused_by_both_sides(secret):
+    """0, n², a multiple of a factor: at the host among gradients, at the guest among sums."""
+    me = new_host(PAILLIER)
+    host_steps.accept_key(me, key_of(paillier_keys.prove(secret)))
+    private = paillier.PaillierPrivate(secret, Serial())
+    n, width = secret.n, me.key.width
+    numbers = np.arange(ROWS, dtype=np.int64)
+    good = b"".join(b.to_bytes() for b in private.encrypt(numbers, numbers, me.layout))
+    bad = {
+        "zero": 0,
+        "n": n,
+        "n squared": n * n,
+        "beyond": (1 << (8 * width)) - 1,
+        "a factor": secret.p,
+        "a multiple": 7 * secret.q * n,
+    }
+    for label, number in bad.items():
+        octets = (number % (1 << (8 * width))).to_bytes(width, "big")
+        for place in (0, ROWS - 1):
+            data = good[: place * width] + octets + good[(place + 1) * width :]
+            part = pb.EncryptedGradients(rows=pb.Ciphertexts(count=ROWS, data=data))
+            with pytest.raises(PeerError):
+                host_steps.receive_gradients(me, iter([part]))
+            assert (me.gradients, me.trees) == (None, 0), label
+        package = Ciphertexts.received(octets, 1, width)
+        with pytest.raises(PeerError) as uniform:
+            private.decrypt(package, me.layout, [1])
+        assert str(number) not in uniform.value.what
+    part = pb.EncryptedGradients(rows=pb.Ciphertexts(count=ROWS, data=good))
+    host_steps.receive_gradients(me, iter([part]))
+    assert me.trees == 1
+
+
+def test_the_two_primes_are_not_printed(secret):
+    assert str(secret.p) not in repr(secret)
+    assert repr(SecretPrimes(3, 5)) == "SecretPrimes(4 bits, hidden)"
+
+
+def test_room_states_print_no_table(secret):
+    room = room_for("secureboost", conversations.tables(), conversations.PARAMS)
+    now(room.open())
+    text = repr(room.seats[GUEST].frame)
+    assert text == "Frame(24 rows, 1 columns, label)"

@@ -1,0 +1,226 @@
+"""Bytes of every message are stable, and each spoilt one is refused where it is taken."""
+
+import functools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedboost import protocols, wire
+from fedboost.errors import FedboostError, PeerError, PolicyError, ProtocolError
+from fedboost.messages.array_pb2 import Array
+from fedboost.messages.exchange_pb2 import Envelope
+from tests import conversations
+from tests.federated import now, resealed, type_named
+
+FILE = Path(__file__).parent / "messages.json"
+NAMES = ("echo", "align", "secureboost", "predict")
+KINDS = sorted(
+    s.gives.DESCRIPTOR.full_name for n in NAMES for s in protocols.named(n).flow if s.gives
+)
+KINDS = sorted(set(KINDS))
+
+
+@functools.cache
+def model():
+    """The shards of the tiny secureboost job."""
+    return now(conversations.secureboost().walk())
+
+
+def room_of(name, alter=None):
+    if name == "predict":
+        return conversations.predict(model(), alter)
+    return getattr(conversations, name)(alter)
+
+
+def recorded(name):
+    """The conversation's longest message of each kind, as (envelope, payload)."""
+    room = room_of(name)
+    now(room.walk())
+    found: dict[str, tuple[Envelope, bytes]] = {}
+    for posted in sorted(room.posted, key=lambda p: (p.envelope.number, p.envelope.receiver)):
+        kind = posted.envelope.kind
+        if kind not in found or len(posted.payload) > len(found[kind][1]):
+            found[kind] = (posted.envelope, posted.payload)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bytes_of_every_message_are_stable(name, monkeypatch, golden):
+    """One vector a kind; a change here is a change of WIRE_VERSION."""
+    model()  # trained with its own randomness, which no message of a prediction depends on
+    conversations.fix_randomness(monkeypatch)
+    own = {}
+    for kind, (envelope, payload) in sorted(recorded(name).items()):
+        own[kind] = {"step": envelope.step, "part": envelope.part, "bytes": payload.hex()}
+        message = wire.decode(type_named(protocols.named(name), kind), payload, "a peer")
+        assert wire.encode(message) == payload
+    assert {k for k in KINDS if k.split(".")[1] == name} == set(own)
+    golden(FILE.with_name(f"{name}.json"), json.dumps(own, indent=1) + "\n")
+
+
+# Spoilt on the way: bytes that are no longer this message
+
+
+def spoilt(name, kind, spoil):
+    """How a conversation ends in which the first long enough message of a kind is spoilt."""
+    done: list[Envelope] = []
+
+    def alter(envelope, payload):
+        if envelope.kind != kind or done:
+            return envelope, payload
+        changed = spoil(payload)
+        if changed is None:
+            return envelope, payload
+        done.append(envelope)
+        return resealed(envelope, changed)
+
+    room = room_of(name, alter)
+    room.wait_s = 5.0
+    try:
+        now(room.walk())
+    except FedboostError as error:
+        assert done
+        return error
+    return None if done else "never"
+
+
+SPOILS = {
+    "truncated": lambda octets: octets[:-1] if len(octets) > 2 else None,
+    "extended": lambda octets: octets + b"\xff",
+    "an unknown field": lambda octets: octets + b"\xfa\x01\x01x",
+    "an endless length": lambda octets: octets + b"\x12\xff\xff\xff\xff\x07",
+    "a broken varint": lambda octets: octets + b"\x08" + b"\xff" * 11,
+}
+
+
+@pytest.mark.parametrize("how", SPOILS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_that_are_no_such_message_are_refused(kind, how):
+    error = spoilt(kind.split(".")[1], kind, SPOILS[how])
+    assert isinstance(error, PeerError), error
+    assert "sent" in error.what
+
+
+# Spoilt content: a message of the right form that says what cannot be
+
+
+def bad_arrays(array):
+    """The same array, wrong in each way that an array can be wrong in form."""
+    size = len(array.data)
+    yield "dtype", Array(dtype="f8", shape=array.shape, data=array.data)
+    yield "no dtype", Array(shape=array.shape, data=array.data)
+    yield "longer shape", Array(dtype=array.dtype, shape=[array.shape[0] + 1], data=array.data)
+    yield "endless shape", Array(dtype=array.dtype, shape=[2**63 + 1], data=array.data)
+    yield "square", Array(dtype=array.dtype, shape=[*array.shape, 1], data=array.data)
+    yield "no shape", Array(dtype=array.dtype, data=array.data)
+    yield "more data", Array(dtype=array.dtype, shape=array.shape, data=array.data + b"\0")
+    if size:
+        yield "less data", Array(dtype=array.dtype, shape=array.shape, data=array.data[:-1])
+    yield (
+        "one more value",
+        Array(
+            dtype=array.dtype,
+            shape=[array.shape[0] + 1],
+            data=array.data + bytes(np.dtype(array.dtype).itemsize),
+        ),
+    )
+
+
+def spoilt_forms(message):
+    """Every field of a message, spoilt in form; (label, message)."""
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if isinstance(value, Array):
+            for label, bad in bad_arrays(value):
+                changed = type(message)()
+                changed.CopyFrom(message)
+                getattr(changed, field.name).CopyFrom(bad)
+                yield f"{field.name}: {label}", changed
+            changed = type(message)()
+            changed.CopyFrom(message)
+            changed.ClearField(field.name)
+            yield f"{field.name}: absent", changed
+        elif field.message_type is not None:
+            for label, inner in spoilt_forms(value):
+                changed = type(message)()
+                changed.CopyFrom(message)
+                getattr(changed, field.name).CopyFrom(inner)
+                yield f"{field.name}.{label}", changed
+        elif isinstance(value, bytes):
+            for label, bad in (("less", value[:-1]), ("more", value + b"\0"), ("none", b"")):
+                changed = type(message)()
+                changed.CopyFrom(message)
+                setattr(changed, field.name, bad)
+                yield f"{field.name}: {label}", changed
+        elif isinstance(value, int):
+            for label, bad in (("more", value + 1), ("endless", 2**32 - 1)):
+                changed = type(message)()
+                changed.CopyFrom(message)
+                setattr(changed, field.name, bad)
+                yield f"{field.name}: {label}", changed
+
+
+# What a taker cannot know: the guest's key of digests is any bytes; a host's digest tells whether
+# rows are the same, and the number beside it is for the ledger alone.
+FREE = {("fedboost.align.CommonDigests", "key"), ("fedboost.align.RowsDigest", "rows")}
+
+
+def cases():
+    for name in NAMES:
+        for kind, (_, payload) in sorted(recorded(name).items()):
+            message = type_named(protocols.named(name), kind).FromString(payload)
+            for label, changed in spoilt_forms(message):
+                octets = wire.encode(changed)
+                free = (kind, label.partition(":")[0]) in FREE
+                if octets != payload and not free:
+                    yield name, kind, label, len(payload), octets
+
+
+CASES = list(cases())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "label", "size", "octets"), CASES, ids=[f"{c[1]}-{c[2]}" for c in CASES]
+)
+def test_a_message_that_says_what_cannot_be_is_refused_where_it_is_taken(
+    name, kind, label, size, octets
+):
+    def spoil(payload):
+        return octets if len(payload) == size else None
+
+    error = spoilt(name, kind, spoil)
+    refusals = PeerError | PolicyError  # a policy bounds the declared bits of a gradient
+    assert isinstance(error, refusals), (label, error and error.lines())
+    takers = {s.name for s in protocols.named(name).taker(kind)}
+    step = error.where.get("step")
+    assert step is None or step in takers  # None: refused before any step took it
+    assert len(octets) < 4 or octets.hex() not in "".join(error.lines())
+
+
+def bits(kind, place):
+    """Flips one bit of a message, counted from its start or its end."""
+
+    def spoil(payload):
+        if len(payload) < 4:
+            return None
+        octets = bytearray(payload)
+        octets[place // 8 if place >= 0 else len(octets) + place // 8] ^= 1 << (place % 8)
+        return bytes(octets)
+
+    return spoil
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whichever_bit_flips_the_end_is_a_result_or_a_typed_refusal(kind):
+    """Never another exception, never a wait: a flipped id or sum may still be a lawful one."""
+    name = kind.split(".")[1]
+    for place in (0, 3, 9, 17, 26, 40, -1, -8, -20, -60):
+        error = spoilt(name, kind, bits(kind, place))
+        assert error is None or isinstance(error, PeerError | ProtocolError), (place, error)
+
+
+def test_every_kind_has_bad_vectors():
+    assert {c[1] for c in CASES} == set(KINDS)
+    assert len(CASES) > 150
