@@ -20,9 +20,16 @@ GRID = np.arange(-3, 4).astype(np.float32)  # values fall on thresholds now and 
 
 
 def random_model(
-    seed: int, objective: str = "binary:logistic", outputs: int = 1, trees: int = 4
+    seed: int,
+    objective: str = "binary:logistic",
+    outputs: int = 1,
+    trees: int = 4,
+    per_round: int = 1,
 ) -> dict[str, Artefact]:
-    """Shards by party of a model of random trees, some of one leaf, some splits on presence."""
+    """Shards by party of a model of random trees, some of one leaf, some splits on presence.
+
+    `outputs` values to a leaf; `per_round` trees a round, each for a class of its own.
+    """
     rng = np.random.default_rng(seed)
     nodes: list[GuestNode] = []
     splits: dict[str, list[OwnSplit]] = {party: [] for party in PARTIES}
@@ -45,12 +52,13 @@ def random_model(
             gain = float(rng.random() + 0.1)
             nodes.append(GuestNode(tree, node, owner, zero, gain, float(rng.random()), kept))
             opened += [left_child(node), right_child(node)]
-    base = [BASE.get(objective, 0.75) * (k + 1) for k in range(outputs)]
+    base = [BASE.get(objective, 0.75) * (k + 1) for k in range(outputs * per_round)]
     more: dict[str, Any] = {
         "objective": objective,
         "base_margin": base,
+        "trees_per_round": per_round,
         "params": {"objective": objective, "tweedie_variance_power": 1.5},
-        "history": [{"train": {"auc": 0.5 + t / 10}} for t in range(trees)],
+        "history": [{"train": {"auc": 0.5 + t / 10}} for t in range(trees // per_round)],
     }
     shards = {
         "bank": Artefact(_facts("bank", trees) | more, vertical.nodes_to_arrays(nodes, outputs))
@@ -119,6 +127,11 @@ def margins(model: Whole, values: NDArray[np.float32]) -> NDArray[np.float64]:
     reached = leaves(model, values)
     total = np.tile(np.array(model.facts["base_margin"], np.float64), (len(values), 1))
     starts = np.flatnonzero(model.arrays["node"] == ROOT)
+    per_round = model.facts["trees_per_round"]
     for tree, start in enumerate(starts):
-        total += model.arrays["value"][start + reached[:, tree]]
+        value = model.arrays["value"][start + reached[:, tree]]
+        if per_round == 1:
+            total += value
+        else:
+            total[:, tree % per_round] += value[:, 0]
     return total

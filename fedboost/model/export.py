@@ -13,7 +13,8 @@
 
 The children of node i are 2i+1 (left) and 2i+2 (right). Values below `threshold`, a 32-bit float,
 go left, missing ones where `missing` says; a threshold of null sends every value that is present
-to the left. A row's margin is `base_margin` plus the leaf it reaches in each tree.
+to the left. A row's margins are `base_margin` plus the leaf it reaches in each tree; where
+`trees_per_round` is k > 1, tree t adds to margin t mod k alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from fedboost.core.params import MAX_DEPTH, ROUNDS_MAX
+from fedboost.core.params import MAX_DEPTH, NUM_CLASS_MAX, ROUNDS_MAX
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import vertical
@@ -35,12 +36,13 @@ from fedboost.settings import Settings, parse
 KIND, VERSION = "fedboost-shard", 1
 FILE_BYTES_MAX = 1 << 28  # ten thousand full trees of depth 6 take a third of it
 COLUMNS_MAX = 1 << 20
+TREES_MAX = ROUNDS_MAX * NUM_CLASS_MAX
 
 
 class Split(Settings):
     """One split in a host's file."""
 
-    tree: int = Field(ge=0, lt=ROUNDS_MAX)
+    tree: int = Field(ge=0, lt=TREES_MAX)
     node: int = Field(ge=0, lt=1 << (MAX_DEPTH + 1))
     column: str
     threshold: float | None = Field(allow_inf_nan=False)

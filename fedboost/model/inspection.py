@@ -28,6 +28,7 @@ class Share:
 def facts(stored: dict[str, Any]) -> dict[str, Any]:
     """The model's facts in a few words, from those of a shard: what `model list` shows."""
     history, trees = stored.get("history") or [], stored["trees"]
+    rounds = trees // stored.get("trees_per_round", 1)
     return {
         "model": stored["job"],
         "name": stored["name"],
@@ -38,7 +39,7 @@ def facts(stored: dict[str, Any]) -> dict[str, Any]:
         "hosts": stored["hosts"],
         "trees": trees,
         "objective": stored.get("objective", ""),
-        "metrics": history[trees - 1] if 0 < trees <= len(history) else {},
+        "metrics": history[rounds - 1] if 0 < rounds <= len(history) else {},
         "created": stored.get("created", ""),
         "columns": stored["columns"],
     }

@@ -40,8 +40,7 @@ def xgboost_json(model: Whole) -> str:
     names = feature_names(model)
     base_score, rest = _base(model)
     trees, classes = _trees(model, rest, len(names))
-    per_round = model.arrays["value"].shape[1]
-    rounds = len(model.shape.roots)
+    per_round = len(rest)
     learner = {
         "attributes": {},
         "feature_names": names,
@@ -49,7 +48,7 @@ def xgboost_json(model: Whole) -> str:
         "gradient_booster": {
             "model": {
                 "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
-                "iteration_indptr": [per_round * number for number in range(rounds + 1)],
+                "iteration_indptr": list(range(0, len(trees) + 1, per_round)),
                 "tree_info": classes,
                 "trees": trees,
             },
@@ -86,7 +85,7 @@ def _objective(model: Whole) -> dict[str, Any]:
     name = model.facts["objective"]
     params = model.facts["params"]
     if name == "multi:softprob":
-        classes = str(model.arrays["value"].shape[1])
+        classes = str(len(model.facts["base_margin"]))
         return {"name": name, "softmax_multiclass_param": {"num_class": classes}}
     if name == "reg:tweedie":
         power = repr(params["tweedie_variance_power"])
@@ -102,7 +101,7 @@ def _base(model: Whole) -> tuple[float, Floats]:
 
     XGBoost before 3.1 has one score for all classes, and turns a probability near 1 into a margin
     with few correct digits. In these cases the score is the one whose margin is 0, and the first
-    tree, in which every row reaches one leaf, carries the margin.
+    tree of each class, in which every row reaches one leaf, carries the margin.
     """
     margin = np.array(model.facts["base_margin"], np.float64)
     name = model.facts["objective"]
@@ -127,19 +126,21 @@ def _as_margin(objective: str, score: np.float32) -> np.float32:
 def _trees(model: Whole, rest: Floats, n_features: int) -> tuple[list[dict[str, Any]], list[int]]:
     """The trees in XGBoost's order, and the class of each."""
     ends = np.append(model.shape.roots[1:], len(model.arrays["tree"]))
-    trees, classes = [], []
-    for number, (start, stop) in enumerate(zip(model.shape.roots, ends, strict=True)):
-        added = rest if number == 0 else np.zeros_like(rest)
-        for output in range(len(rest)):
-            nodes = slice(int(start), int(stop))
-            trees.append(_tree(model, nodes, output, float(added[output])))
+    width = model.arrays["value"].shape[1]  # 1 where every class has trees of its own
+    trees: list[dict[str, Any]] = []
+    classes: list[int] = []
+    for start, stop in zip(model.shape.roots, ends, strict=True):
+        for column in range(width):
+            output = len(trees) % len(rest)
+            added = float(rest[output]) if len(trees) < len(rest) else 0.0
+            trees.append(_tree(model, slice(int(start), int(stop)), column, added))
             trees[-1]["id"] = len(trees) - 1
             trees[-1]["tree_param"]["num_feature"] = str(n_features)
             classes.append(output)
     return trees, classes
 
 
-def _tree(model: Whole, nodes: slice, output: int, added: float) -> dict[str, Any]:
+def _tree(model: Whole, nodes: slice, column: int, added: float) -> dict[str, Any]:
     arrays, shape, first = model.arrays, model.shape, nodes.start
     is_leaf = arrays["owner"][nodes] == LEAF
     left = np.where(is_leaf, -1, shape.left[nodes] - first)
@@ -148,7 +149,7 @@ def _tree(model: Whole, nodes: slice, output: int, added: float) -> dict[str, An
     parents = np.full(n_nodes, NO_PARENT, np.int64)
     inner = np.flatnonzero(~is_leaf)
     parents[left[inner]] = parents[right[inner]] = inner
-    value = (arrays["value"][nodes, output].astype(np.float64) + added).astype(np.float32)
+    value = (arrays["value"][nodes, column].astype(np.float64) + added).astype(np.float32)
     # The largest number stands for "every value that is present": JSON has no infinity.
     threshold = np.minimum(arrays["threshold"][nodes].astype(np.float32), FLOAT32_MAX)
     none = [0] * n_nodes

@@ -1,40 +1,25 @@
 """Does every mode, objective and switch of secureboost grow the trees that one table would?"""
 
-import asyncio
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from fedboost.core import binning, local, objectives, sampling
 from fedboost.core.params import TreeParams
-from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import validation_rows
-from fedboost.data.ids import encode_ids
-from fedboost.data.sources import SourceSpec
-from fedboost.errors import UnreachableError
-from fedboost.messages.job_pb2 import JobId
 from fedboost.model import vertical
-from fedboost.model.xgboost_json import feature_names, xgboost_json
-from fedboost.protocols.secureboost import guest as training
 from fedboost.protocols.secureboost import host_tree
-from fedboost.runtime.local import cluster
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.federated import (
     GUEST,
     HOSTS,
     PLAIN,
-    Room,
     frame_of,
-    job_spec,
     now,
     room_for,
-    run_jobs,
 )
 
 CLASSES = {"objective": "multi:softprob", "num_class": 3}
@@ -381,9 +366,7 @@ NAMES = ["".join("01"[on] for on in one) for one in COMBINATIONS]
 def test_every_combination_of_switches_grows_the_same_trees(switches, monkeypatch):
     filled = []
     fill = host_tree.fill_skipped
-    monkeypatch.setattr(
-        host_tree, "fill_skipped", lambda *given: filled.append(1) or fill(*given)
-    )
+    monkeypatch.setattr(host_tree, "fill_skipped", lambda *given: filled.append(1) or fill(*given))
     chosen = dict(zip(SWITCHES, switches, strict=True))
     for more in ({}, VECTORS):
         job = made({**chosen, **more, "n_estimators": 2, "max_depth": 4}, zero=0.6, missing=0.15)

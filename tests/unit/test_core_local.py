@@ -158,9 +158,7 @@ def test_every_objective_learns_and_history_is_the_models_own_score(objective):
 def test_vector_leaves_learn_all_classes_with_one_tree_a_round():
     values, logit = sample(4)
     y = labels_for("multi:softprob", logit)
-    params = params_for(
-        "multi:softprob", n_estimators=15, multi_output=True, eval_metric="merror"
-    )
+    params = params_for("multi:softprob", n_estimators=15, multi_output=True, eval_metric="merror")
     result = local.train(Table(values, y), params)
     assert all(len(trees) == 1 and trees[0].value.shape[1] == 3 for trees in result.rounds)
     assert result.history[-1]["train"]["merror"] < 0.25

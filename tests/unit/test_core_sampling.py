@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedboost.core import sampling
-from fedboost.core.params import Goss
 from fedboost.core.early_stopping import EarlyStopping
+from fedboost.core.params import Goss
 
 
 def test_draws_never_change_between_releases():

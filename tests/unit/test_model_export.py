@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedboost.core.params import ROUNDS_MAX
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.model.export import own_shard, read_host_shard, short
@@ -115,3 +116,10 @@ def test_an_infinite_threshold_is_not_json():
     text = changed(splits=[SPLIT]).replace(b"1.5", b"Infinity")
     with pytest.raises(ConfigError, match="threshold"):
         read_host_shard(text)
+
+
+def test_a_model_with_classes_has_more_trees_than_a_job_may_have_rounds():
+    telco = random_model(0)["telco"]
+    late = {**telco.arrays, "tree": telco.arrays["tree"] + np.int32(3 * ROUNDS_MAX)}
+    read = read_host_shard(own_shard(Artefact(telco.facts, late)).encode())
+    assert read.arrays["tree"].tolist() == late["tree"].tolist()

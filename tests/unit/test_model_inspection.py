@@ -63,3 +63,10 @@ def test_the_metrics_shown_are_those_of_the_last_round_that_was_kept():
     found = inspection.facts({**facts, "trees": 2})
     assert found["metrics"] == {"train": {"auc": 0.6}}
     assert inspection.facts(random_model(0)["telco"].facts)["metrics"] == {}
+
+
+def test_the_metrics_of_a_model_with_classes_are_those_of_its_last_round():
+    facts = random_model(0, "multi:softprob", trees=12, per_round=3)["bank"].facts
+    history = facts["history"]
+    assert inspection.facts(facts)["metrics"] == history[3]
+    assert inspection.facts({**facts, "trees": 6})["metrics"] == history[1]

@@ -59,6 +59,22 @@ def test_a_tree_with_a_leaf_for_each_class_becomes_a_tree_for_each_class():
     assert np.array_equal(reached[:, :, 2].astype(np.int64), leaves(model, values))
 
 
+def test_trees_of_a_class_each_are_the_classes_trees():
+    model = whole(random_model(6, "multi:softprob", trees=12, per_round=3))
+    values = random_rows(6, 300, len(model.columns))
+    booster = loaded(model)
+    assert booster.num_boosted_rounds() == 4
+    ours = margins(model, values)
+    assert ours.shape == (300, 3)
+    theirs = booster.predict(rows_of(model, values), output_margin=True)
+    np.testing.assert_allclose(theirs, ours, rtol=0, atol=MARGIN_GAP_MAX)
+    found = booster.predict(rows_of(model, values))
+    predicted = objectives.transform("multi:softprob", ours)
+    np.testing.assert_allclose(found, predicted, rtol=0, atol=MARGIN_GAP_MAX)
+    reached = booster.predict(rows_of(model, values), pred_leaf=True)
+    assert np.array_equal(reached.astype(np.int64).reshape(300, 12), leaves(model, values))
+
+
 @pytest.mark.parametrize("margin", [-120.0, -9.0, -2.65, 0.0, 2.0, 4.0, 9.0, 40.0])
 def test_every_base_margin_of_a_probability_is_kept(margin):
     made = random_model(7)

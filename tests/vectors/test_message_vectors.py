@@ -132,7 +132,12 @@ def spoilt_forms(message):
     """Every field of a message, spoilt in form; (label, message)."""
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
-        if isinstance(value, Array):
+        if isinstance(value, Array) and not message.HasField(field.name):
+            changed = type(message)()  # may be absent; empty, it has no dtype
+            changed.CopyFrom(message)
+            getattr(changed, field.name).SetInParent()
+            yield f"{field.name}: empty", changed
+        elif isinstance(value, Array):
             for label, bad in bad_arrays(value):
                 changed = type(message)()
                 changed.CopyFrom(message)

@@ -210,7 +210,7 @@ def grow_nodes(me: Guest, got: Mapping[str, pb.RowDivisions]) -> Out:
         owned = [node for node in tree.chosen if tree.won[node].owner == number]
         rows = [len(tree.growth.everyone.rows(node)) for node in owned]
         divisions |= read_divisions(message.nodes, message.goes_right, owned, rows, host)
-    tree.divide(divisions)
+    tree.divide(divisions, me.seat.table.hosts)
     return Out(told=Told(ends="" if tree.open_layer() else "layer"))
 
 

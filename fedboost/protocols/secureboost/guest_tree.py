@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,11 +59,13 @@ class GuestTree:
         children = [
             child for node in self.chosen for child in (left_child(node), right_child(node))
         ]
+        if not self.layers:
+            self.opened = [ROOT]
+            return self.opened
         least = 2 * self._rules.params.min_child_weight
-        nodes = children if self.layers else [ROOT]
         self.opened = [
             node
-            for node in nodes
+            for node in children
             if float(split.cover(self.totals[node][1::2], self._rules.fixed)) >= least
         ]
         return self.opened
@@ -115,16 +117,17 @@ class GuestTree:
                 divisions[node] = split.goes_right(bins, won.bin, won.split.missing_left, missing)
         return divisions
 
-    def divide(self, divisions: Mapping[int, NDArray[np.bool_]]) -> None:
-        """Moves the rows; a PeerError where they do not add up to what was offered."""
+    def divide(self, divisions: Mapping[int, NDArray[np.bool_]], hosts: Sequence[str] = ()) -> None:
+        """Moves the rows; a PeerError where they do not add up to what one of `hosts` offered."""
         self.layers += 1
         self.growth.divide([(node, divisions[node]) for node in self.chosen])
         for node in self.chosen:
             won, left = self.won[node], left_child(node)
             sums = self.gh[self.growth.training.rows(left)].sum(axis=0)
             if not (won.left == sums).all(axis=1).any():
+                host = hosts[won.owner - 1]
                 raise PeerError(
-                    f"host {won.owner} divided the rows of node {node} otherwise than it offered"
+                    f"{host} divided the rows of node {node} otherwise than it offered", party=host
                 )
             self.totals[left] = sums
             self.totals[right_child(node)] = self.totals[node] - sums

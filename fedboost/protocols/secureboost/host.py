@@ -22,6 +22,7 @@ from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol import secureboost_pb2 as pb
 from fedboost.model import vertical
 from fedboost.model.vertical import OwnSplit
+from fedboost.protocols.secureboost import plan
 from fedboost.protocols.secureboost.growth import read_divisions
 from fedboost.protocols.secureboost.host_tree import HostTree, Switches
 
@@ -110,20 +111,24 @@ def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
     assert me.key is not None
     assert me.layout is not None
     parts: list[Ciphertexts] = []
-    n_rows = held = 0
-    lanes = len(me.layout.lanes)
+    number, held, tree, lanes = 0, 0, None, len(me.layout.lanes)
     for part in got:
-        if not parts:
-            n_rows = _begin_tree(me, part)
+        if tree is None:
+            number, tree = part.tree, _begun(me, part)
         rows, odd = divmod(part.rows.count, lanes)
-        if part.first_row != held or not 0 < rows <= n_rows - held or odd or part.tree != me.number:
-            raise PeerError(f"the guest sent gradients of row {part.first_row}, not row {held}")
+        fits = 0 < rows <= tree.n_rows - held and not odd
+        if part.first_row != held or not fits or part.tree != number:
+            raise PeerError(
+                f"the guest sent gradients of row {part.first_row}, expected row {held}"
+            )
         parts.append(Ciphertexts.received(part.rows.data, rows, me.key.width, lanes))
         me.key.check(parts[-1])
         held += rows
-    if held != n_rows:
-        raise PeerError(f"the guest sent gradients of {held} rows, expected {n_rows}")
-    me.gradients = Ciphertexts.concat(parts)
+    if tree is None or held != tree.n_rows:
+        expected = 0 if tree is None else tree.n_rows
+        raise PeerError(f"the guest sent gradients of {held} rows, expected {expected}")
+    me.number, me.tree, me.gradients = number, tree, Ciphertexts.concat(parts)
+    me.offers, me.divided = {}, {}
     return Out()
 
 
@@ -135,8 +140,6 @@ def sum_candidates(me: Host, got: pb.Frontier) -> Out:
     assert me.gradients is not None
     _follow(me, got)
     tree = me.growing()
-    if not tree.opened:
-        return Out(send=pb.CandidateSums(candidates=wire.pack(np.empty(0, np.int32))))
     sums, found = tree.candidate_sums(me.key, me.gradients)
     me.offers, indices = {}, [np.empty(0, np.int64)]
     for node, (listed, index) in found.items():
@@ -209,26 +212,25 @@ def bytes_max(me: Host, step: str) -> int:
     return wire.CONTROL_BYTES_MAX
 
 
-def _begin_tree(me: Host, first: pb.EncryptedGradients) -> int:
-    """Notes which rows and columns take part in a tree; gives the number of rows."""
+def _begun(me: Host, first: pb.EncryptedGradients) -> HostTree:
+    """A tree at its root, with the rows that the guest says take part."""
     training = np.flatnonzero(~me.seat.validation)
     taking_part = np.ones(len(training), np.bool_)
     if first.HasField("taking_part"):
         what = "the rows that take part"
         taking_part = wire.unpack_bits(first.taking_part, len(training), what)
-    if first.tree <= me.number:
-        raise PeerError(f"the guest began tree {first.tree} after tree {me.number}")
+    params, table = me.seat.params, me.seat.table
+    expected = plan.next_tree(params, table, me.seat.party, me.number)
+    if first.tree != expected:
+        raise PeerError(f"the guest began tree {first.tree}, expected tree {expected}")
     sampled = np.zeros(len(me.bins), np.bool_)
     sampled[training[taking_part]] = True
-    params, group = me.seat.params, me.seat.table.hosts.index(me.seat.party) + 1
-    me.number = first.tree
+    group = table.hosts.index(me.seat.party) + 1
     columns = sampling.own_columns(
-        params.seed, me.number, group, me.bins.shape[1], params.colsample_bytree
+        params.seed, first.tree, group, me.bins.shape[1], params.colsample_bytree
     )
     switches = Switches(params.histogram_subtraction, params.sparse_histograms)
-    me.tree = HostTree(me.binning, me.bins, sampled, columns, switches)
-    me.offers, me.divided = {}, {}
-    return me.tree.n_rows
+    return HostTree(me.binning, me.bins, sampled, columns, switches)
 
 
 def _follow(me: Host, got: pb.Frontier) -> None:
@@ -247,7 +249,7 @@ def _follow(me: Host, got: pb.Frontier) -> None:
     opened = wire.unpack(got.open, "i4", (None,), "the open nodes").tolist()
     if not me.offers:
         may_open = {ROOT}
-    if set(opened) - may_open or sorted(set(opened)) != opened:
+    if not opened or set(opened) - may_open or sorted(set(opened)) != opened:
         raise PeerError("the guest opened nodes that are not children of divided ones")
     tree.growth.divide(list(divisions.items()))
     tree.opened = opened

@@ -32,3 +32,11 @@ def of_round(params: SecureBoostParams, table: Table, number: int) -> Plan:
             return Plan((), 0, True, params.max_depth)
         return Plan((owner,), params.max_depth, False, 0)
     return Plan(table.hosts, params.max_depth, True, 0)
+
+
+def next_tree(params: SecureBoostParams, table: Table, host: str, after: int) -> int:
+    """The first tree behind number `after` in which `host` takes part, counted over all rounds."""
+    number = after + 1
+    while host not in of_round(params, table, number // params.trees_per_round).hosts:
+        number += 1
+    return number
