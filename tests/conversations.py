@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost.crypto import plain
+from fedboost.crypto import residues
 from fedboost.crypto.intersection import Exponent
 from fedboost.flow import MODEL, Artefact
 from fedboost.protocols.align import guest as align_guest
@@ -77,6 +77,6 @@ def fix_randomness(patch: pytest.MonkeyPatch) -> None:
         randbelow = staticmethod(lambda most: (1 << 70) % most)
         urandom = staticmethod(lambda count: bytes(range(count)))
 
-    patch.setattr(plain, "secrets", Fixed)
+    patch.setattr(residues, "secrets", Fixed)
     patch.setattr(align_guest, "os", Fixed)
     patch.setattr(Exponent, "random", exponent)
