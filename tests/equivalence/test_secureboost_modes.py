@@ -1,22 +1,30 @@
 """Does every mode, objective and switch of secureboost grow the trees that one table would?"""
 
+import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fedboost.core import binning, local, objectives, sampling
 from fedboost.core.params import TreeParams
-from fedboost.data.holdout import validation_rows
+from fedboost.crypto.workers import Serial
+from fedboost.data.holdout import canonical_order, validation_rows
 from fedboost.data.ids import encode_ids
-from fedboost.model import vertical
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import UnreachableError
+from fedboost.messages.job_pb2 import JobId
+from fedboost.model import shards, vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.secureboost import guest as training
 from fedboost.protocols.secureboost import host_tree
+from fedboost.runtime.local import cluster
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.federated import (
     GUEST,
@@ -27,6 +35,7 @@ from tests.federated import (
     job_spec,
     now,
     room_for,
+    run_job,
     run_jobs,
 )
 
@@ -46,10 +55,7 @@ class Job:
     weight: np.ndarray | None
     held: float | None
     params: dict
-
-    @property
-    def ids(self):
-        return [b"%06d" % i for i in range(len(self.y))]
+    ids: list[bytes]
 
     @property
     def out(self):
@@ -110,7 +116,8 @@ def made(params, widths=(2, 3, 2), rows=120, seed=1, **how):
     said = {**PLAIN, "n_estimators": 3, "max_bin": 8, **params}
     if said.get("mode") != "layered":
         said.setdefault("max_depth", 3)
-    return Job(columns, y, weight, how.get("held", 0.25), said)
+    ids = [b"%06d" % i for i in range(rows)]
+    return Job(columns, y, weight, how.get("held", 0.25), said, ids)
 
 
 def flat(rounds):
@@ -225,7 +232,10 @@ def spans(widths):
 def usable(job, number, columns):
     """The columns a tree of round `number` may use, and those of its layers: the naive way."""
     own, said = spans(job.widths), job.params
-    if said["mode"] == "mix":
+    mode = said.get("mode", "default")
+    if mode == "default":
+        return columns, None
+    if mode == "mix":
         turns = [party for party in job.widths for _ in range(said.get("trees_per_party", 1))]
         party = next(itertools.islice(itertools.cycle(turns), number, None))
         return np.intersect1d(columns, own[party]).astype(np.int32), None
@@ -265,7 +275,11 @@ def grown_naively(job):
         for part in watched.values():
             part.advance(trees, rules.binning.missing)
         history.append({name: part.measure(params) for name, part in watched.items()})
-    return SimpleNamespace(rounds=rounds, history=history, margin=seen.margin)
+    margin = np.empty((len(job.y), params.n_outputs))
+    margin[~job.out] = seen.margin
+    if job.out.any():
+        margin[job.out] = watched["validation"].margin
+    return SimpleNamespace(rounds=rounds, history=history, margin=margin)
 
 
 def assert_naive(job):
@@ -275,7 +289,7 @@ def assert_naive(job):
     shards = now(room.walk())
     assert_same_trees(shards, flat(twin.rounds), job.widths)
     guest = room.state(GUEST)
-    assert guest.margin[~job.out].tobytes() == twin.margin.tobytes()
+    assert guest.margin.tobytes() == twin.margin.tobytes()
     assert repr(guest.history) == repr(twin.history)
     return SimpleNamespace(twin=twin, shards=shards, room=room)
 
@@ -509,15 +523,30 @@ def arrow_tables(job):
     return given
 
 
-def trained_and_scored(folder, job):
-    """The training and its prediction on the same rows; the guest's ids and margins at its end."""
-    parties = tuple(job.columns)
+def in_canonical_order(job):
+    """The same job as all parties keep its rows after the alignment."""
+    ids = encode_ids([pa.chunked_array([np.arange(len(job.y))])], ["id"])
+    order = canonical_order(ids)
+    return replace(
+        job,
+        columns={party: values[order] for party, values in job.columns.items()},
+        y=job.y[order],
+        weight=None if job.weight is None else job.weight[order],
+        ids=[ids[i] for i in order],
+    )
+
+
+def spec_of(job):
+    """The job as a user would send it."""
     weight = {} if job.weight is None else {GUEST: {"weight": "w"}}
     validation = {"fraction": job.held, "seed": SEED}
-    spec = job_spec(
-        "secureboost", parties, data=weight, validation=validation, params=job.params
-    )
-    noted = {}
+    parties = tuple(job.columns)
+    return job_spec("secureboost", parties, data=weight, validation=validation, params=job.params)
+
+
+def trained_and_scored(folder, job):
+    """The training and its prediction on the same rows; the guest's ids and margins at its end."""
+    noted, parties = {}, tuple(job.columns)
     with pytest.MonkeyPatch.context() as patch:
         finish = training.finish
 
@@ -530,7 +559,10 @@ def trained_and_scored(folder, job):
             run_jobs(
                 folder,
                 arrow_tables(job),
-                [spec, lambda d: job_spec("predict", parties, params={"model": d.result["model"]})],
+                [
+                    spec_of(job),
+                    lambda d: job_spec("predict", parties, params={"model": d.result["model"]}),
+                ],
             )
         )
     assert done.state == "finished", done.error.lines()
@@ -551,6 +583,9 @@ PREDICTED = {
 def test_predictions_and_exports_are_the_margins_of_the_training(tmp_path, params):
     job = made(params, (2, 2, 2), weighted=True)
     done, predictions, noted = trained_and_scored(tmp_path / "job", job)
+    twin = grown_naively(in_canonical_order(job))
+    assert_same_trees(done.shards, flat(twin.rounds), job.widths)
+    assert noted["margin"].tobytes() == twin.margin.tobytes()
     at = {row: k for k, row in enumerate(encode_ids([predictions["id"]], ["id"]))}
     order = [at[row] for row in noted["ids"]]
     names = [name for name in predictions.column_names if name != "id"]
@@ -567,3 +602,55 @@ def test_predictions_and_exports_are_the_margins_of_the_training(tmp_path, param
     assert booster.num_boosted_rounds() == job.own.n_estimators
     theirs = booster.predict(rows, output_margin=True).reshape(noted["margin"].shape)
     np.testing.assert_allclose(theirs, noted["margin"], rtol=0, atol=MARGIN_GAP_MAX)
+
+
+def carried(rows):
+    """How many messages of each kind a party's ledger has."""
+    return Counter(row.kind.rpartition(".")[2] for row in rows if row.stage == "secureboost")
+
+
+def test_in_mix_an_idle_host_has_nothing_in_its_ledger(tmp_path):
+    job = made({"mode": "mix", "n_estimators": 2, "max_depth": 2}, (2, 2, 2))
+    done = run_job(tmp_path / "job", arrow_tables(job), spec_of(job))
+    assert done.state == "finished", done.error.lines()
+    busy, idle = carried(done.ledgers[HOSTS[0]]), carried(done.ledgers[HOSTS[1]])
+    assert idle == {"EncryptionKey": 1}
+    assert busy["EncryptionKey"] == 1
+    assert busy["Frontier"] == busy["CandidateSums"] == busy["RowDivisions"] == 2
+    assert not len(done.shards[HOSTS[1]].arrays["tree"])
+
+
+@pytest.mark.parametrize("mode", ["default", "mix"])
+def test_a_break_amid_the_classes_of_a_round_loses_nothing(tmp_path, monkeypatch, mode):
+    job = made({**CLASSES, "mode": mode, "max_depth": 2}, (2, 2), weighted=True)
+    closed, close_tree = [], training.close_tree
+
+    def failing(me):
+        closed.append(me.trees_closed)
+        if len(closed) == 5:  # the second of three classes, in the second round
+            raise UnreachableError("the guest's memory is gone", party=GUEST)
+        return close_tree(me)
+
+    monkeypatch.setattr(training, "close_tree", failing)
+    spec, sources = spec_of(job), {}
+    for party, table in arrow_tables(job).items():
+        pq.write_table(table, tmp_path / f"{party}.parquet")
+        sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
+
+    async def work():
+        async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+            paused = await made_of.run(spec)
+            assert paused.status.state == "paused"
+            one = JobId(id=paused.status.id)
+            await made_of.coordinator.resume(made_of.user, one)
+            async for _ in made_of.events(one.id):
+                pass
+            journal = await made_of.coordinator.journal(made_of.user, one)
+            folders = {p: n.store.folder / "models" / one.id for p, n in made_of.parties.items()}
+            return journal, {party: shards.load(folder) for party, folder in folders.items()}
+
+    journal, found = asyncio.run(work())
+    assert journal.status.state == "finished"
+    assert closed == [0, 1, 2, 3, 4, 3, 4, 5, 6, 7, 8]
+    twin = grown_naively(in_canonical_order(job))
+    assert_same_trees(found, flat(twin.rounds), job.widths)

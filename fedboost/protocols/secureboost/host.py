@@ -117,7 +117,8 @@ def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
             number, tree = part.tree, _begun(me, part)
         rows, odd = divmod(part.rows.count, lanes)
         fits = 0 < rows <= tree.n_rows - held and not odd
-        if part.first_row != held or not fits or part.tree != number:
+        again = held > 0 and part.HasField("taking_part")
+        if part.first_row != held or not fits or part.tree != number or again:
             raise PeerError(
                 f"the guest sent gradients of row {part.first_row}, expected row {held}"
             )
