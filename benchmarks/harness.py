@@ -224,7 +224,7 @@ def step_totals(events: Sequence[Event]) -> list[StepTotal]:
             continue
         done = event.step
         total = totals.setdefault((done.stage, done.step), StepTotal(done.stage, done.step))
-        total.calls += 1
+        total.calls += event.step.calls or 1
         total.seconds += done.seconds
         for cost in done.costs:
             spent = total.cpu_seconds.get(cost.party, 0.0)

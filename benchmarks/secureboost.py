@@ -6,7 +6,7 @@ python -m benchmarks.secureboost [--quick] [--json F] [--markdown F] [--data NAM
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -17,13 +17,8 @@ from numpy.typing import NDArray
 from benchmarks import floor, harness, tables
 from benchmarks.floor import Counts, HostTable, Layers, Packing
 from benchmarks.harness import JobRun, Report, Shown, say
+from benchmarks.products import products_made
 from benchmarks.tables import GUEST, HOST, Table
-from fedboost.core import binning
-from fedboost.crypto import paillier_kernels as kernels
-from fedboost.crypto.api import Ciphertexts
-from fedboost.crypto.joint_sums import sum_columns
-from fedboost.crypto.paillier import PaillierPublic
-from fedboost.crypto.workers import Serial
 from fedboost.errors import JobError
 from fedboost.job import JobSpec
 from fedboost.runtime.local import DATASET
@@ -35,7 +30,7 @@ SHAPE: dict[str, Any] = {"max_depth": 5, "learning_rate": 0.3, "max_bin": 32, "r
 MIN_CHILD_WEIGHT = 1.0
 KEY_BITS = 2048
 VALIDATION: dict[str, Any] = {"fraction": 0.3, "seed": 7}
-QUICK_TREES = 3
+QUICK_TREES = 4  # the first pays for the tables of both parties
 QUICK_ROWS = 30_000
 INTRO = """# secureboost: accuracy and time
 
@@ -47,7 +42,10 @@ rows|, `seconds_per_tree` the median, `floor_ratio` the wall time of the trainin
 comes after the alignment of ids) divided by the floor. The floor is the processor time of the
 primitives that the finished trees needed, in bare gmpy2 loops timed on all cores at once in the
 same run, divided by the cores. It takes one addition for each row of the smaller child and host
-column; fedboost adds rows that share cells in several columns once, and makes fewer."""
+column; fedboost adds rows that share cells in several columns once, and makes fewer.
+
+Wall time is only as good as the machine was quiet: the tables say how much processor time others
+took meanwhile, and what the ratio is without it."""
 
 
 @dataclass(frozen=True)
@@ -149,10 +147,11 @@ def needed(table: Table, run: JobRun) -> tuple[Counts, int, Packing]:
     counts, made = Counts(), 0
     for nodes in trees:
         counts += floor.count_tree(nodes, layers, host, packing.capacity)
-        made += products_made(values[:, n_guest:], [
+        added = [
             [nodes[node][0] for node in sorted(floor.added_nodes(nodes, opened))]
             for opened in _by_layer(floor.opened_nodes(nodes, layers))
-        ])  # fmt: skip
+        ]
+        made += products_made(values[:, n_guest:], added, SHAPE["max_bin"])
     width = 2 * KEY_BITS // 8
     for step, number in (
         ("encrypt_gradients", counts.encryptions),
@@ -167,58 +166,6 @@ def needed(table: Table, run: JobRun) -> tuple[Counts, int, Packing]:
 def _by_layer(opened: Sequence[int]) -> list[list[int]]:
     depths = sorted({(node + 1).bit_length() for node in opened})
     return [[node for node in opened if (node + 1).bit_length() == depth] for depth in depths]
-
-
-class _Tally:
-    """Stands for ciphertexts and counts how often two are multiplied."""
-
-    def __init__(self) -> None:
-        self.products = 0
-
-    def __mul__(self, other: object) -> Self:
-        self.products += 1
-        return self
-
-    def __mod__(self, other: object) -> Self:
-        return self
-
-
-class _Counting(Serial):
-    """Workers that count the products of `segment_sum` and compute nothing."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.tally = _Tally()
-
-    def map(self, kernel: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """As each kernel would answer, in shape."""
-        return [self._answer(kernel, *task) for task in tasks]
-
-    def _answer(self, kernel: Callable[..., Any], n: int, data: kernels.Octets, how: Any) -> Any:
-        if kernel is kernels.sum_runs:
-            self.tally.products += int((how - 1).sum())
-            return data[: len(how)]
-        assert kernel is kernels.sum_rows
-        touched = sorted(sum_columns([self.tally] * len(data), how, self.tally))
-        return np.array(touched), np.zeros((len(touched), data.shape[1]), np.uint8)
-
-
-def products_made(values: NDArray[np.float32], layers: Sequence[list[NDArray[np.int64]]]) -> int:
-    """Products in which fedboost's host adds up these rows of its columns, node by node."""
-    fitted = binning.fit(values, SHAPE["max_bin"])
-    n_bins = fitted.n_bins.astype(np.int64)
-    bins = np.minimum(fitted.transform(values), n_bins)  # missing: after the last
-    starts = np.cumsum(n_bins + 1) - (n_bins + 1)
-    per_node = int((n_bins + 1).sum())
-    workers = _Counting(harness.cores())
-    key = PaillierPublic(n=(1 << 16) + 1, workers=workers)
-    for nodes in layers:
-        slot = np.repeat(np.arange(len(nodes)), [len(rows) for rows in nodes])
-        rows = np.concatenate(nodes)
-        cells = (bins[rows] + starts + per_node * slot[:, None]).astype(np.int32)
-        zeros = Ciphertexts(np.zeros((len(values), key.width), np.uint8))
-        key.segment_sum(zeros, rows, cells, per_node * len(nodes))
-    return workers.tally.products
 
 
 def same_trees(timed: JobRun, whole: JobRun) -> bool:

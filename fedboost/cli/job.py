@@ -188,7 +188,7 @@ def _followed(
         async with Client(config) as client:
             after = 0
             if resume:
-                after = len((await client.journal(job)).events)
+                after = max(event.number for event in (await client.journal(job)).events)
                 await client.resume(job)
             await follow(client, job, after=after)
             return await client.journal(job)

@@ -151,16 +151,18 @@ class StateChanged(_message.Message):
     def __init__(self, state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., parties: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StepDone(_message.Message):
-    __slots__ = ("stage", "step", "seconds", "costs")
+    __slots__ = ("stage", "step", "seconds", "costs", "calls")
     STAGE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     COSTS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
     stage: str
     step: str
     seconds: float
     costs: _containers.RepeatedCompositeFieldContainer[StepCost]
-    def __init__(self, stage: _Optional[str] = ..., step: _Optional[str] = ..., seconds: _Optional[float] = ..., costs: _Optional[_Iterable[_Union[StepCost, _Mapping]]] = ...) -> None: ...
+    calls: int
+    def __init__(self, stage: _Optional[str] = ..., step: _Optional[str] = ..., seconds: _Optional[float] = ..., costs: _Optional[_Iterable[_Union[StepCost, _Mapping]]] = ..., calls: _Optional[int] = ...) -> None: ...
 
 class StepCost(_message.Message):
     __slots__ = ("party", "seconds", "cpu_seconds", "sent")

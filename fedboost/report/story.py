@@ -269,7 +269,7 @@ def _steps(events: list[Event]) -> tuple[StepTotal, ...]:
 
 
 def _add_step(total: StepTotal, done: StepDone) -> None:
-    total.calls += 1
+    total.calls += done.calls or 1
     total.seconds += done.seconds
     for cost in done.costs:
         total.parties[cost.party] = total.parties.get(cost.party, 0.0) + cost.seconds

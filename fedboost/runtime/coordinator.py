@@ -22,7 +22,14 @@ from fedboost import __version__, flow, protocols, wire
 from fedboost.errors import ConfigError, FedboostError, JobError, PolicyError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
-from fedboost.messages.job_pb2 import Event, JobStatus, StateChanged
+from fedboost.messages.job_pb2 import (
+    Event,
+    JobStatus,
+    LinkBytes,
+    StateChanged,
+    StepCost,
+    StepDone,
+)
 from fedboost.runtime import faults, manifest, walker
 from fedboost.runtime.config import CoordinatorConfig
 from fedboost.runtime.identity import Identity, Peer
@@ -301,7 +308,7 @@ class CoordinatorNode:
         return job_pb2.JobJournal(
             status=self._status(stored),
             spec=json.dumps(terms.spec.model_dump(mode="json")).encode(),
-            events=self._events(job, 0),
+            events=condensed(self._events(job, 0)),
         )
 
     def _status(self, job: Job) -> JobStatus:
@@ -329,6 +336,43 @@ class CoordinatorNode:
         if job.state is JobState.PAUSED and job.waiting_for:
             status.waiting.add(party=job.waiting_for, step="its return", since=job.since)
         return status
+
+
+def condensed(events: list[Event]) -> list[Event]:
+    """The same journal with all calls of a step as one event, where it was called first.
+
+    A step is called once a layer: a job of a thousand trees would not fit a message otherwise.
+    """
+    kept: list[Event] = []
+    sums: dict[tuple[str, str], StepDone] = {}
+    costs: dict[tuple[str, str, str], StepCost] = {}
+    links: dict[tuple[str, str, str, str], LinkBytes] = {}
+    for event in events:
+        if event.WhichOneof("what") != "step":
+            kept.append(event)
+            continue
+        step = event.step
+        key = step.stage, step.step
+        if key not in sums:
+            kept.append(Event(number=event.number, at=event.at))
+            kept[-1].step.MergeFrom(StepDone(stage=step.stage, step=step.step))
+            sums[key] = kept[-1].step
+        total = sums[key]
+        total.calls += step.calls or 1
+        total.seconds += step.seconds
+        for cost in step.costs:
+            party = (*key, cost.party)
+            if party not in costs:
+                costs[party] = total.costs.add(party=cost.party)
+            costs[party].seconds += cost.seconds
+            costs[party].cpu_seconds += cost.cpu_seconds
+            for link in cost.sent:
+                to = (*party, link.peer)
+                if to not in links:
+                    links[to] = costs[party].sent.add(peer=link.peer)
+                links[to].bytes += link.bytes
+                links[to].messages += link.messages
+    return kept
 
 
 def _restarted(job: str) -> FedboostError:

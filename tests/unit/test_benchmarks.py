@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks import floor, harness, secureboost, tables
 from benchmarks.floor import Counts, HostTable, Layers, Mini, Packing
+from benchmarks.products import products_made
 from fedboost.core import fixed_point
 from fedboost.crypto import plain
 from fedboost.crypto.packing import GhLayout
@@ -201,13 +202,13 @@ def test_sums_are_packed_as_jobs_pack_them(rows):
 def test_one_column_takes_a_product_for_each_row_after_a_cells_first():
     values = np.repeat(np.arange(5, dtype=np.float32), 20)[:, None]
     layers = [[np.arange(100)], [np.arange(0, 30), np.arange(50, 55)]]
-    assert secureboost.products_made(values, layers) == (100 - 5) + (30 - 2) + (5 - 1)
+    assert products_made(values, layers, 32) == (100 - 5) + (30 - 2) + (5 - 1)
 
 
 def test_rows_that_share_cells_are_added_once():
     column = np.repeat(np.arange(5, dtype=np.float32), 200)
     values = np.stack([column, column, column], axis=1)
-    made = secureboost.products_made(values, [[np.arange(1000)]])
+    made = products_made(values, [[np.arange(1000)]], 32)
     assert made < 1000 + 2 * 3 * 5 * harness.cores()
 
 
@@ -227,7 +228,7 @@ def test_the_command_line_says_what_is_run(tmp_path):
     assert quick.quick
     assert quick.json is None
     assert quick.data == ["default_credit", "give_credit"]
-    assert secureboost.Plan.of(quick=True).timed_trees == 3
+    assert secureboost.Plan.of(quick=True).timed_trees == 4
     one = harness.arguments("secureboost", "", secureboost.DATA, ["--data", "give_credit"])
     assert one.data == ["give_credit"]
     assert secureboost.Plan.of(quick=one.quick) == secureboost.Plan(25, None)
