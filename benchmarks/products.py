@@ -1,4 +1,4 @@
-"""How many modular products fedboost makes for a host's additions: its own plan, with nothing added.
+"""How many modular products fedboost makes for a tree: its own plan, run on stand-ins.
 
 Unlike `floor`, this runs `fedboost.crypto`, on stand-ins that only count.
 """
