@@ -1,4 +1,4 @@
-"""How many modular products fedboost makes for a tree: its own plan, run on stand-ins."""
+"""How many modular products fedboost makes for a tree: its own plan, run on stand-ins.
 
 Unlike `floor`, this runs `fedboost.crypto`, on stand-ins that only count.
 """
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from fedboost.core import binning
-from fedboost.crypto import paillier_kernels as kernels
+from fedboost.crypto import modular_kernels as kernels
 from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.joint_sums import sum_columns
-from fedboost.crypto.paillier import PaillierPublic
+from fedboost.crypto.limbs import Octets
+from fedboost.crypto.modular import ModularPublic
+from fedboost.crypto.paillier import PaillierKey
 from fedboost.crypto.workers import Serial
 
 
@@ -45,7 +47,7 @@ class _Counting(Serial):
         """As each kernel would answer, in shape."""
         return [self._answer(kernel, *task) for task in tasks]
 
-    def _answer(self, kernel: Callable[..., Any], n: int, data: kernels.Octets, how: Any) -> Any:
+    def _answer(self, kernel: Callable[..., Any], key: Any, data: Octets, how: Any) -> Any:
         if kernel is kernels.sum_runs:
             self.tally.products += int((how - 1).sum())
             return data[: len(how)]
@@ -67,11 +69,11 @@ def products_made(
     starts = np.cumsum(n_bins + 1) - (n_bins + 1)
     per_node = int((n_bins + 1).sum())
     workers = _Counting(harness.cores())
-    key = PaillierPublic(n=(1 << 16) + 1, workers=workers)
+    key = ModularPublic(PaillierKey((1 << 16) + 1), workers)
     for nodes in layers:
         slot = np.repeat(np.arange(len(nodes)), [len(rows) for rows in nodes])
         rows = np.concatenate(nodes)
         cells = (bins[rows] + starts + per_node * slot[:, None]).astype(np.int32)
-        zeros = Ciphertexts(np.zeros((len(values), key.width), np.uint8))
+        zeros = Ciphertexts(np.zeros((len(values), 1, key.width), np.uint8))
         key.segment_sum(zeros, rows, cells, per_node * len(nodes))
     return workers.tally.products

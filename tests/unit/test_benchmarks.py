@@ -13,7 +13,7 @@ from benchmarks import floor, harness, secureboost, tables
 from benchmarks.floor import Counts, HostTable, Layers, Mini, Packing
 from benchmarks.products import products_made
 from fedboost.core import fixed_point
-from fedboost.crypto import plain
+from fedboost.crypto import residues
 from fedboost.crypto.packing import GhLayout
 from fedboost.errors import ConfigError
 from fedboost.messages.job_pb2 import Event, LinkBytes, StepCost, StepDone
@@ -142,15 +142,15 @@ def asked(monkeypatch):
         for key, number in more.items():
             done[key] += number
 
-    watch(plain.PlainPrivate, "encrypt", lambda g, h, layout: count(encrypted=len(g)))
-    watch(plain.PlainPrivate, "decrypt", lambda packages, *_: count(decrypted=len(packages)))
-    watch(plain.PlainPublic, "segment_sum", lambda _, rows, cells, n: count(added=cells.size))
+    watch(residues.ResiduePrivate, "encrypt", lambda gh, layout: count(encrypted=len(gh)))
+    watch(residues.ResiduePrivate, "decrypt", lambda packages, *_: count(decrypted=len(packages)))
+    watch(residues.ResiduePublic, "segment_sum", lambda _, rows, cells, n: count(added=cells.size))
 
     def released(sums, layout, blinders, counts):
-        done["capacity"] = layout.capacity
-        count(released=len(sums), packages=len(layout.package_sizes(counts)))
+        done["capacity"] = layout.lanes[0].capacity
+        count(released=len(sums), packages=len(layout.packages(counts)))
 
-    watch(plain.PlainPublic, "release", released)
+    watch(residues.ResiduePublic, "release", released)
     return done
 
 
@@ -169,6 +169,7 @@ def test_counts_from_the_trees_are_what_the_job_asked_for(tmp_path, asked):
     sources = tables.deal(table, columns, tmp_path / "data")
     read = {party: pq.read_table(source.path) for party, source in sources.items()}
     params = {"n_estimators": 3, "max_depth": 4, "max_bin": 8, **federated.PLAIN}
+    params["sparse_histograms"] = False  # the floor adds every row up
     spec = federated.job_spec("secureboost", tuple(columns), params=params)
     done = federated.run_job(tmp_path / "job", read, spec)
     assert done.state == "finished"
@@ -195,7 +196,7 @@ def test_sums_are_packed_as_jobs_pack_them(rows):
     found = Packing.for_rows(rows, 2048)
     bits = fixed_point.for_rows(rows, None, 1.0, 0.25).bits
     layout = GhLayout(bits, rows, 2047)
-    assert (found.h_bits, found.capacity) == (layout.h_bits, layout.capacity)
+    assert (found.h_bits, found.capacity) == (layout.h_bits, layout.lanes[0].capacity)
     assert found.field_bits == layout.n_bit
 
 
