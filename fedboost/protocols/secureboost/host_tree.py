@@ -18,9 +18,10 @@ from fedboost.protocols.secureboost.growth import Growth
 Places = NDArray[np.int64]
 
 # A column's most frequent bin is left out where it holds at least this share of the rows, and only
-# where the columns together save more than the nodes' totals, one addition a row, cost.
-SKIPPED_SHARE_MIN = 0.25
-SKIPPED_SHARES_MIN = 1.5
+# where the columns together save more than they cost: the nodes' totals take an addition a row,
+# and rows that share cells are added once anyway, so that an addition left out saves half of one.
+SKIPPED_SHARE_MIN = 0.6
+SKIPPED_SHARES_MIN = 3.0
 
 
 @dataclass(frozen=True)
