@@ -1,0 +1,248 @@
+"""Do jobs in every mode survive a break, and do their models predict what training had?"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fedboost.core import objectives
+from fedboost.crypto.workers import Serial
+from fedboost.data.ids import encode_ids
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import UnreachableError
+from fedboost.messages.job_pb2 import JobId
+from fedboost.model import shards, vertical
+from fedboost.model.xgboost_json import feature_names, xgboost_json
+from fedboost.protocols.secureboost import guest as training
+from fedboost.runtime.local import cluster
+from tests.equivalence.test_secureboost_pooled import assert_same_trees
+from tests.federated import (
+    GUEST,
+    HOSTS,
+    Room,
+    job_spec,
+    now,
+    run_job,
+    run_jobs,
+)
+from tests.secureboost_jobs import (
+    CLASSES,
+    SAMPLES,
+    SEED,
+    VECTORS,
+    flat,
+    grown_naively,
+    in_canonical_order,
+    made,
+)
+
+MARGIN_GAP_MAX = 1e-5  # XGBoost's leaves and sums are 32-bit floats
+
+
+# Interrupted and carried on
+
+
+@dataclass
+class CarriedOn(Room):
+    """A room whose first rounds are finished, as the coordinator starts it again."""
+
+    done: int = 0
+
+    def rounds(self, name: str, most: int) -> Iterator[int]:
+        """The rest of the outermost rounds; all of the others."""
+        first = self.done if name == "tree" else 0
+        return (index for index in super().rounds(name, most) if index >= first)
+
+
+RESUMED = {
+    "classes": {**CLASSES, "n_estimators": 4},
+    "classes in turns": {**CLASSES, "mode": "mix", "n_estimators": 5},
+    "layered vectors": {**VECTORS, "mode": "layered", "n_estimators": 3},
+    "samples": {**SAMPLES["both"], "n_estimators": 4},
+    "goss in turns": {**SAMPLES["goss"], "mode": "mix", "trees_per_party": 2, "n_estimators": 7},
+    "stopping": {**CLASSES, "n_estimators": 12, "early_stopping_rounds": 2, "learning_rate": 1.0},
+}
+
+
+async def snapshots(room, rounds):
+    """What every party keeps after so many rounds; then the room stands amid the next one."""
+    await room.until("start_round", rounds + 1)
+    kept = {p: await session.snapshot() for p, session in room.sessions.items()}
+    await room.call("start_round", GUEST)
+    return kept
+
+
+async def carried_on(job, kept, rounds):
+    """The shards, and the guest, of the rounds that were left."""
+    fresh = job.room()
+    room = CarriedOn(fresh.protocol, fresh.seats, done=rounds)
+    await room.open(kept)
+    await room.protocol.walk(room)
+    guest = room.state(GUEST)
+    return {name: await session.close() for name, session in room.sessions.items()}, guest
+
+
+def assert_same_shards(found, expected):
+    for party, shard in expected.items():
+        assert set(found[party].arrays) == set(shard.arrays)
+        for name, array in shard.arrays.items():
+            assert found[party].arrays[name].tobytes() == array.tobytes()
+        assert repr(found[party].facts) == repr(shard.facts)
+
+
+@pytest.mark.parametrize("params", RESUMED.values(), ids=RESUMED)
+@pytest.mark.parametrize("rounds", [2])
+def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, rounds):
+    job = made(params, (2, 2, 2), 80, weighted=True, held=0.4)
+    whole = job.room()
+    shards = now(whole.walk())
+
+    async def work():
+        return await carried_on(job, await snapshots(job.room(), rounds), rounds)
+
+    found, guest = now(work())
+    assert_same_shards(found, shards)
+    assert guest.margin.tobytes() == whole.state(GUEST).margin.tobytes()
+
+
+# Whole jobs: training, a break amid a round, predictions, exports
+
+
+def arrow_tables(job):
+    """The job's table as its parties keep it; ids are numbers, rows in each one's own order."""
+    draw, given = np.random.default_rng(0), {}
+    for party, values in job.columns.items():
+        order = draw.permutation(len(values))
+        content = {"id": order}
+        if party == GUEST:
+            content["y"] = job.y[order]
+        if party == GUEST and job.weight is not None:
+            content["w"] = job.weight[order]
+        content |= {f"c{i}": values[order, i] for i in range(values.shape[1])}
+        given[party] = pa.table(content)
+    return given
+
+
+def spec_of(job):
+    """The job as a user would send it."""
+    weight = {} if job.weight is None else {GUEST: {"weight": "w"}}
+    validation = {"fraction": job.held, "seed": SEED}
+    parties = tuple(job.columns)
+    return job_spec("secureboost", parties, data=weight, validation=validation, params=job.params)
+
+
+def trained_and_scored(folder, job):
+    """The training and its prediction on the same rows; the guest's ids and margins at its end."""
+    noted, parties = {}, tuple(job.columns)
+    with pytest.MonkeyPatch.context() as patch:
+        finish = training.finish
+
+        def noting(me):
+            noted.update(ids=list(me.seat.frame.ids), margin=me.margin.copy())
+            return finish(me)
+
+        patch.setattr(training, "finish", noting)
+        done, scored = now(
+            run_jobs(
+                folder,
+                arrow_tables(job),
+                [
+                    spec_of(job),
+                    lambda d: job_spec("predict", parties, params={"model": d.result["model"]}),
+                ],
+            )
+        )
+    assert done.state == "finished", done.error.lines()
+    assert scored.state == "finished", scored.error.lines()
+    return done, scored.predictions, noted
+
+
+PREDICTED = {
+    "classes": CLASSES,
+    "vectors": VECTORS,
+    "mix": {"mode": "mix", "n_estimators": 4},
+    "mix with classes": {**CLASSES, "mode": "mix"},
+    "layered": {"mode": "layered", "host_depth": 2, "guest_depth": 2, "objective": "reg:tweedie"},
+}
+
+
+@pytest.mark.parametrize("params", PREDICTED.values(), ids=PREDICTED)
+def test_predictions_and_exports_are_the_margins_of_the_training(tmp_path, params):
+    job = made({"n_estimators": 2, **params}, (2, 2, 2), 90, weighted=True)
+    done, predictions, noted = trained_and_scored(tmp_path / "job", job)
+    twin = grown_naively(in_canonical_order(job))
+    assert_same_trees(done.shards, flat(twin.rounds), job.widths)
+    assert noted["margin"].tobytes() == twin.margin.tobytes()
+    at = {row: k for k, row in enumerate(encode_ids([predictions["id"]], ["id"]))}
+    order = [at[row] for row in noted["ids"]]
+    names = [name for name in predictions.column_names if name != "id"]
+    found = np.column_stack([predictions[name].to_numpy() for name in names])[order]
+    expected = objectives.transform(job.own.objective, noted["margin"])
+    assert found.tobytes() == expected.tobytes()
+
+    xgb = pytest.importorskip("xgboost")
+    model = vertical.join(done.shards[GUEST], {h: done.shards[h] for h in list(job.columns)[1:]})
+    ids = predictions["id"].to_numpy()[order]
+    cells = [job.columns[party][ids, int(name[1:])] for party, name in model.columns]
+    booster = xgb.Booster(model_file=bytearray(xgboost_json(model).encode()))
+    rows = xgb.DMatrix(np.column_stack(cells), feature_names=feature_names(model))
+    assert booster.num_boosted_rounds() == job.own.n_estimators
+    theirs = booster.predict(rows, output_margin=True).reshape(noted["margin"].shape)
+    np.testing.assert_allclose(theirs, noted["margin"], rtol=0, atol=MARGIN_GAP_MAX)
+
+
+def carried(rows):
+    """How many messages of each kind a party's ledger has."""
+    return Counter(row.kind.rpartition(".")[2] for row in rows if ".secureboost." in row.kind)
+
+
+def test_in_mix_an_idle_host_has_nothing_in_its_ledger(tmp_path):
+    job = made({"mode": "mix", "n_estimators": 2, "max_depth": 2}, (2, 2, 2))
+    done = run_job(tmp_path / "job", arrow_tables(job), spec_of(job))
+    assert done.state == "finished", done.error.lines()
+    busy, idle = carried(done.ledgers[HOSTS[0]]), carried(done.ledgers[HOSTS[1]])
+    assert idle == {"EncryptionKey": 1}
+    assert busy["EncryptionKey"] == 1
+    assert busy["Frontier"] == busy["CandidateSums"] == busy["RowDivisions"] == 2
+    assert not len(done.shards[HOSTS[1]].arrays["tree"])
+
+
+@pytest.mark.parametrize("mode", ["default", "mix"])
+def test_a_break_amid_the_classes_of_a_round_loses_nothing(tmp_path, monkeypatch, mode):
+    job = made({**CLASSES, "mode": mode, "max_depth": 2}, (2, 2), weighted=True)
+    closed, close_tree = [], training.close_tree
+
+    def failing(me):
+        closed.append(me.trees_closed)
+        if len(closed) == 5:  # the second of three classes, in the second round
+            raise UnreachableError("the guest's memory is gone", party=GUEST)
+        return close_tree(me)
+
+    monkeypatch.setattr(training, "close_tree", failing)
+    spec, sources = spec_of(job), {}
+    for party, table in arrow_tables(job).items():
+        pq.write_table(table, tmp_path / f"{party}.parquet")
+        sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
+
+    async def work():
+        async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+            paused = await made_of.run(spec)
+            assert paused.status.state == "paused"
+            one = JobId(id=paused.status.id)
+            await made_of.coordinator.resume(made_of.user, one)
+            async for _ in made_of.events(one.id):
+                pass
+            journal = await made_of.coordinator.journal(made_of.user, one)
+            folders = {p: n.store.folder / "models" / one.id for p, n in made_of.parties.items()}
+            return journal, {party: shards.load(folder) for party, folder in folders.items()}
+
+    journal, found = asyncio.run(work())
+    assert journal.status.state == "finished"
+    assert closed == [0, 1, 2, 3, 4, 3, 4, 5, 6, 7, 8]
+    twin = grown_naively(in_canonical_order(job))
+    assert_same_trees(found, flat(twin.rounds), job.widths)
