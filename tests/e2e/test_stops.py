@@ -98,7 +98,7 @@ def test_a_cancelled_job_ends_on_every_party_and_nothing_works_on(cluster):
         return cpu_seconds(pids) - before < 0.1
 
     world.wait_for(quiet, QUIET_S + 2, "the daemons are quiet after the cancellation")
-    number = len(world.call(cluster, "journal", id_).events)
+    number = max(event.number for event in world.call(cluster, "journal", id_).events)
     assert world.watch(cluster, id_, after=number) == []
     again = world.ask(cluster, "job", "cancel", id_)
     assert (again.code, "the job is cancelled already" in again.err) == (1, True)
