@@ -44,7 +44,7 @@ def killed_in_second_tree(cluster, raw, party, step):
 
 
 def resumed(cluster, id_):
-    after = len(world.call(cluster, "journal", id_).events)
+    after = world.journalled(cluster, id_)
     world.call(cluster, "resume", id_)
     world.watch(cluster, id_, after=after)
     return world.call(cluster, "journal", id_)

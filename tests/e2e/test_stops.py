@@ -98,7 +98,7 @@ def test_a_cancelled_job_ends_on_every_party_and_nothing_works_on(cluster):
         return cpu_seconds(pids) - before < 0.1
 
     world.wait_for(quiet, QUIET_S + 2, "the daemons are quiet after the cancellation")
-    number = max(event.number for event in world.call(cluster, "journal", id_).events)
+    number = world.journalled(cluster, id_)
     assert world.watch(cluster, id_, after=number) == []
     again = world.ask(cluster, "job", "cancel", id_)
     assert (again.code, "the job is cancelled already" in again.err) == (1, True)
@@ -124,7 +124,7 @@ def test_a_daemon_asked_to_stop_in_mid_work_ends_well_and_its_job_can_go_on(clus
         status = world.call(cluster, "status", id_)
     assert status.state == "paused"
     assert name in status.reason.what
-    after = len(world.call(cluster, "journal", id_).events)
+    after = world.journalled(cluster, id_)
     assert world.ask(cluster, "job", "resume", id_).code == 0
     events = world.watch(cluster, id_, world.in_round(2, "open_layer"), after=after)
     assert events[-1].WhichOneof("what") == "step"

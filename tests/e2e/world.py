@@ -181,6 +181,11 @@ def submit(cluster: Cluster, raw: dict[str, Any]) -> str:
     return asyncio.run(work())
 
 
+def journalled(cluster, id_):
+    """The number of the last event in a job's journal, which travels condensed."""
+    return max(event.number for event in call(cluster, "journal", id_).events)
+
+
 def watch(
     cluster: Cluster, id_: str, until: Callable[[Event], bool] = lambda _: False, after: int = 0
 ) -> list[Event]:
