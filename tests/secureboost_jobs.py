@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +22,12 @@ from tests.federated import (
     room_for,
 )
 
-CLASSES = {"objective": "multi:softprob", "num_class": 3}
-VECTORS = {**CLASSES, "multi_output": True}
+CLASSES: dict[str, Any] = {"objective": "multi:softprob", "num_class": 3}
+VECTORS: dict[str, Any] = {**CLASSES, "multi_output": True}
 SWITCHES = ("gh_packing", "cipher_compressing", "histogram_subtraction", "sparse_histograms")
 SEED = 7  # of the held-out rows
 
-SAMPLES = {
+SAMPLES: dict[str, dict[str, Any]] = {
     "goss": {"goss": {"top_rate": 0.2, "other_rate": 0.3}},
     "rows": {"subsample": 0.6},
     "columns": {"colsample_bytree": 0.5},
@@ -42,7 +43,7 @@ class Job:
     y: np.ndarray
     weight: np.ndarray | None
     held: float | None
-    params: dict
+    params: dict[str, Any]
     ids: list[bytes]
 
     @property
@@ -178,7 +179,7 @@ def grown_naively(job):
         rows, factor = sampling.of_round(params, g, number)
         gh = np.zeros((len(g), 2 * g.shape[1]), np.int64)
         gh[rows] = fixed.encode(g[rows] * factor[:, None], h[rows] * factor[:, None])
-        trees = []
+        trees: list[Any] = []
         for mine in np.split(gh, params.trees_per_round, axis=1):
             index = number * params.trees_per_round + len(trees)
             drawn = sampling.columns(

@@ -128,10 +128,10 @@ def _trees(story: Story) -> tuple[str, str]:
     done = story.rounds[-1].done if story.rounds else 0
     of = story.rounds[-1].of if story.rounds else story.status.progress.of
     if story.result is not None:
-        trees = story.result.trees
-        if trees and done > trees:
-            return f"{name} kept of {done}", units.in_count(trees)
-        shown = trees or done
+        kept = story.result.rounds or story.result.trees
+        if kept and done > kept:
+            return f"{name} kept of {done}", units.in_count(kept)
+        shown = story.result.trees or done
         return story.round_name if shown == 1 else name, units.in_count(shown)
     return (f"{name} of {of}", units.in_count(done)) if of else (name, units.in_count(done))
 

@@ -33,6 +33,7 @@ class Result(Settings):
     rows: dict[str, int] = Field(default_factory=dict)
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
     trees: int = 0
+    rounds: int = 0  # several trees each where every class has its own
     seconds: dict[str, float] = Field(default_factory=dict)
     cpu_seconds: dict[str, float] = Field(default_factory=dict)
     memory_peak_bytes: dict[str, int] = Field(default_factory=dict)

@@ -113,7 +113,8 @@ def _metric(story: Story, name: str) -> Html | None:
     known = METRICS.get(name)  # type: ignore[call-overload]
     better = "higher is better" if known is not None and known.bigger_is_better else ""
     better = "lower is better" if known is not None and not known.bigger_is_better else better
-    trees = story.result.trees if story.result is not None else 0
+    result = story.result
+    trees = 0 if result is None else result.rounds or result.trees
     stopped = 0 < trees < story.rounds[-1].done
     rounds = [one.done for one in story.rounds]
     return line_chart(

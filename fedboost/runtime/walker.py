@@ -22,6 +22,7 @@ from fedboost.messages.party_pb2 import StepCall
 from fedboost.runtime import faults, manifest
 from fedboost.runtime.config import Timers
 
+NOT_ROWS = ("rounds", "trees")  # counts that a guest tells beside those of rows
 APPROVAL_POLL_S = 1.0  # between two looks whether a person has approved
 
 Reply = TypeVar("Reply")
@@ -259,15 +260,17 @@ class JobWalk:
         for stage, took in self.stage_seconds.items():
             timed["train" if self.protocols[stage].leaves == "model" else stage] = took
         if rounds and self.protocol.leaves == "model":
-            timed["per_tree"] = rounds[len(rounds) // 2]
+            a_round = max(1, counts.get("trees", 0) // max(1, counts.get("rounds", 0)))
+            timed["per_tree"] = rounds[len(rounds) // 2] / a_round
         return {
             "job": self.id,
             "name": self.terms.spec.name,
             "state": "finished",
             "protocol": self.terms.spec.protocol,
-            "rows": {name: count for name, count in counts.items() if name != "trees"},
+            "rows": {name: count for name, count in counts.items() if name not in NOT_ROWS},
             "metrics": metrics,
             "trees": counts.get("trees", 0),
+            "rounds": counts.get("rounds", 0),
             "seconds": timed,
             "cpu_seconds": {party: reply.cpu_seconds for party, reply in shares.items()},
             "memory_peak_bytes": {p: reply.memory_peak_bytes for p, reply in shares.items()},

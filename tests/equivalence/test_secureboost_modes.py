@@ -1,6 +1,7 @@
 """Does every mode and objective of secureboost grow the trees that one table would?"""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_early_stopping_counts_rounds_and_keeps_whole_ones():
 # Modes mix and layered
 
 
-MORE = {
+MORE: dict[str, dict[str, Any]] = {
     "binary": {},
     "classes": CLASSES,
     "vectors": VECTORS,
@@ -115,10 +116,10 @@ def assert_only_owners_worked(job, done):
     """Hosts hear of no tree but their own, and of no leaf."""
     parties, per = list(job.widths), job.own.trees_per_round
     turns = job.params["trees_per_party"]
-    mine = {p: set() for p in parties}
+    mine: dict[str, set[int]] = {p: set() for p in parties}
     for tree in range(job.own.n_estimators * per):
         mine[parties[tree // per // turns % len(parties)]].add(tree)
-    heard = {p: set() for p in parties}
+    heard: dict[str, set[int]] = {p: set() for p in parties}
     under_way = -1
     for posted in sorted(done.room.posted, key=lambda p: p.envelope.number):
         envelope = posted.envelope

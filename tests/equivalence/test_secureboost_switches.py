@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedboost.crypto import sparse
 from fedboost.protocols.secureboost import host_tree
 from tests.federated import (
     GUEST,
@@ -45,8 +46,12 @@ NAMES = ["".join("01"[on] for on in one) for one in COMBINATIONS]
 @pytest.mark.parametrize("switches", COMBINATIONS, ids=NAMES)
 def test_every_combination_of_switches_grows_the_same_trees(switches, monkeypatch):
     filled = []
-    fill = host_tree.fill_skipped
-    monkeypatch.setattr(host_tree, "fill_skipped", lambda *given: filled.append(1) or fill(*given))
+
+    def noted(*given):
+        filled.append(1)
+        return sparse.fill_skipped(*given)
+
+    monkeypatch.setattr(host_tree, "fill_skipped", noted)
     chosen = dict(zip(SWITCHES, switches, strict=True))
     for more in ({}, VECTORS):
         job = made({**chosen, **more, "n_estimators": 2, "max_depth": 4}, zero=0.6, missing=0.15)

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -59,7 +60,7 @@ class CarriedOn(Room):
         return (index for index in super().rounds(name, most) if index >= first)
 
 
-RESUMED = {
+RESUMED: dict[str, dict[str, Any]] = {
     "classes": {**CLASSES, "n_estimators": 4},
     "classes in turns": {**CLASSES, "mode": "mix", "n_estimators": 5},
     "layered vectors": {**VECTORS, "mode": "layered", "n_estimators": 3},
@@ -138,7 +139,8 @@ def spec_of(job):
 
 def trained_and_scored(folder, job):
     """The training and its prediction on the same rows; the guest's ids and margins at its end."""
-    noted, parties = {}, tuple(job.columns)
+    noted: dict[str, Any] = {}
+    parties = tuple(job.columns)
     with pytest.MonkeyPatch.context() as patch:
         finish = training.finish
 

@@ -120,6 +120,6 @@ def test_an_infinite_threshold_is_not_json():
 
 def test_a_model_with_classes_has_more_trees_than_a_job_may_have_rounds():
     telco = random_model(0)["telco"]
-    late = {**telco.arrays, "tree": telco.arrays["tree"] + np.int32(3 * ROUNDS_MAX)}
+    late = {**telco.arrays, "tree": telco.arrays["tree"].astype(np.int32) + 3 * ROUNDS_MAX}
     read = read_host_shard(own_shard(Artefact(telco.facts, late)).encode())
     assert read.arrays["tree"].tolist() == late["tree"].tolist()

@@ -263,6 +263,7 @@ def close_model(me: Guest) -> Out:
     """What the model came to: metrics of the round it keeps, curves, importance."""
     best = _best_round(me)
     told = Told(best=words.as_metrics(me.history[best]))
+    told.counts.add(name="rounds", count=best + 1)
     told.counts.add(name="trees", count=(best + 1) * me.rules.params.trees_per_round)
     told.counts.extend(Count(name=name, count=len(rows)) for name, rows in me.parts.items())
     told.importance.extend(words.importance(me.seat, _kept(me)))
