@@ -25,12 +25,12 @@ from fedboost.errors import (
 )
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.exchange_pb2 import Envelope
-from fedboost.messages.reveals import REVEALS
 from fedboost.runtime import faults, manifest
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.identity import Peer
 from fedboost.runtime.judgement import Judge, Trust
-from fedboost.runtime.ledger import Disclosure, Ledger
+from fedboost.runtime.ledger import Ledger
+from fedboost.runtime.reading import disclosure, owned
 from fedboost.runtime.session import Links, Session, Terms
 from fedboost.runtime.store import Job, JobState, Store
 from fedboost.runtime.work import Work
@@ -389,41 +389,7 @@ class PartyNode:
         self._works.pop(work.id, None)
 
     def _record(self, direction: str, envelope: Envelope, message: Message) -> None:
-        reveals, protection = REVEALS[envelope.kind]
-        self.ledger.record(
-            Disclosure(
-                direction="out" if direction == "out" else "in",
-                job=envelope.job,
-                step=envelope.step,
-                kind=envelope.kind,
-                peer=envelope.receiver if direction == "out" else envelope.sender,
-                bytes=envelope.payload_bytes,
-                values=wire.count_values(message),
-                protection=protection,
-                reveals=reveals,
-                sha256=envelope.payload_sha256.hex(),
-            )
-        )
+        self.ledger.record(disclosure(direction, envelope, message))
 
     def _cpu_now(self) -> float:
         return (self.cpu_clock() if self.cpu_clock else 0.0) + self._workers.cpu_seconds()
-
-
-def owned(party: str, job: Job) -> party_pb2.OwnedJob:
-    """A job as its party's owner sees it."""
-    terms = manifest.decode(job.manifest)
-    selection = terms.spec.data.get(party)
-    shown = party_pb2.OwnedJob(
-        id=job.id,
-        name=job.name,
-        protocol=terms.spec.protocol,
-        state=job.state,
-        coordinator=terms.coordinator,
-        submitter=terms.submitter,
-        parties=terms.spec.parties.table().of(tuple(flow.Role)),
-        dataset="" if selection is None else selection.dataset or "",
-        updated=job.updated,
-    )
-    if job.reason:
-        shown.reason.what = job.reason
-    return shown

@@ -90,6 +90,7 @@ class StageWalk(flow.Run):
             _hear(self.told, reply.told)
 
     def rounds(self, name: str, most: int) -> Iterator[int]:
+        """See `flow.Run`; the outermost loop goes on after the last round that all have kept."""
         outermost = not self.counters
         first = self.first_round if outermost else 0
         for index in range(first, most):

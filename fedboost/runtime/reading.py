@@ -1,0 +1,50 @@
+"""What a party's owner reads: a job that wants its data, and a message in the ledger."""
+
+from __future__ import annotations
+
+from google.protobuf.message import Message
+
+from fedboost import flow, wire
+from fedboost.messages import party_pb2
+from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.messages.reveals import REVEALS
+from fedboost.runtime import manifest
+from fedboost.runtime.ledger import Disclosure
+from fedboost.runtime.store import Job
+
+
+def disclosure(direction: str, envelope: Envelope, message: Message) -> Disclosure:
+    """The ledger's row for a message that leaves ("out") or has come ("in")."""
+    reveals, protection = REVEALS[envelope.kind]
+    return Disclosure(
+        direction="out" if direction == "out" else "in",
+        job=envelope.job,
+        step=envelope.step,
+        kind=envelope.kind,
+        peer=envelope.receiver if direction == "out" else envelope.sender,
+        bytes=envelope.payload_bytes,
+        values=wire.count_values(message),
+        protection=protection,
+        reveals=reveals,
+        sha256=envelope.payload_sha256.hex(),
+    )
+
+
+def owned(party: str, job: Job) -> party_pb2.OwnedJob:
+    """A job as its party's owner sees it."""
+    terms = manifest.decode(job.manifest)
+    selection = terms.spec.data.get(party)
+    shown = party_pb2.OwnedJob(
+        id=job.id,
+        name=job.name,
+        protocol=terms.spec.protocol,
+        state=job.state,
+        coordinator=terms.coordinator,
+        submitter=terms.submitter,
+        parties=terms.spec.parties.table().of(tuple(flow.Role)),
+        dataset="" if selection is None else selection.dataset or "",
+        updated=job.updated,
+    )
+    if job.reason:
+        shown.reason.what = job.reason
+    return shown
