@@ -70,7 +70,10 @@ class Plan:
         """The quick one, or all."""
         if quick:
             return cls(
-                rows={"give_credit": 3000, "epsilon_5k": 2000, "sensorless_2k": 550, "covtype": 600},
+                rows={
+                    **{"give_credit": 3000, "epsilon_5k": 2000},
+                    **{"sensorless_2k": 550, "covtype": 600},
+                },
                 host_columns={
                     **{"give_credit": 3, "epsilon_5k": 4},
                     **{"sensorless_2k": 1, "vehicle": 1, "covtype": 1},

@@ -239,7 +239,8 @@ def measure_multi(name: str, plan: Plan, report: Report) -> Shown:
                 )
             )
     heads = ("trees", "compressing", "round, wall s", "CPU s", "bytes",
-             f"accuracy, {plan.multi_target} rounds", "rounds to target", "s to target")  # fmt: skip
+             f"accuracy, {plan.multi_target} rounds", "rounds to target",
+             "s to target")  # fmt: skip
     note = f"Target: training accuracy {reached.target:.4f}, with {len(table.y)} rows in all."
     return Shown(f"{name}: {int(table.y.max()) + 1} classes", heads, rows, note)
 
