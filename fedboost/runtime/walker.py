@@ -271,7 +271,7 @@ class JobWalk:
             "rows": {name: count for name, count in counts.items() if name not in NOT_ROWS},
             "metrics": metrics,
             "trees": counts.get("trees", 0),
-            "rounds": counts.get("rounds", 0),
+            **({"rounds": counts["rounds"]} if counts.get("rounds") != counts.get("trees") else {}),
             "seconds": timed,
             "cpu_seconds": {party: reply.cpu_seconds for party, reply in shares.items()},
             "memory_peak_bytes": {p: reply.memory_peak_bytes for p, reply in shares.items()},
