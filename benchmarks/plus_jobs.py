@@ -78,12 +78,12 @@ class Plan:
                     **{"give_credit": 3, "epsilon_5k": 4},
                     **{"sensorless_2k": 1, "vehicle": 1, "covtype": 1},
                 },
-                accuracy_rows=5000, rounds=4, slow_rounds=1, multi_rounds=1, multi_target=4,
+                accuracy_rows=5000, rounds=4, slow_rounds=2, multi_rounds=1, multi_target=4,
                 alone=False, schemes=("paillier",),
             )  # fmt: skip
         return cls(
             rows={"give_credit": 30_000, "covtype": 5000},
-            host_columns={}, accuracy_rows=None, rounds=4, slow_rounds=2, multi_rounds=3,
+            host_columns={}, accuracy_rows=None, rounds=6, slow_rounds=3, multi_rounds=3,
             multi_target=ROUNDS, alone=True, schemes=("paillier", "iterative-affine"),
         )  # fmt: skip
 
