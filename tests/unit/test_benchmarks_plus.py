@@ -106,7 +106,13 @@ def test_costs_are_of_rounds_and_leave_the_keys_out():
     ]
     rounds = [{"seconds": seconds, "metrics": {}} for seconds in (9.0, 1.0, 2.0)]
     run = JobRun({}, steps, rounds, {}, [0.5], [0.6], {})
-    assert Cost.of(run) == Cost(wall_s=2.0, cpu_s=3.0, sent=10.0, load=[0.5])
+    assert Cost.of(run) == Cost(wall_s=1.5, cpu_s=3.0, sent=10.0, load=[0.5])
+
+
+def test_a_mix_is_timed_by_whole_cycles_after_one_that_warms_up():
+    rounds = [{"seconds": seconds, "metrics": {}} for seconds in (0.1, 9.0, 1.0, 3.0, 2.0, 4.0)]
+    run = JobRun({}, [], rounds, {}, [0.5], [0.6], {})
+    assert Cost.of(run, cycle=2).wall_s == 2.5
 
 
 def test_cuts_are_shares_of_the_time_saved():
