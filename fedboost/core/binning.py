@@ -1,30 +1,32 @@
-"""Columns as bins: equal-frequency cut points from the training rows, and values as bin numbers."""
+"""Columns as bins: equal-frequency cut points or categories, and values as bin numbers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from fedboost.core.params import MAX_BIN
 from fedboost.errors import DataError
 
 Values = NDArray[np.float32]
 Bins = NDArray[np.uint8]
+Codes = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class Binning:
     """The cut points of each column, and `max_bin`, which is also the bin of missing values.
 
-    Bin b of a column holds cuts[b-1] ≤ x < cuts[b]: `x < cut` goes left, as in XGBoost.
+    Bin b of a column holds cuts[b-1] ≤ x < cuts[b]: `x < cut` goes left, as in XGBoost. Bin b of a
+    categorical column is one category; a category without a bin counts as missing.
     """
 
     max_bin: int
     cuts: tuple[Values, ...]  # per column float32, rising; one less than the column has bins
+    categories: Mapping[int, Codes] = field(default_factory=dict)  # by column: the code of each bin
 
     @property
     def n_columns(self) -> int:
@@ -44,7 +46,18 @@ class Binning:
     @property
     def n_bins(self) -> NDArray[np.int32]:
         """Bins in use per column, without missing values; int32 (columns,), at least 1."""
-        return np.array([len(cuts) + 1 for cuts in self.cuts], dtype=np.int32)
+        return np.array(
+            [
+                max(1, len(self.categories[c])) if c in self.categories else len(cuts) + 1
+                for c, cuts in enumerate(self.cuts)
+            ],
+            dtype=np.int32,
+        )
+
+    @property
+    def is_categorical(self) -> NDArray[np.bool_]:
+        """bool (columns,): which columns are divided by category, not at a threshold."""
+        return np.array([c in self.categories for c in range(self.n_columns)], np.bool_)
 
     def threshold(self, column: int, bin_number: int) -> np.float32:
         """What a value must be below to lie in a bin up to `bin_number`; +inf after the last."""
@@ -56,43 +69,64 @@ class Binning:
         assert values.shape[1] == self.n_columns
         bins = np.empty(values.shape, dtype=np.uint8, order="F")
         for column, cuts in enumerate(self.cuts):
-            bins[:, column] = _place(
-                np.ascontiguousarray(values[:, column]), cuts, np.uint8(self.missing)
-            )
+            own = np.ascontiguousarray(values[:, column])
+            if column in self.categories:
+                bins[:, column] = _look_up(own, self.categories[column], self.missing)
+            else:
+                bins[:, column] = _place(own, cuts, np.uint8(self.missing))
         return bins
+
+    def model_values(self, values: Values) -> Values:
+        """The same values as trees read them: of a category its bin, NaN where it has none."""
+        if not self.categories:
+            return values
+        read = values.copy(order="F")
+        for column, codes in self.categories.items():
+            bins = _look_up(values[:, column], codes, self.missing)
+            read[:, column] = np.where(bins == self.missing, np.float32(np.nan), bins)
+        return read
 
     def columns(self, start: int, stop: int) -> Binning:
         """The binning of columns start..stop-1 only, as the party that has them would fit it."""
-        return Binning(self.max_bin, self.cuts[start:stop])
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers for JSON; a float32 survives the way through a float64 unchanged."""
-        return {"max_bin": self.max_bin, "cuts": [cuts.tolist() for cuts in self.cuts]}
-
-    @classmethod
-    def from_json(cls, raw: Any) -> Binning:
-        """What `to_json` gave; a DataError where it is not cut points."""
-        try:
-            max_bin = raw["max_bin"]
-            cuts = tuple(np.array(column, dtype=np.float32).reshape(-1) for column in raw["cuts"])
-        except (KeyError, TypeError, ValueError):
-            raise DataError("the cut points cannot be read", todo="export them again") from None
-        fits = isinstance(max_bin, int) and 2 <= max_bin <= MAX_BIN
-        if not fits or not all(_are_cuts(column, max_bin) for column in cuts):
-            raise DataError("the cut points are not rising numbers, or too many")
-        return cls(max_bin, cuts)
+        own = {c - start: codes for c, codes in self.categories.items() if start <= c < stop}
+        return Binning(self.max_bin, self.cuts[start:stop], own)
 
 
-def fit(values: Values, max_bin: int) -> Binning:
+def fit(
+    values: Values,
+    max_bin: int,
+    categorical: Sequence[int] = (),
+    known: Mapping[int, Codes] | None = None,
+) -> Binning:
     """Cut points of each column of float32 (n, columns), from the training rows only.
 
     A column with at most `max_bin` distinct values gets one bin for each, cut midway between
-    neighbours; others get bins of as equal row counts as their ties allow. Columns do not
-    influence one another, so parties bin theirs alone. A DataError names an infinite value.
+    neighbours; others get bins of as equal row counts as their ties allow. A `categorical` one,
+    with codes from 0 as values, gets a bin for each of its categories: first the `known` ones,
+    whose bins an earlier model has fixed, then the most frequent others, at most `max_bin` in all.
+    Columns do not influence one another, so parties bin theirs alone. A DataError names an infinite
+    value.
     """
-    return Binning(
-        max_bin, tuple(_fit_column(values[:, c], c, max_bin) for c in range(values.shape[1]))
+    categories = {
+        c: _fit_categories(values[:, c], max_bin, (known or {}).get(c, np.empty(0, np.int32)))
+        for c in categorical
+    }
+    none = np.empty(0, np.float32)
+    cuts = tuple(
+        none if c in categories else _fit_column(values[:, c], c, max_bin)
+        for c in range(values.shape[1])
     )
+    return Binning(max_bin, cuts, categories)
+
+
+def _fit_categories(column: Values, max_bin: int, known: Codes) -> Codes:
+    """The codes that get a bin: `known`, then of the others the most frequent, in rising order."""
+    assert len(known) <= max_bin
+    codes, counts = np.unique(column[~np.isnan(column)].astype(np.int32), return_counts=True)
+    fresh = ~np.isin(codes, known)
+    codes, counts = codes[fresh], counts[fresh]
+    kept = np.argsort(-counts, kind="stable")[: max(0, max_bin - len(known))]
+    return np.concatenate([known, np.sort(codes[kept])]).astype(np.int32)
 
 
 def _fit_column(column: Values, number: int, max_bin: int) -> Values:
@@ -120,8 +154,13 @@ def _between(low: Values, high: Values) -> Values:
     return np.where((low < middle) & (middle <= high), middle, high).astype(np.float32)
 
 
-def _are_cuts(cuts: Values, max_bin: int) -> bool:
-    return bool(len(cuts) < max_bin and np.isfinite(cuts).all() and (np.diff(cuts) > 0).all())
+def _look_up(column: Values, codes: Codes, missing: int) -> Bins:
+    """The bin of each code, `missing` for NaN and for codes that have none."""
+    table = np.full(
+        2 + int(max(codes.max(initial=-1), np.fmax.reduce(column, initial=-1.0))), missing
+    )
+    table[codes] = np.arange(len(codes))
+    return table[np.where(np.isnan(column), -1, column).astype(np.int64)].astype(np.uint8)
 
 
 @njit(nogil=True, cache=True)

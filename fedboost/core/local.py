@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import binning, histogram, metrics, objectives, sampling, split
+from fedboost.core import binning, categories, histogram, metrics, objectives, sampling, split
 from fedboost.core.binning import Binning
+from fedboost.core.categories import BY_CATEGORY, Divisions
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.metrics import METRICS
 from fedboost.core.objectives import Objective
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, Partition, left_child, right_child
-from fedboost.core.split import Candidates
 from fedboost.core.tree import Node, Split, Tree, grown
 from fedboost.errors import ConfigError, DataError
 
@@ -39,6 +39,7 @@ class Table:
     values: Values  # (n, columns), NaN where missing
     y: Floats  # (n,)
     weight: Floats | None = None  # (n,), None: all 1
+    categorical: tuple[int, ...] = ()  # columns whose values are codes of categories, from 0
 
     @property
     def weights(self) -> Floats:
@@ -60,8 +61,9 @@ class Trained:
     def margins(self, values: Values) -> Floats:
         """float64 (n, outputs) of float32 (n, columns), with the trees up to the best round."""
         margin = np.tile(self.base_margin, (len(values), 1))
+        read = self.binning.model_values(values)
         for trees in self.rounds[: self.best_round + 1]:
-            add_to_margin(margin, [tree.predict(values) for tree in trees])
+            add_to_margin(margin, [tree.predict(read) for tree in trees])
         return margin
 
     def predict(self, values: Values) -> Floats:
@@ -94,7 +96,8 @@ def train(
     _check(table, params, validation, groups)
     objective = objectives.start(params, table.y, table.weights)
     fixed = objectives.encoding(params, objective, table.y, table.weights)
-    rules = Rules(params, binning.fit(table.values, params.max_bin), fixed)
+    cuts = binning.fit(table.values, params.max_bin, table.categorical)
+    rules = Rules(params, cuts, fixed)
     watched = {"train": Watched(table, rules.binning, objective)}
     if validation is not None:
         watched["validation"] = Watched(validation, rules.binning, objective)
@@ -184,8 +187,7 @@ def grow(
         for node, cells in opened.items():
             own = partition.rows(node)
             missing = histogram.has_missing(bins, [own], rules.binning.missing)[0]
-            listed = split.candidates(rules.binning.n_bins, missing, usable)
-            won = choose(rules, cells, totals[node], listed)
+            won = choose(rules, cells, totals[node], missing, usable)
             if won is None:
                 continue
             splits[node], left = won
@@ -197,22 +199,49 @@ def grow(
     return grown({node: _node(rules, totals[node], splits.get(node)) for node in totals})
 
 
-def choose(rules: Rules, cells: Sums, total: Sums, listed: Candidates) -> tuple[Split, Sums] | None:
+def choose(
+    rules: Rules, cells: Sums, total: Sums, missing: NDArray[np.bool_], usable: Rows
+) -> tuple[Split, Sums] | None:
     """The best split of a node and the sums on its left, or None where no split is worth it.
 
-    cells int64 (columns, n_cells, 2·outputs), total int64 (2·outputs,).
+    cells int64 (columns, n_cells, 2·outputs); total int64 (2·outputs,); missing bool (columns,):
+    where rows of the node have no value; usable int32, ascending: the columns that may divide it.
     """
-    left = split.left_sums(cells, listed)
+    by_category = rules.binning.is_categorical[usable]
+    listed = split.candidates(rules.binning.n_bins, missing, usable[~by_category])
+    grouped = {int(c): _divisions(rules, cells[c], missing[c]) for c in usable[by_category]}
+    left = np.concatenate([split.left_sums(cells, listed), *(d.left for d in grouped.values())])
+    own = [np.full(len(found), c, np.int32) for c, found in grouped.items()]
+    columns = np.concatenate([listed.column, *own])
+    # Each column's candidates stand in order; this puts the columns in order, too.
+    order = np.argsort(columns, kind="stable") if grouped else np.arange(len(columns))
     gain = split.gains(
-        left[:, 0::2], left[:, 1::2], total[0::2], total[1::2], rules.params, rules.fixed
+        *(left[order, 0::2], left[order, 1::2], total[0::2], total[1::2]),
+        *(rules.params, rules.fixed),
     )
     won = split.best(gain, rules.params)
     if won < 0:
         return None
-    column, bin_number = int(listed.column[won]), int(listed.bin[won])
+    place, best = int(order[won]), float(gain[won])
+    column = int(columns[place])
+    if column in grouped:
+        number = place - int(np.flatnonzero(columns == column)[0])
+        return by_categories(column, grouped[column], number, best), left[place]
+    bin_number, missing_left = int(listed.bin[place]), bool(listed.missing_left[place])
     threshold = rules.binning.threshold(column, bin_number)
-    missing_left = bool(listed.missing_left[won])
-    return Split(column, bin_number, threshold, missing_left, float(gain[won])), left[won]
+    return Split(column, bin_number, threshold, missing_left, best), left[place]
+
+
+def by_categories(column: int, found: Divisions, number: int, gain: float) -> Split:
+    """Candidate `number` of a categorical column as a split."""
+    left_bins = categories.as_set(found.bins(number))
+    missing_left = bool(found.missing_left[number])
+    return Split(column, BY_CATEGORY, np.float32(np.nan), missing_left, gain, left_bins)
+
+
+def _divisions(rules: Rules, cells: Sums, missing: bool) -> Divisions:
+    absent = cells[-1] if missing else None
+    return categories.divisions(cells[:-1], absent, rules.params, rules.fixed)
 
 
 def renewed(tree: Tree, rules: Rules, rows: Watched, chosen: Rows) -> Tree:
@@ -242,7 +271,8 @@ def _node(rules: Rules, total: Sums, won: Split | None) -> Node:
 
 
 def _goes_right(bins: Bins, rows: Rows, won: Split, missing: int) -> NDArray[np.bool_]:
-    return split.goes_right(bins[rows, won.column], won.bin, won.missing_left, missing)
+    own = bins[rows, won.column]
+    return split.goes_right(own, won.bin, won.missing_left, missing, won.left_bins)
 
 
 def _check(

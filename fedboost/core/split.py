@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core import categories
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.params import TreeParams
 
@@ -41,7 +42,8 @@ def candidates(
     has_missing: NDArray[np.bool_],
     columns: NDArray[np.int32] | None = None,
 ) -> Candidates:
-    """All splits of a node, in canonical order; `columns` (int32, ascending) limits them.
+    """All splits of a node at thresholds, in canonical order; `columns` (int32, ascending) are the
+    columns it may use, no categorical ones.
 
     n_bins int32 (columns,); has_missing bool (columns,): whether training rows of the node miss
     the column. Without missing rows: bins 0..n_bins-2, missing right. With them: the same, each
@@ -128,13 +130,24 @@ def cover(H: Sums, fixed: FixedPoint) -> Floats:
 
 
 def goes_right(
-    column_bins: NDArray[np.uint8], bin_number: int, missing_left: bool, missing: int
+    column_bins: NDArray[np.uint8],
+    bin_number: int,
+    missing_left: bool,
+    missing: int,
+    left_bins: bytes = b"",
 ) -> NDArray[np.bool_]:
-    """bool (n,): which rows, given by their bins uint8 (n,) in the split's column, go right."""
-    right = column_bins > bin_number
-    if missing_left:
-        right &= column_bins != missing
-    return right
+    """bool (n,): which rows, given by their bins uint8 (n,) in the split's column, go right.
+
+    Bins up to `bin_number` go left, or those of the set `left_bins` (categories.as_set) where the
+    column is categorical; rows without a value as told.
+    """
+    if left_bins:
+        right = np.ones(256, np.bool_)
+        right[categories.members(left_bins)] = False
+    else:
+        right = np.arange(256) > bin_number
+    right[missing] = not missing_left
+    return right[column_bins]
 
 
 def _score(G: Sums, H: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:

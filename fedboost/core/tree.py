@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from fedboost.core.categories import BY_CATEGORY, SET_BYTES, Sets, as_sets, holds
 from fedboost.core.params import MAX_DEPTH
 from fedboost.core.partition import ROOT, left_child
 from fedboost.errors import DataError
@@ -19,17 +20,22 @@ Positions = NDArray[np.int32]
 
 LEAF = -1  # the feature, bin and children of a leaf
 NODES_MAX = 2 ** (MAX_DEPTH + 1) - 1
+UP_TO: Sets = np.packbits(np.tri(8 * SET_BYTES, dtype=np.bool_), axis=1, bitorder="little")
 
 
 @dataclass(frozen=True)
 class Split:
-    """What divides a node: bins up to `bin`, that is values below `threshold`, go left."""
+    """What divides a node: bins up to `bin`, that is values below `threshold`, go left.
+
+    Of a categorical column those in `left_bins`, with BY_CATEGORY as `bin` and NaN as `threshold`.
+    """
 
     column: int
     bin: int
     threshold: np.float32
     missing_left: bool
     gain: float
+    left_bins: bytes = b""  # categories.as_set
 
 
 @dataclass(frozen=True)
@@ -43,17 +49,21 @@ class Node:
 
 @dataclass(frozen=True)
 class Tree:
-    """Nodes in order of their heap ids, so layer by layer; all arrays have one entry per node."""
+    """Nodes in order of their heap ids, so layer by layer; all arrays have one entry per node.
+
+    Raw values of a categorical column are its bins (Binning.model_values).
+    """
 
     node: NDArray[np.int32]  # heap id: root 0, children 2i+1 and 2i+2
     left: NDArray[np.int32]  # where the left child is in these arrays, the right one next; −1: leaf
     feature: NDArray[np.int32]  # column in canonical order; −1: a leaf
-    bin: NDArray[np.int16]
-    threshold: NDArray[np.float32]  # values below go left
+    bin: NDArray[np.int16]  # BY_CATEGORY where a set of bins goes left
+    threshold: NDArray[np.float32]  # values below go left; NaN where a set of bins does
     missing_left: NDArray[np.bool_]
     value: NDArray[np.float64]  # (nodes, outputs), 0 within the tree
     gain: NDArray[np.float64]
     cover: NDArray[np.float64]
+    left_bins: NDArray[np.uint8]  # (nodes, SET_BYTES) the sets, empty where a threshold divides
 
     @property
     def n_nodes(self) -> int:
@@ -68,14 +78,16 @@ class Tree:
     def leaf_of_values(self, values: Values) -> Positions:
         """Each row's leaf as position in the arrays; float32 (n, columns), NaN where missing."""
         self._needs_columns(values.shape[1])
-        return _walk_values(values, self.left, self.feature, self.threshold, self.missing_left)
+        return _walk_values(
+            *(values, self.left, self.feature, self.threshold, self.missing_left, self.left_bins)
+        )
 
     def leaf_of_bins(self, bins: Bins, missing: int) -> Positions:
         """Each row's leaf as position in the arrays; uint8 (n, columns), `missing` for NaN."""
         self._needs_columns(bins.shape[1])
-        return _walk_bins(
-            bins, np.uint8(missing), self.left, self.feature, self.bin, self.missing_left
-        )
+        by_category = (self.bin == BY_CATEGORY)[:, None]
+        sets = np.where(by_category, self.left_bins, UP_TO[np.maximum(self.bin, 0)])
+        return _walk_bins(bins, np.uint8(missing), self.left, self.feature, self.missing_left, sets)
 
     def predict(self, values: Values) -> NDArray[np.float64]:
         """What this tree adds to the margins; float32 (n, columns) to float64 (n, outputs)."""
@@ -103,10 +115,12 @@ class Tree:
         """Every walk ends in a leaf: nodes rise, children are where their heap ids say."""
         n = self.n_nodes
         if not 1 <= n <= NODES_MAX or any(
-            len(array) != n or array.ndim != (2 if name == "value" else 1)
+            len(array) != n or array.ndim != (2 if name in ("value", "left_bins") else 1)
             for name, array in self.to_arrays().items()
         ):
             raise DataError(f"the arrays of a tree have different lengths, or not 1 to {NODES_MAX}")
+        if self.left_bins.shape[1] != SET_BYTES:
+            raise DataError(f"sets of bins have {SET_BYTES} bytes, not {self.left_bins.shape[1]}")
         inner = np.flatnonzero(~self.is_leaf)
         left = self.left[inner]
         within = bool(np.all((left > inner) & (left < n - 1)))
@@ -138,6 +152,7 @@ DTYPES: dict[str, type[np.generic]] = {
     "value": np.float64,
     "gain": np.float64,
     "cover": np.float64,
+    "left_bins": np.uint8,
 }
 
 
@@ -160,6 +175,7 @@ def grown(nodes: Mapping[int, Node]) -> Tree:
             "value": np.array([zero if nodes[i].split else nodes[i].value for i in ids]),
             "gain": np.array([s.gain if s else 0.0 for s in splits]),
             "cover": np.array([nodes[i].cover for i in ids]),
+            "left_bins": as_sets([s.left_bins if s else b"" for s in splits]),
         }
     )
 
@@ -171,13 +187,19 @@ def _walk_values(
     feature: NDArray[np.int32],
     threshold: NDArray[np.float32],
     missing_left: NDArray[np.bool_],
+    left_bins: Sets,
 ) -> Positions:
     leaves = np.empty(len(values), dtype=np.int32)
     for i in range(len(values)):
         at = 0
         while left[at] >= 0:
             x = values[i, feature[at]]
-            goes_left = missing_left[at] if np.isnan(x) else x < threshold[at]
+            if np.isnan(x):
+                goes_left = missing_left[at]
+            elif np.isnan(threshold[at]):
+                goes_left = holds(left_bins, at, int(x))
+            else:
+                goes_left = x < threshold[at]
             at = left[at] if goes_left else left[at] + 1
         leaves[i] = at
     return leaves
@@ -189,16 +211,15 @@ def _walk_bins(
     missing: np.uint8,
     left: Positions,
     feature: NDArray[np.int32],
-    last: NDArray[np.int16],
     missing_left: NDArray[np.bool_],
+    left_bins: Sets,
 ) -> Positions:
-    """`last` is the last bin that goes left."""
     leaves = np.empty(len(bins), dtype=np.int32)
     for i in range(len(bins)):
         at = 0
         while left[at] >= 0:
             b = bins[i, feature[at]]
-            goes_left = missing_left[at] if b == missing else b <= last[at]
+            goes_left = missing_left[at] if b == missing else holds(left_bins, at, int(b))
             at = left[at] if goes_left else left[at] + 1
         leaves[i] = at
     return leaves

@@ -51,11 +51,11 @@ REVEALS: dict[str, tuple[str, str]] = {
         "not at all.",
     ),
     "fedboost.secureboost.CandidateSums": (
-        "to the guest, this host's candidate sums without column, bin or row count, and how many there are.",
+        "to the guest, this host's candidate sums without column, bin or row count, and how many there are; of a categorical column, which sums belong together, how many categories it has, and whether rows of the node lack a value in it.",
         "blinded ciphertexts under the guest's key.",
     ),
     "fedboost.secureboost.WonSplits": (
-        "to the host, which of its candidates won, and nothing of the others' nodes.",
+        "to the host, which of its candidates won, and nothing of the others' nodes; of a categorical column, which categories have the lower gradients.",
         "not at all.",
     ),
     "fedboost.secureboost.RowDivisions": (

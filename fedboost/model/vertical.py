@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core.categories import as_sets
 from fedboost.core.partition import left_child, right_child
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
@@ -27,8 +28,9 @@ class OwnSplit:
     tree: int
     node: int  # heap id
     feature: int  # column of the owner's table
-    threshold: np.float32  # values below go left
+    threshold: np.float32  # values below go left; NaN where a set of categories does
     missing_left: bool
+    left_bins: bytes = b""  # those categories, by their places in the model's list (as_set)
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ def splits_to_arrays(splits: Sequence[OwnSplit]) -> Arrays:
         "feature": np.array([s.feature for s in own], np.int32),
         "threshold": np.array([s.threshold for s in own], np.float32),
         "missing_left": np.array([s.missing_left for s in own], np.bool_),
+        "left_bins": as_sets([s.left_bins for s in own]),
     }
 
 
@@ -63,9 +66,10 @@ def arrays_to_splits(arrays: Mapping[str, NDArray[np.generic]]) -> list[OwnSplit
     """What `splits_to_arrays` wrote."""
     names = ("tree", "node", "feature", "threshold", "missing_left")
     columns = [arrays[name].tolist() for name in names]
+    sets = [row.tobytes() if row.any() else b"" for row in arrays["left_bins"]]
     return [
-        OwnSplit(t, n, f, np.float32(x), missing_left=m)
-        for t, n, f, x, m in zip(*columns, strict=True)
+        OwnSplit(t, n, f, np.float32(x), missing_left=m, left_bins=held)
+        for t, n, f, x, m, held in zip(*columns, sets, strict=True)
     ]
 
 
@@ -82,6 +86,7 @@ def nodes_to_arrays(nodes: Sequence[GuestNode], n_outputs: int) -> Arrays:
         "feature": np.array([s.feature for s in own], np.int32),
         "threshold": np.array([s.threshold for s in own], np.float32),
         "missing_left": np.array([s.missing_left for s in own], np.bool_),
+        "left_bins": as_sets([s.left_bins for s in own]),
         "value": value,
         "gain": np.array([n.gain for n in nodes], np.float64),
         "cover": np.array([n.cover for n in nodes], np.float64),
@@ -176,6 +181,7 @@ def join(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
         arrays["feature"][places] = shard["feature"][own].astype(np.int32) + len(columns)
         arrays["threshold"][places] = shard["threshold"][own]
         arrays["missing_left"][places] = shard["missing_left"][own]
+        arrays["left_bins"][places] = shard["left_bins"][own]
         columns += [(host, name) for name in hosts[host].facts["columns"]]
     return Whole(guest.facts, columns, arrays, Shape.of(arrays))
 
@@ -203,8 +209,17 @@ def _check_shards(guest: Artefact, hosts: Mapping[str, Artefact]) -> None:
 
 
 def goes_right(
-    values: NDArray[np.float32], threshold: NDArray[np.generic], missing_left: NDArray[np.generic]
+    values: NDArray[np.float32], arrays: Mapping[str, NDArray[np.generic]], nodes: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Which values go right; all (n,), NaN where missing: those not below the threshold."""
-    below = values < threshold.astype(np.float32, copy=False)
-    return np.where(np.isnan(values), ~missing_left.astype(np.bool_), ~below)
+    """Which values go right at their nodes, all (n,): those not below the threshold.
+
+    Values of a categorical column are places in the model's list, and those not in the node's set
+    go right; NaN stands for missing ones and for categories that the model does not know.
+    """
+    threshold = arrays["threshold"][nodes].astype(np.float32, copy=False)
+    by_category = np.isnan(threshold) & ~np.isnan(values)
+    right = ~(values < threshold)
+    bins = values[by_category].astype(np.int64)
+    held = arrays["left_bins"][nodes[by_category]].astype(np.uint8)
+    right[by_category] = (held[np.arange(len(bins)), bins >> 3] >> (bins & 7)) & 1 == 0
+    return np.where(np.isnan(values), ~arrays["missing_left"][nodes].astype(np.bool_), right)

@@ -112,6 +112,9 @@ def test_mix_gives_each_tree_to_one_party(turns, more):
     assert_only_owners_worked(job, done)
 
 
+SHARD = {"tree", "node", "feature", "threshold", "missing_left", "left_bins"}  # a host's, whole
+
+
 def assert_only_owners_worked(job, done):
     """Hosts hear of no tree but their own, and of no leaf."""
     parties, per = list(job.widths), job.own.trees_per_round
@@ -134,7 +137,7 @@ def assert_only_owners_worked(job, done):
         assert heard[host] == mine[host]
         shard = done.shards[host]
         assert set(shard.arrays["tree"].tolist()) <= mine[host]
-        assert set(shard.arrays) == {"tree", "node", "feature", "threshold", "missing_left"}
+        assert set(shard.arrays) == SHARD
     assert done.shards[GUEST].arrays["value"].any()
 
 

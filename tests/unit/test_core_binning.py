@@ -1,6 +1,5 @@
 """Binning: cuts from quantiles or distinct values, and bins that agree with `x < cut`."""
 
-import json
 from fractions import Fraction
 
 import numpy as np
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedboost.core import binning
-from fedboost.core.binning import Binning
 from fedboost.errors import DataError
 
 columns = hnp.arrays(
@@ -136,30 +134,3 @@ def test_infinite_values_are_refused_with_column_and_count():
     with pytest.raises(DataError, match="2 of 2 values are infinite") as caught:
         binning.fit(values, 8)
     assert caught.value.where == {"column": "1"}
-
-
-@settings(max_examples=50, deadline=None)
-@given(columns, st.integers(2, 20))
-def test_cuts_survive_json(column, max_bin):
-    found = binning.fit(np.column_stack([column, -column]), max_bin)
-    back = Binning.from_json(json.loads(json.dumps(found.to_json())))
-    assert back.max_bin == max_bin
-    assert all(np.array_equal(a, b) for a, b in zip(found.cuts, back.cuts, strict=True))
-    assert all(cuts.dtype == np.float32 for cuts in back.cuts)
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        None,
-        {"cuts": []},
-        {"max_bin": 8, "cuts": [["x"]]},
-        {"max_bin": 8, "cuts": [[2.0, 1.0]]},
-        {"max_bin": 2, "cuts": [[1.0, 2.0]]},
-        {"max_bin": 300, "cuts": []},
-        {"max_bin": 8, "cuts": [[float("nan")]]},
-    ],
-)
-def test_what_are_not_cuts_is_refused(raw):
-    with pytest.raises(DataError):
-        Binning.from_json(raw)

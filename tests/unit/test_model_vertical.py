@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedboost.core import categories
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.model import vertical
@@ -52,10 +53,25 @@ def test_a_tree_without_one_of_its_nodes_is_refused():
 
 def test_a_missing_value_goes_where_the_split_says_and_a_threshold_goes_right():
     values = np.array([1, 2, 3, np.nan, np.nan], np.float32)
-    threshold = np.full(5, 2, np.float32)
-    missing_left = np.array([0, 0, 0, 0, 1], np.bool_)
-    found = vertical.goes_right(values, threshold, missing_left)
+    splits = [vertical.OwnSplit(0, n, 0, np.float32(2), missing_left=n == 1) for n in range(2)]
+    arrays = vertical.splits_to_arrays(splits)
+    found = vertical.goes_right(values, arrays, np.array([0, 0, 0, 0, 1]))
     assert found.tolist() == [False, True, True, True, False]
+
+
+def test_a_category_goes_left_where_the_split_has_it_and_right_where_not():
+    held = categories.as_set(np.array([0, 9, 254]))
+    splits = [
+        vertical.OwnSplit(0, 0, 0, np.float32(np.nan), missing_left=False, left_bins=held),
+        vertical.OwnSplit(0, 1, 0, np.float32(np.nan), missing_left=True, left_bins=held),
+        vertical.OwnSplit(0, 2, 0, np.float32(5), missing_left=True),
+    ]
+    arrays = vertical.splits_to_arrays(splits)
+    assert vertical.arrays_to_splits(arrays)[0].left_bins == held
+    assert vertical.arrays_to_splits(arrays)[2].left_bins == b""
+    values = np.array([0, 9, 254, 1, 253, np.nan, np.nan, 4], np.float32)
+    found = vertical.goes_right(values, arrays, np.array([0, 1, 0, 0, 1, 0, 1, 2]))
+    assert found.tolist() == [False, False, False, True, True, True, False, False]
 
 
 @given(st.integers(0, 200))

@@ -15,7 +15,7 @@ from fedboost.crypto.workers import Serial
 from fedboost.errors import ConfigError, DataError, FedboostError, PeerError, PolicyError
 from fedboost.messages.protocol import secureboost_pb2 as pb
 from fedboost.protocols.secureboost import host as host_steps
-from fedboost.protocols.secureboost.host import Offer
+from fedboost.protocols.secureboost.offers import Offer
 from fedboost.runtime.policy import Policy
 from tests import conversations
 from tests.federated import GUEST, HOSTS, changing, frame_of, now, resealed, room_for, seats_for

@@ -47,22 +47,28 @@ class Frontier(_message.Message):
     def __init__(self, divided: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., goes_right: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., open: _Optional[_Union[_array_pb2.Array, _Mapping]] = ...) -> None: ...
 
 class CandidateSums(_message.Message):
-    __slots__ = ("candidates", "packages")
+    __slots__ = ("candidates", "packages", "categories", "missing")
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     PACKAGES_FIELD_NUMBER: _ClassVar[int]
+    CATEGORIES_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     candidates: _array_pb2.Array
     packages: Ciphertexts
-    def __init__(self, candidates: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., packages: _Optional[_Union[Ciphertexts, _Mapping]] = ...) -> None: ...
+    categories: _array_pb2.Array
+    missing: _array_pb2.Array
+    def __init__(self, candidates: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., packages: _Optional[_Union[Ciphertexts, _Mapping]] = ..., categories: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., missing: _Optional[_Union[_array_pb2.Array, _Mapping]] = ...) -> None: ...
 
 class WonSplits(_message.Message):
-    __slots__ = ("nodes", "tied", "candidates")
+    __slots__ = ("nodes", "tied", "candidates", "sizes")
     NODES_FIELD_NUMBER: _ClassVar[int]
     TIED_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
     nodes: _array_pb2.Array
     tied: _array_pb2.Array
     candidates: _array_pb2.Array
-    def __init__(self, nodes: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., tied: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., candidates: _Optional[_Union[_array_pb2.Array, _Mapping]] = ...) -> None: ...
+    sizes: _array_pb2.Array
+    def __init__(self, nodes: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., tied: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., candidates: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., sizes: _Optional[_Union[_array_pb2.Array, _Mapping]] = ...) -> None: ...
 
 class RowDivisions(_message.Message):
     __slots__ = ("nodes", "goes_right")

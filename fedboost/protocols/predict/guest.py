@@ -141,8 +141,6 @@ def _descend(me: Guest) -> None:
     while len(places):
         nodes = at[places]
         values = me.values[places // trees + me.first, arrays["feature"][nodes]]
-        right = vertical.goes_right(
-            values, arrays["threshold"][nodes], arrays["missing_left"][nodes]
-        )
+        right = vertical.goes_right(values, arrays, nodes)
         at[places] = np.where(right, me.shape.right[nodes], me.shape.left[nodes])
         places = places[arrays["owner"][at[places]] == vertical.GUEST]

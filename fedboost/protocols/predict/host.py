@@ -52,7 +52,7 @@ def direct_rows(me: Host, got: Questions) -> Out:
     split = np.repeat(np.array(shard, np.int64), counts)
     arrays = me.model.arrays
     values = me.values[rows, arrays["feature"][split]]
-    right = vertical.goes_right(values, arrays["threshold"][split], arrays["missing_left"][split])
+    right = vertical.goes_right(values, arrays, split)
     return Out(send=Directions(goes_right=wire.pack_bits(right)))
 
 

@@ -25,6 +25,7 @@ from fedboost.model.vertical import GuestNode
 from fedboost.protocols.secureboost import plan, words
 from fedboost.protocols.secureboost.growth import read_divisions
 from fedboost.protocols.secureboost.guest_tree import GuestTree, Won
+from fedboost.protocols.secureboost.offers import Shape, shapes_of, write_choices
 from fedboost.protocols.secureboost.plan import Plan
 
 Floats = NDArray[np.float64]
@@ -184,21 +185,21 @@ def choose_splits(me: Guest, got: Mapping[str, pb.CandidateSums]) -> Out:
         raise PeerError(f"{', '.join(got)} offered splits, expected {', '.join(me.plan.hosts)}")
     offers = {host: _decrypted(me, host, message) for host, message in got.items()}
     won = tree.own_best(me.trees_closed) if me.plan.guest_competes else {}
-    tied: dict[str, dict[int, NDArray[np.int64]]] = {host: {} for host in got}
+    tied: dict[str, dict[int, list[NDArray[np.int64]]]] = {host: {} for host in got}
     for place, node in enumerate(tree.opened):
         best, winner = won.get(node), ""
         for host in me.plan.hosts:
-            found = tree.best_of(node, offers[host][place])
-            if found is not None and (best is None or found[0] > best.gain):
+            found = tree.best_of(node, *offers[host][place])
+            if found is not None and (best is None or found.gain > best.gain):
                 number = me.seat.table.hosts.index(host) + 1
-                best, winner = Won(number, found[0], offers[host][place][found[1]]), host
-                ties = found[1]
+                best, winner = Won(number, found.gain, found.left), host
+                choices = found.choices
         if best is not None:
             won[node] = best
         if winner:
-            tied[winner][node] = ties
+            tied[winner][node] = choices
     tree.choose({node: won[node] for node in tree.opened if node in won})
-    return Out(send={host: _won_splits(ties) for host, ties in tied.items()})
+    return Out(send={host: write_choices(ties) for host, ties in tied.items()})
 
 
 def grow_nodes(me: Guest, got: Mapping[str, pb.RowDivisions]) -> Out:
@@ -345,31 +346,19 @@ def _width(me: Guest) -> int:
     return params.n_outputs // params.trees_per_round
 
 
-def _decrypted(me: Guest, host: str, message: pb.CandidateSums) -> list[Sums]:
-    """A host's sums, one array (candidates, 2·outputs) for each open node."""
+def _decrypted(me: Guest, host: str, message: pb.CandidateSums) -> list[tuple[Sums, Shape]]:
+    """A host's sums, one array (sums, 2·outputs) for each open node, and how they are arranged."""
     assert me.key is not None
     assert me.layout is not None
-    opened = me.growing().opened
-    what = f"the number of {host}'s candidates"
-    counts = wire.unpack(message.candidates, "i4", (len(opened),), what).astype(np.int64)
     most = HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
-    if len(counts) and (counts.min() < 0 or counts.max() > most):
-        raise PeerError(f"{host} sent {counts.max()} candidates for one node; {most} is the most")
-    count = len(me.layout.packages(counts.tolist()))
+    shapes = shapes_of(message, len(me.growing().opened), most, host)
+    counts = [shape.n_sums for shape in shapes]
+    count = len(me.layout.packages(counts))
     if message.packages.count != count:
         raise PeerError(f"{host} sent {message.packages.count} packages, its counts need {count}")
     packages = Ciphertexts.received(message.packages.data, count, me.key.width)
-    sums = me.key.decrypt(packages, me.layout, counts.tolist())
-    return np.split(sums, np.cumsum(counts)[:-1]) if len(counts) else []
-
-
-def _won_splits(tied: Mapping[int, NDArray[np.int64]]) -> pb.WonSplits:
-    ties = [places.astype(np.int32) for places in tied.values()]
-    return pb.WonSplits(
-        nodes=wire.pack(np.array(list(tied), np.int32)),
-        tied=wire.pack(np.array([len(places) for places in ties], np.int32)),
-        candidates=wire.pack(np.concatenate([np.empty(0, np.int32), *ties])),
-    )
+    sums = me.key.decrypt(packages, me.layout, counts)
+    return list(zip(np.split(sums, np.cumsum(counts)[:-1]), shapes, strict=True)) if counts else []
 
 
 def _measure(me: Guest) -> dict[str, dict[str, float]]:

@@ -15,6 +15,7 @@ from fedboost.errors import PeerError
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode, OwnSplit
 from fedboost.protocols.secureboost.growth import Growth
+from fedboost.protocols.secureboost.offers import Best, Shape, best_of
 
 Sums = NDArray[np.int64]
 
@@ -77,28 +78,18 @@ class GuestTree:
         for node in self.opened:
             rows = self.growth.training.rows(node)
             missing = histogram.has_missing(self._bins, [rows], self._rules.binning.missing)[0]
-            listed = split.candidates(self._rules.binning.n_bins, missing, self._columns)
-            found = choose(self._rules, cells[node], self.totals[node], listed)
+            found = choose(self._rules, cells[node], self.totals[node], missing, self._columns)
             if found is not None:
                 own, left = found
-                kept = OwnSplit(number, node, own.column, own.threshold, own.missing_left)
+                rule = (own.column, own.threshold, own.missing_left, own.left_bins)
+                kept = OwnSplit(number, node, *rule)
                 best[node] = Won(vertical.GUEST, own.gain, left[None], kept, own.bin)
         self._cells = cells
         return best
 
-    def best_of(self, node: int, offer: Sums) -> tuple[float, NDArray[np.int64]] | None:
-        """The greatest gain in an offer int64 (candidates, 2·outputs), and all that share it."""
-        total = self.totals[node]
-        gain = split.gains(
-            offer[:, 0::2],
-            offer[:, 1::2],
-            total[0::2],
-            total[1::2],
-            self._rules.params,
-            self._rules.fixed,
-        )
-        best = split.best(gain, self._rules.params)
-        return None if best < 0 else (float(gain[best]), np.flatnonzero(gain == gain[best]))
+    def best_of(self, node: int, sums: Sums, shape: Shape) -> Best | None:
+        """The best of a host's offer for an open node."""
+        return best_of(self._rules, self.totals[node], sums, shape)
 
     def choose(self, won: Mapping[int, Won]) -> None:
         """Takes the winners of this layer; the other open nodes stay leaves."""
@@ -112,9 +103,11 @@ class GuestTree:
         for node in self.chosen:
             won = self.won[node]
             if won.split is not None:
-                bins = self._bins[self.growth.everyone.rows(node), won.split.feature]
-                missing = self._rules.binning.missing
-                divisions[node] = split.goes_right(bins, won.bin, won.split.missing_left, missing)
+                own, missing = won.split, self._rules.binning.missing
+                bins = self._bins[self.growth.everyone.rows(node), own.feature]
+                divisions[node] = split.goes_right(
+                    bins, won.bin, own.missing_left, missing, own.left_bins
+                )
         return divisions
 
     def divide(self, divisions: Mapping[int, NDArray[np.bool_]], hosts: Sequence[str] = ()) -> None:

@@ -12,7 +12,6 @@ from fedboost import wire
 from fedboost.core import binning, fixed_point, sampling, split
 from fedboost.core.binning import Binning
 from fedboost.core.partition import ROOT, left_child, right_child
-from fedboost.core.split import Candidates
 from fedboost.crypto.api import Blinders, Ciphertexts, PublicKey
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES
@@ -24,20 +23,19 @@ from fedboost.model import vertical
 from fedboost.model.vertical import OwnSplit
 from fedboost.protocols.secureboost import plan
 from fedboost.protocols.secureboost.growth import read_divisions
-from fedboost.protocols.secureboost.host_tree import HostTree, Switches
+from fedboost.protocols.secureboost.host_tree import Found, HostTree, Switches
+from fedboost.protocols.secureboost.offers import (
+    Grouped,
+    Offer,
+    choices_bytes_max,
+    read_choices,
+    write_shapes,
+)
 
 Places = NDArray[np.int64]
 
 FRONTIER_NODES_MAX = 1 << 14  # one layer of the deepest tree TreeParams allows
 PART_MAX = 1 << 15  # ciphertexts in one part of the stream
-
-
-@dataclass
-class Offer:
-    """What a host has offered for one node: its candidates, and the order they went out in."""
-
-    listed: Candidates
-    order: Places  # place k of what was sent is candidate order[k]
 
 
 @dataclass
@@ -142,40 +140,33 @@ def sum_candidates(me: Host, got: pb.Frontier) -> Out:
     _follow(me, got)
     tree = me.growing()
     sums, found = tree.candidate_sums(me.key, me.gradients)
-    me.offers, indices = {}, [np.empty(0, np.int64)]
-    for node, (listed, index) in found.items():
-        order = me.seat.secrets.permutation(len(listed), "candidates", me.number, node)
-        me.offers[node] = Offer(listed, order)
-        indices.append(index[order])
-    counts = [len(offer.order) for offer in me.offers.values()]
-    released = me.key.release(sums[np.concatenate(indices)], me.layout, me.blinders, counts)
+    me.offers, sent = {}, [np.empty(0, np.int64)]
+    for node, own in found.items():
+        me.offers[node], places = _shuffled(me, node, own)
+        sent.append(places)
+    shapes = [offer.shape for offer in me.offers.values()]
+    counts = [shape.n_sums for shape in shapes]
+    released = me.key.release(sums[np.concatenate(sent)], me.layout, me.blinders, counts)
     me.blinders.prepare(2 * len(released))  # the next layer has up to twice as many nodes
-    return Out(
-        send=pb.CandidateSums(
-            candidates=wire.pack(np.array(counts, np.int32)),
-            packages=pb.Ciphertexts(count=len(released), data=released.to_bytes()),
-        )
-    )
+    message = write_shapes(shapes)
+    message.packages.CopyFrom(pb.Ciphertexts(count=len(released), data=released.to_bytes()))
+    return Out(send=message)
 
 
 def divide_rows(me: Host, got: pb.WonSplits) -> Out:
     """How the rows of the won nodes divide; of tied candidates the lowest column and bin count."""
     growth = me.growing().growth
-    nodes, choices = _read_won(me, got)
+    won = read_choices(got, me.offers)
     me.divided = {}
-    for node, tied in zip(nodes, choices, strict=True):
-        offer = me.offers[node]
-        lowest = int(offer.order[tied].min())
-        column, bin_number = int(offer.listed.column[lowest]), int(offer.listed.bin[lowest])
-        missing_left = bool(offer.listed.missing_left[lowest])
-        threshold = me.binning.threshold(column, bin_number)
-        me.splits.append(OwnSplit(me.number, node, column, threshold, missing_left))
-        bins = me.bins[growth.everyone.rows(node), column]
-        me.divided[node] = split.goes_right(bins, bin_number, missing_left, me.binning.missing)
+    for node, (column, place, missing_left, left_bins) in won.items():
+        threshold = np.float32(np.nan) if left_bins else me.binning.threshold(column, place)
+        me.splits.append(OwnSplit(me.number, node, column, threshold, missing_left, left_bins))
+        bins, missing = me.bins[growth.everyone.rows(node), column], me.binning.missing
+        me.divided[node] = split.goes_right(bins, place, missing_left, missing, left_bins)
     bits = np.concatenate([np.empty(0, np.bool_), *me.divided.values()])
     return Out(
         send=pb.RowDivisions(
-            nodes=wire.pack(np.array(nodes, np.int32)), goes_right=wire.pack_bits(bits)
+            nodes=wire.pack(np.array(list(won), np.int32)), goes_right=wire.pack_bits(bits)
         )
     )
 
@@ -208,8 +199,7 @@ def bytes_max(me: Host, step: str) -> int:
     if step == "sum_candidates":
         return len(me.bins) // 8 + 8 * FRONTIER_NODES_MAX + 1024
     if step == "divide_rows":
-        offered = sum(len(offer.order) for offer in me.offers.values())
-        return 4 * offered + 8 * len(me.offers) + 1024
+        return choices_bytes_max(me.offers)
     return wire.CONTROL_BYTES_MAX
 
 
@@ -256,15 +246,14 @@ def _follow(me: Host, got: pb.Frontier) -> None:
     tree.opened = opened
 
 
-def _read_won(me: Host, got: pb.WonSplits) -> tuple[list[int], list[NDArray[np.int32]]]:
-    """The won nodes and the tied candidates of each, all of them ours and offered in this layer."""
-    nodes = wire.unpack(got.nodes, "i4", (None,), "the won nodes").tolist()
-    tied = wire.unpack(got.tied, "i4", (len(nodes),), "the ties of the won nodes").astype(np.int64)
-    if set(nodes) - set(me.offers) or len(set(nodes)) != len(nodes) or (tied < 1).any():
-        raise PeerError("the guest chose splits of nodes that are not open")
-    chosen = wire.unpack(got.candidates, "i4", (int(tied.sum()),), "the chosen candidates")
-    choices = np.split(chosen.astype(np.int32), np.cumsum(tied)[:-1]) if nodes else []
-    for node, choice in zip(nodes, choices, strict=True):
-        if choice.min() < 0 or choice.max() >= len(me.offers[node].order):
-            raise PeerError(f"the guest chose a candidate of node {node} that was not offered")
-    return nodes, choices
+def _shuffled(me: Host, node: int, found: Found) -> tuple[Offer, Places]:
+    """A node's offer in a fresh secret order, and the places of its sums in that order."""
+    secrets, about = me.seat.secrets, (me.number, node)
+    order = secrets.permutation(len(found.listed), "candidates", *about)
+    places, grouped = [found.sums[order]], []
+    for chosen in secrets.permutation(len(found.grouped), "columns", *about).tolist():
+        column, cells, missing = found.grouped[chosen]
+        bins = secrets.permutation(len(cells) - missing, "categories", *about, column)
+        grouped.append(Grouped(column, bins, missing))
+        places.append(np.append(cells[bins], cells[len(bins) :]))
+    return Offer(found.listed, order, tuple(grouped)), np.concatenate(places)

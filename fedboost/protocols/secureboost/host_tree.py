@@ -15,6 +15,7 @@ from fedboost.crypto.api import Ciphertexts, PublicKey
 from fedboost.crypto.sparse import fill_skipped
 from fedboost.protocols.secureboost.growth import Growth
 
+Bits = NDArray[np.bool_]
 Places = NDArray[np.int64]
 
 # A column's most frequent bin is left out where it holds at least this share of the rows, and only
@@ -30,6 +31,16 @@ class Switches:
 
     subtraction: bool  # SecureBoost+, section 4.3
     sparse: bool  # section 6.2
+
+
+@dataclass(frozen=True)
+class Found:
+    """One node's candidates, with their places among the sums of its layer."""
+
+    listed: Candidates
+    sums: Places  # (candidates,)
+    grouped: tuple[tuple[int, Places, bool], ...]  # categorical column, its bins' sums and, last,
+    # that of missing rows if the node has any, which the bool says
 
 
 class HostTree:
@@ -53,6 +64,8 @@ class HostTree:
         self._place = np.cumsum(sampled) - 1  # of a row among the gradients
         self._columns = columns
         self._n_bins = binning.n_bins[columns].astype(np.int64)
+        self._by_category = binning.is_categorical[columns]
+        self._ordered = np.where(self._by_category, 0, self._n_bins)  # bins that thresholds divide
         # A column's cells: one for each bin, then the one of missing rows.
         self._bins = np.minimum(bins[:, columns], self._n_bins.astype(np.uint8))
         self._starts = np.concatenate(([0], np.cumsum(self._n_bins + 1)))
@@ -60,41 +73,68 @@ class HostTree:
 
     def candidate_sums(
         self, key: PublicKey, gradients: Ciphertexts
-    ) -> tuple[Ciphertexts, dict[int, tuple[Candidates, Places]]]:
-        """Sums, and for each open node its candidates with their places among the sums."""
+    ) -> tuple[Ciphertexts, dict[int, Found]]:
+        """Sums, and for each open node its candidates with their places among them.
+
+        [ prefix sums | those with missing rows added | the cells, where a column is categorical ]
+        """
         self._cells = self._histograms(key, gradients)
         nodes = Ciphertexts.concat([self._cells[node] for node in self.opened])
-        per_node, width = int(self._starts[-1]), int(self._n_bins.sum())
-        # Prefix sums run within a column's bins; the cell of missing rows stays outside.
-        is_bin = np.ones(per_node, np.bool_)
+        prefix = self._prefix_sums(key, nodes)
+        missing = [self._missing(node) for node in self.opened]
+        listed = [self._listed(lacks) for lacks in missing]
+        with_missing = len(prefix)
+        cells = with_missing + sum(int(own.missing_left.sum()) for own in listed)
+        width, per_node = int(self._ordered.sum()), int(self._starts[-1])
+        first_bin = np.cumsum(self._ordered) - self._ordered
+        found: dict[int, Found] = {}
+        base, absent = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for i, (node, own, lacks) in enumerate(zip(self.opened, listed, missing, strict=True)):
+            sums = i * width + first_bin[own.column] + own.bin.astype(np.int64)
+            left = np.flatnonzero(own.missing_left)
+            base.append(sums[left])
+            absent.append(i * per_node + self._starts[own.column[left] + 1] - 1)
+            sums[left] = with_missing + np.arange(len(left))
+            with_missing += len(left)
+            named = Candidates(self._columns[own.column], own.bin, own.missing_left)
+            found[node] = Found(named, sums, self._grouped(cells + i * per_node, lacks))
+        missing_left = key.add(prefix[np.concatenate(base)], nodes[np.concatenate(absent)])
+        rest = [nodes] if self._by_category.any() else []
+        return Ciphertexts.concat([prefix, missing_left, *rest]), found
+
+    def _prefix_sums(self, key: PublicKey, nodes: Ciphertexts) -> Ciphertexts:
+        """Of each column that thresholds divide, node after node, the sums up to each bin.
+
+        They run within a column's bins; the cell of missing rows stays outside.
+        """
+        is_bin = np.repeat(~self._by_category, self._n_bins + 1)
         is_bin[self._starts[1:] - 1] = False
         present = np.flatnonzero(np.tile(is_bin, len(self.opened)))
-        lengths = np.tile(self._n_bins, len(self.opened))
-        prefix = key.prefix_sums(nodes[present], np.concatenate(([0], np.cumsum(lengths))))
-        first_bin = np.cumsum(self._n_bins) - self._n_bins
-        found: dict[int, tuple[Candidates, Places]] = {}
-        base, absent = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        with_missing = len(prefix)
-        for i, node in enumerate(self.opened):
-            listed = self._listed(node)
-            index = i * width + first_bin[listed.column] + listed.bin.astype(np.int64)
-            left = np.flatnonzero(listed.missing_left)
-            base.append(index[left])
-            absent.append(i * per_node + self._starts[listed.column[left] + 1] - 1)
-            index[left] = with_missing + np.arange(len(left))
-            with_missing += len(left)
-            named = Candidates(self._columns[listed.column], listed.bin, listed.missing_left)
-            found[node] = named, index
-        missing_left = key.add(prefix[np.concatenate(base)], nodes[np.concatenate(absent)])
-        return Ciphertexts.concat([prefix, missing_left]), found
+        lengths = np.tile(self._ordered, len(self.opened))
+        return key.prefix_sums(nodes[present], np.concatenate(([0], np.cumsum(lengths))))
 
-    def _listed(self, node: int) -> Candidates:
-        """The node's candidates, columns counted among those that the tree may use."""
+    def _listed(self, missing: Bits) -> Candidates:
+        """A node's candidates at thresholds, columns counted among those that the tree may use."""
+        ordered = np.flatnonzero(~self._by_category).astype(np.int32)
+        return split.candidates(self._n_bins.astype(np.int32), missing, ordered)
+
+    def _grouped(self, cells: int, missing: Bits) -> tuple[tuple[int, Places, bool], ...]:
+        """A node's categorical columns; `cells` is where its cells begin among the sums."""
+        return tuple(
+            (
+                int(self._columns[c]),
+                cells + np.arange(self._starts[c], self._starts[c + 1] - (not missing[c])),
+                bool(missing[c]),
+            )
+            for c in np.flatnonzero(self._by_category)
+        )
+
+    def _missing(self, node: int) -> Bits:
+        """bool (columns of the tree,): where training rows of the node lack a value."""
         rows = self.growth.training.rows(node)
-        missing = np.array(
+        return np.array(
             [(self._bins[rows, c] == n).any() for c, n in enumerate(self._n_bins)], np.bool_
         )
-        return split.candidates(self._n_bins.astype(np.int32), missing)
 
     def _histograms(self, key: PublicKey, gradients: Ciphertexts) -> dict[int, Ciphertexts]:
         """The encrypted histogram of every open node: added up, or its parent's minus its

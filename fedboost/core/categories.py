@@ -1,0 +1,108 @@
+"""Categorical columns: bins without an order, divided in two by the gradients of their rows.
+
+A node's categories are ranked by G/(H + λ), and candidates cut the ranking in two; with λ = 0 the
+best of all divisions is among them (Fisher, 1958; XGBoost and LightGBM do the same). A ranking
+needs sums but no names, so a guest ranks the categories of a host that it does not know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.params import MAX_BIN, TreeParams
+
+Floats = NDArray[np.float64]
+Sums = NDArray[np.int64]
+Places = NDArray[np.int64]
+Sets = NDArray[np.uint8]
+
+SET_BYTES = (MAX_BIN + 8) // 8  # a bit for each bin that a column can have
+BY_CATEGORY = -2  # stands for the bin of a split whose left side is a set of bins
+
+
+@dataclass(frozen=True)
+class Divisions:
+    """The candidates of one categorical column in one node, in canonical order.
+
+    Candidate i sends the first ends[i] of `ranked` left, and missing rows as told; whatever is not
+    ranked, having no rows in the node, goes right. By end, then missing right before missing left.
+    """
+
+    ranked: Places  # (k,) bins with rows in the node, by rising G/(H + λ)
+    ends: Places  # (n,)
+    missing_left: NDArray[np.bool_]  # (n,)
+    left: Sums  # (n, 2·outputs) the sums on the left
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def bins(self, number: int) -> Places:
+        """The bins that candidate `number` sends left."""
+        return self.ranked[: self.ends[number]]
+
+
+def divisions(sums: Sums, missing: Sums | None, params: TreeParams, fixed: FixedPoint) -> Divisions:
+    """All candidates of a column: int64 (categories, 2·outputs), and (2·outputs,) of missing rows.
+
+    `missing` is None where no row of the node lacks a value. Cuts lie between different values of
+    G/(H + λ) only, so that the candidates do not depend on the order in which categories are
+    listed. Several outputs rank by the one whose values lie farthest apart. With missing rows each
+    cut comes with them on either side, and last all present rows left against the missing ones.
+    """
+    (present,) = np.nonzero(sums.any(axis=1))
+    score = _score(sums[present], params, fixed)
+    order = np.argsort(score, kind="stable")
+    ranked = present[order]
+    ends = np.flatnonzero(np.diff(score[order]) > 0.0) + 1
+    up_to = np.cumsum(sums[ranked], axis=0)
+    if missing is None:
+        return Divisions(ranked, ends, np.zeros(len(ends), np.bool_), up_to[ends - 1])
+    every = np.repeat(ends, 2)
+    on_left = np.tile([False, True], len(ends))
+    if len(ranked):
+        every, on_left = np.append(every, len(ranked)), np.append(on_left, False)
+    left = up_to[every - 1]
+    left[on_left] += missing
+    return Divisions(ranked, every, on_left, left)
+
+
+def _score(sums: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
+    """G/(H + λ) of each category, of the output in which they differ most; float64 (k,)."""
+    if not len(sums):
+        return np.empty(0)
+    top = fixed.decode_g(sums[:, 0::2])
+    bottom = fixed.decode_h(sums[:, 1::2]) + params.reg_lambda
+    ratio = np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0.0)
+    return ratio[:, np.argmax(ratio.max(axis=0) - ratio.min(axis=0))]
+
+
+def as_set(bins: Places) -> bytes:
+    """Bins as SET_BYTES bytes: bit b mod 8 of byte b div 8 is set where bin b is among them."""
+    held = np.zeros(8 * SET_BYTES, np.bool_)
+    held[bins] = True
+    return np.packbits(held, bitorder="little").tobytes()
+
+
+def as_sets(sets: list[bytes]) -> Sets:
+    """uint8 (n, SET_BYTES) of what `as_set` gave; no bytes at all stand for no bin."""
+    return np.frombuffer(b"".join(one or bytes(SET_BYTES) for one in sets), np.uint8).reshape(
+        -1, SET_BYTES
+    )
+
+
+def members(held: bytes) -> list[int]:
+    """The bins of a set, rising."""
+    return np.flatnonzero(np.unpackbits(np.frombuffer(held, np.uint8), bitorder="little")).tolist()
+
+
+@njit(nogil=True, cache=True)
+def holds(sets: Sets, row: int, number: int) -> bool:
+    """Whether the set in row `row` of uint8 (n, SET_BYTES) has bin `number`; no for other ones."""
+    if number < 0 or number >= 8 * sets.shape[1]:
+        return False
+    return bool((sets[row, number >> 3] >> (number & 7)) & 1)

@@ -1,0 +1,240 @@
+"""What a host offers for one node and what the guest may choose of it.
+
+The sums of a node are arranged the same way on either side of the wire:
+
+    [ candidate … | category … missing | category … | … ]
+      at thresholds   a categorical column each, with a sum of missing rows where there are any
+
+A choice is a set of sums whose total is what goes left: one candidate, or some categories of one
+column with or without its missing rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost import wire
+from fedboost.core import categories, split
+from fedboost.core.categories import Divisions
+from fedboost.core.local import Rules
+from fedboost.core.params import MAX_BIN
+from fedboost.core.split import Candidates
+from fedboost.errors import PeerError
+from fedboost.messages.protocol import secureboost_pb2 as pb
+
+Places = NDArray[np.int64]
+Sums = NDArray[np.int64]
+Named = tuple[int, int, bool, bytes]  # column, its place there, missing left, left bins
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the sums of one node are arranged."""
+
+    candidates: int  # at thresholds
+    categories: tuple[int, ...] = ()  # of each categorical column
+    missing: tuple[bool, ...] = ()  # whether a sum of missing rows follows them
+
+    @property
+    def n_sums(self) -> int:
+        """Sums in all."""
+        return self.candidates + sum(self.categories) + sum(self.missing)
+
+    def columns(self) -> list[tuple[int, int, bool]]:
+        """Of each categorical column its first place, its categories, and whether rows miss it."""
+        found, first = [], self.candidates
+        for count, missing in zip(self.categories, self.missing, strict=True):
+            found.append((first, count, missing))
+            first += count + missing
+        return found
+
+
+def shapes_of(message: pb.CandidateSums, nodes: int, most: int, host: str) -> list[Shape]:
+    """The shapes of a host's offers for so many open nodes; a PeerError where they cannot be.
+
+    `most` bounds the sums of one node.
+    """
+    what = f"the number of {host}'s candidates"
+    counts = wire.unpack(message.candidates, "i4", (nodes,), what).tolist()
+    grouped, missing = np.empty((nodes, 0), np.int32), np.empty((nodes, 0), np.bool_)
+    if message.HasField("categories") or message.HasField("missing"):
+        what = f"the number of {host}'s categories"
+        grouped = wire.unpack(message.categories, "i4", (nodes, None), what).astype(np.int32)
+        what = f"the columns of {host} with missing values"
+        missing = wire.unpack_bits(message.missing, grouped.size, what).reshape(grouped.shape)
+    if min(counts, default=0) < 0 or (grouped < 1).any() or (grouped > MAX_BIN).any():
+        raise PeerError(f"{host} sent a number of candidates or categories that cannot be")
+    shapes = [
+        Shape(count, tuple(own), tuple(lacks))
+        for count, own, lacks in zip(counts, grouped.tolist(), missing.tolist(), strict=True)
+    ]
+    largest = max((shape.n_sums for shape in shapes), default=0)
+    if largest > most:
+        raise PeerError(f"{host} sent {largest} candidates for one node; {most} is the most")
+    return shapes
+
+
+def write_shapes(shapes: Sequence[Shape]) -> pb.CandidateSums:
+    """The message without its sums."""
+    counts = np.array([shape.candidates for shape in shapes], np.int32)
+    message = pb.CandidateSums(candidates=wire.pack(counts))
+    if any(shape.categories for shape in shapes):
+        grouped = np.array([shape.categories for shape in shapes], np.int32)
+        missing = np.array([shape.missing for shape in shapes], np.bool_)
+        message.categories.CopyFrom(wire.pack(grouped))
+        message.missing.CopyFrom(wire.pack_bits(missing.ravel()))
+    return message
+
+
+# The guest's side
+
+
+@dataclass(frozen=True)
+class Best:
+    """The greatest gain in an offer, and every choice that has it."""
+
+    gain: float
+    choices: list[Places]  # the places of its sums, each
+    left: Sums  # (choices, 2·outputs) what each sends left
+
+
+def best_of(rules: Rules, total: Sums, sums: Sums, shape: Shape) -> Best | None:
+    """The best of an offer int64 (sums, 2·outputs) for a node with `total` int64 (2·outputs,)."""
+    grouped = [
+        categories.divisions(
+            sums[first : first + count],
+            sums[first + count] if missing else None,
+            *(rules.params, rules.fixed),
+        )
+        for first, count, missing in shape.columns()
+    ]
+    left = np.concatenate([sums[: shape.candidates], *(found.left for found in grouped)])
+    gain = split.gains(
+        *(left[:, 0::2], left[:, 1::2], total[0::2], total[1::2]), *(rules.params, rules.fixed)
+    )
+    best = split.best(gain, rules.params)
+    if best < 0:
+        return None
+    tied = np.flatnonzero(gain == gain[best])
+    choices = [_choice(int(place), grouped, shape) for place in tied]
+    return Best(float(gain[best]), choices, left[tied])
+
+
+def _choice(place: int, grouped: Sequence[Divisions], shape: Shape) -> Places:
+    """The places of the sums of one candidate, counted thresholds first, then column by column."""
+    if place < shape.candidates:
+        return np.array([place])
+    starts = np.cumsum([shape.candidates, *(len(found) for found in grouped)])
+    column = int(np.searchsorted(starts, place, side="right")) - 1
+    found, number = grouped[column], place - int(starts[column])
+    first, count, _ = shape.columns()[column]
+    absent = [first + count] if found.missing_left[number] else []
+    return np.append(first + found.bins(number), absent).astype(np.int64)
+
+
+def write_choices(chosen: Mapping[int, Sequence[Places]]) -> pb.WonSplits:
+    """The tied choices of each won node."""
+    flat = [choice.astype(np.int32) for choices in chosen.values() for choice in choices]
+    message = pb.WonSplits(
+        nodes=wire.pack(np.array(list(chosen), np.int32)),
+        tied=wire.pack(np.array([len(choices) for choices in chosen.values()], np.int32)),
+        candidates=wire.pack(np.concatenate([np.empty(0, np.int32), *flat])),
+    )
+    sizes = np.array([len(choice) for choice in flat], np.int32)
+    if (sizes != 1).any():
+        message.sizes.CopyFrom(wire.pack(sizes))
+    return message
+
+
+# The host's side
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """One categorical column of an offer: its bins in the order in which they went out."""
+
+    column: int
+    bins: Places
+    missing: bool  # whether the sum of missing rows follows
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a host has offered for one node, and the order it went out in."""
+
+    listed: Candidates
+    order: Places  # place k of what was sent is candidate order[k]
+    grouped: tuple[Grouped, ...] = ()
+
+    @property
+    def shape(self) -> Shape:
+        """What the guest is told of it."""
+        return Shape(
+            len(self.order),
+            tuple(len(one.bins) for one in self.grouped),
+            tuple(one.missing for one in self.grouped),
+        )
+
+    def named(self, node: int, choice: Places) -> Named:
+        """The split that a choice means; a PeerError where nothing was offered that it could mean.
+
+        The lowest of several is the one that comes first in canonical order.
+        """
+        wrong = PeerError(f"the guest chose a candidate of node {node} that was not offered")
+        shape = self.shape
+        if not 0 <= choice.min() <= choice.max() < shape.n_sums:
+            raise wrong
+        if choice[0] < shape.candidates:
+            if len(choice) != 1:
+                raise wrong
+            place = int(self.order[choice[0]])
+            listed = self.listed
+            missing_left = bool(listed.missing_left[place])
+            return int(listed.column[place]), int(listed.bin[place]), missing_left, b""
+        for one, (first, count, missing) in zip(self.grouped, shape.columns(), strict=True):
+            inside = choice - first
+            if not 0 <= inside[0] < count + missing:
+                continue
+            own = np.unique(inside)
+            left = own[own < count]
+            fits = own[0] >= 0 and own[-1] < count + missing and len(own) == len(choice)
+            if not fits or not len(left) or len(own) == count + missing:
+                raise wrong
+            held = categories.as_set(one.bins[left])
+            return one.column, len(left), len(own) > len(left), held
+        raise wrong
+
+
+def read_choices(got: pb.WonSplits, offers: Mapping[int, Offer]) -> dict[int, Named]:
+    """For each won node the split to take: of tied choices the first in canonical order."""
+    nodes = wire.unpack(got.nodes, "i4", (None,), "the won nodes").tolist()
+    tied = wire.unpack(got.tied, "i4", (len(nodes),), "the ties of the won nodes").astype(np.int64)
+    if set(nodes) - set(offers) or len(set(nodes)) != len(nodes) or (tied < 1).any():
+        raise PeerError("the guest chose splits of nodes that are not open")
+    sizes = np.ones(int(tied.sum()), np.int64)
+    if got.HasField("sizes"):
+        what = "the sizes of the choices"
+        sizes = wire.unpack(got.sizes, "i4", (len(sizes),), what).astype(np.int64)
+        if (sizes < 1).any():
+            raise PeerError("the guest chose no candidate at all")
+    what = "the chosen candidates"
+    places = wire.unpack(got.candidates, "i4", (int(sizes.sum()),), what).astype(np.int64)
+    choices = iter(np.split(places, np.cumsum(sizes)[:-1]))
+    return {
+        node: min(offers[node].named(node, next(choices)) for _ in range(count))
+        for node, count in zip(nodes, tied.tolist(), strict=True)
+    }
+
+
+def choices_bytes_max(offers: Mapping[int, Offer]) -> int:
+    """How large `WonSplits` can be: every candidate and every cut of every column tied."""
+    most = 0
+    for offer in offers.values():
+        shape = offer.shape
+        cuts = sum(2 * count * (count + 2) for count in shape.categories)
+        most += 4 * shape.candidates + 8 * cuts + 8
+    return most + 1024
