@@ -114,7 +114,7 @@ def narrow(column: pa.ChunkedArray, *, fractions: bool = True) -> pa.ChunkedArra
     """
     if kind_of(column.type) != "text":
         return column
-    cells = _without_missing_words(plain(column))
+    cells = without_missing_words(plain(column))
     if cells.null_count < len(cells) and _all_match(cells, WHOLE):
         return pc.cast(cells, pa.int64())
     if not fractions or pc.any(pc.match_substring_regex(cells, LEADING_ZERO)).as_py():
@@ -129,7 +129,7 @@ def narrow(column: pa.ChunkedArray, *, fractions: bool = True) -> pa.ChunkedArra
 
 
 def _written_numbers(column: pa.ChunkedArray) -> Numbers:
-    cells = _without_missing_words(column)
+    cells = without_missing_words(column)
     try:
         values = _float64(pc.cast(cells, pa.float64()))
     except pa.ArrowInvalid:
@@ -155,7 +155,7 @@ def _some_written_numbers(cells: pa.ChunkedArray) -> Numbers:
     return Numbers(values, text_cells=text_cells, missing=cells.null_count)
 
 
-def _without_missing_words(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def without_missing_words(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The cells trimmed, null where they are a word for missing."""
     cells = pc.utf8_trim_whitespace(column)
     words = pa.array(MISSING_WORDS, type=cells.type)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from fedboost.data.categories import (
+    CATEGORIES_MAX,
+    CATEGORY_BYTES_MAX,
+    Codes,
+    codes_of,
+    written,
+)
 from fedboost.data.columns import READABLE, Numbers, kind_of, read_numbers
 from fedboost.errors import DataError
 
@@ -22,10 +30,22 @@ _TEXTS = {
         "write one column per feature, or " + _LEAVE_OUT,
     ),
     "type": ("cannot become numbers", _LEAVE_OUT + ", or write them as numbers"),
-    "text": ("are text, not numbers", _LEAVE_OUT + ", or encode them as numbers"),
+    "text": (
+        "are text, not numbers",
+        "name them in 'categorical' in the job, or " + _LEAVE_OUT,
+    ),
     "cells": (
         "have cells that are not numbers",
-        "mend these cells; leave a missing value's cell empty",
+        "mend these cells and leave a missing value's cell empty, or name the columns in "
+        "'categorical' in the job",
+    ),
+    "categories": (
+        f"have more than {CATEGORIES_MAX} categories",
+        _LEAVE_OUT + ", or group their values",
+    ),
+    "long": (
+        f"have categories longer than {CATEGORY_BYTES_MAX} bytes",
+        _LEAVE_OUT + ", or shorten their values",
     ),
     "infinite": ("have infinite values", "mend them; leave a missing value's cell empty"),
     "beyond": (
@@ -53,6 +73,18 @@ class Feature:
     fault: Fault | None
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Features:
+    """What a frame holds of its features: values, categories by column, notes for the log.
+
+    `values` is float32 (n, c), Fortran order, NaN where missing.
+    """
+
+    values: NDArray[np.float32]
+    categories: dict[str, tuple[str, ...]]
+    notes: tuple[str, ...]
+
+
 def read_feature(name: str, column: pa.ChunkedArray) -> Feature:
     """The column's numbers, and the first thing that keeps it from being a feature."""
     kind = kind_of(column.type)
@@ -73,18 +105,40 @@ def read_feature(name: str, column: pa.ChunkedArray) -> Feature:
     return Feature(name, numbers, None)
 
 
+def read_category(name: str, column: pa.ChunkedArray) -> Codes | Fault:
+    """The column as codes of its categories, or the first thing that keeps it from having any."""
+    kind = kind_of(column.type)
+    if kind not in READABLE:
+        return Fault("sparse" if kind == "list" else "type", name, kind)
+    texts = written(column)
+    if len(texts.dictionary) > CATEGORIES_MAX:
+        return Fault("categories", name, str(len(texts.dictionary)))
+    sizes = pc.binary_length(texts.dictionary).to_numpy()
+    n_long = int((sizes > CATEGORY_BYTES_MAX).sum())
+    return Fault("long", name, f"{n_long} of them") if n_long else codes_of(texts)
+
+
 def feature_matrix(
-    table: pa.Table, names: Sequence[str]
-) -> tuple[NDArray[np.float32], tuple[str, ...]]:
-    """The named columns as float32 (n, c), Fortran order, NaN where missing; and notes.
+    table: pa.Table, names: Sequence[str], categorical: Collection[str] = ()
+) -> Features:
+    """The named columns as features, those in `categorical` as codes.
 
     Whole numbers beyond 2^24 may be rounded: a note counts them. One DataError for all columns
     that cannot be features for the same reason.
     """
     values = np.empty((table.num_rows, len(names)), dtype=np.float32, order="F")
+    categories: dict[str, tuple[str, ...]] = {}
     notes: list[str] = []
     faults: list[Fault] = []
     for place, name in enumerate(names):
+        if name in categorical:
+            codes = read_category(name, table.column(name))
+            if isinstance(codes, Fault):
+                faults.append(codes)
+            else:
+                values[:, place] = codes.values
+                categories[name] = codes.categories
+            continue
         feature = read_feature(name, table.column(name))
         if feature.fault is not None:
             faults.append(feature.fault)
@@ -94,7 +148,7 @@ def feature_matrix(
                 notes.append(rounding_note(name, feature.numbers.rounded))
     if faults:
         raise fault_errors(faults, table.num_rows)[0]
-    return values, tuple(notes)
+    return Features(values, categories, tuple(notes))
 
 
 def rounding_note(name: str, count: int) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ class Frame:
     Fortran order, NaN where missing, never infinite. `columns`: c names, all different.
     `label`: float64 (n,), finite, or None. `id_columns`: the names the ids were read from.
     `weight`: float64 (n,), finite, or None for all ones.
+    `categories`: by the name of each categorical column its texts, all different; the column's
+    values are their places in it, 0.0, 1.0, …
     `notes`: sentences for the party's own log about what was read less than literally.
     """
 
@@ -30,6 +32,7 @@ class Frame:
     id_columns: tuple[str, ...]
     notes: tuple[str, ...] = ()
     weight: NDArray[np.float64] | None = None
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Own invariants: whoever builds a frame has checked the table already."""
@@ -46,6 +49,12 @@ class Frame:
             assert self.weight.dtype == np.float64
             assert self.weight.shape == (len(self.ids),)
             self.weight.flags.writeable = False
+        for name, texts in self.categories.items():
+            codes = self.values[:, self.columns.index(name)]
+            codes = codes[~np.isnan(codes)]
+            assert len(set(texts)) == len(texts)
+            assert bool(np.all((codes >= 0) & (codes < len(texts))))
+            assert bool(np.all(codes == np.floor(codes)))
 
     @property
     def n_rows(self) -> int:
@@ -68,10 +77,11 @@ class Frame:
             id_columns=self.id_columns,
             notes=self.notes,
             weight=None if self.weight is None else self.weight[chosen],
+            categories=self.categories,
         )
 
     def digest(self) -> bytes:
-        """SHA-256 over ids, names, values and label: equal if and only if the tables are.
+        """SHA-256 over ids, names, values, label, weights, categories: equal iff the tables are.
 
         Rows and columns count in their order. All missing values are alike. It stands for the
         table inside one party only: it is not keyed, so a short table could be guessed from it.
@@ -90,6 +100,9 @@ class Frame:
             digest.update(b"label" + self.label.astype("<f8", copy=False).tobytes())
         if self.weight is not None:
             digest.update(b"weight" + self.weight.astype("<f8", copy=False).tobytes())
+        for column_name in filter(self.categories.__contains__, self.columns):
+            texts = [text.encode() for text in (column_name, *self.categories[column_name])]
+            digest.update(b"categories" + _sizes(len(texts), *map(len, texts)) + b"".join(texts))
         return digest.digest()
 
 

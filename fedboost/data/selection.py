@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Self
 
 import numpy as np
@@ -31,6 +32,7 @@ class Selection(Settings):
     """What a job's `data:` says of one party: which data set, and what its columns are.
 
     Id and label columns never become features. Absent `columns` means all others but `ignore`.
+    Columns in `categorical` are features too, whatever type their cells have.
     """
 
     dataset: str | None = None  # a name the party has declared; commands with --data fill it in
@@ -39,28 +41,31 @@ class Selection(Settings):
     weight: str | None = None  # the guest's: how much each row counts; absent: all the same
     columns: list[str] | None = None  # features, in this order
     ignore: list[str] = Field(default_factory=list)  # columns that are not features
+    categorical: list[str] = Field(default_factory=list)  # features whose values are categories
 
     @model_validator(mode="after")
     def _one_use_each(self) -> Self:
-        features = self.columns or []
-        label = [] if self.label is None else [self.label]
-        for key, names in (("id", self.id), ("columns", features), ("ignore", self.ignore)):
-            if len(set(names)) < len(names):
-                raise ValueError(f"{key!r} names a column twice")
-        weight = [] if self.weight is None else [self.weight]
         uses = {
             "id": self.id,
-            "label": label,
-            "weight": weight,
-            "columns": features,
+            "label": [] if self.label is None else [self.label],
+            "weight": [] if self.weight is None else [self.weight],
+            "columns": self.columns or [],
             "ignore": self.ignore,
+            "categorical": self.categorical,
         }
-        keys = list(uses)
-        for place, key in enumerate(keys):
-            for other in keys[place + 1 :]:
-                both = sorted(set(uses[key]) & set(uses[other]))
-                if both:
-                    raise ValueError(f"column {both[0]!r} is named in {key!r} and in {other!r}")
+        for key, names in uses.items():
+            if len(set(names)) < len(names):
+                raise ValueError(f"{key!r} names a column twice")
+        for key, other in combinations(uses, 2):
+            both = sorted(set(uses[key]) & set(uses[other]))
+            if both and (key, other) != ("columns", "categorical"):
+                raise ValueError(f"column {both[0]!r} is named in {key!r} and in {other!r}")
+        if self.columns is not None:
+            other_names = sorted(set(self.categorical) - set(self.columns))
+            if other_names:
+                raise ValueError(
+                    f"column {other_names[0]!r} is named in 'categorical' and not in 'columns'"
+                )
         return self
 
 
@@ -101,6 +106,7 @@ def frame_of(table: pa.Table, selection: Selection, *, needs_features: bool) -> 
         ("weight", [] if selection.weight is None else [selection.weight]),
         ("feature", selection.columns or []),
         ("ignored", selection.ignore),
+        ("categorical", selection.categorical),
     ):
         _require(names, role, table)
     features = _feature_names(table.column_names, selection)
@@ -118,8 +124,17 @@ def frame_of(table: pa.Table, selection: Selection, *, needs_features: bool) -> 
     if selection.weight is not None:
         column = table.column(selection.weight)
         weight = _complete(column, "weight", selection.weight, "write weights as numbers")
-    values, notes = feature_matrix(table, features)
-    return Frame(ids, values, tuple(features), label, tuple(selection.id), notes, weight)
+    read = feature_matrix(table, features, selection.categorical)
+    return Frame(
+        ids=ids,
+        values=read.values,
+        columns=tuple(features),
+        label=label,
+        id_columns=tuple(selection.id),
+        notes=read.notes,
+        weight=weight,
+        categories=read.categories,
+    )
 
 
 def absent_column(role: str, name: str, names: Sequence[str]) -> DataError:
@@ -143,7 +158,8 @@ def _feature_names(names: Sequence[str], selection: Selection) -> list[str]:
     if selection.columns is not None:
         return list(selection.columns)
     other = {*selection.id, selection.label, selection.weight, *selection.ignore}
-    return [name for name in names if name not in other and not ROW_INDEX.fullmatch(name)]
+    other |= {name for name in names if ROW_INDEX.fullmatch(name)} - {*selection.categorical}
+    return [name for name in names if name not in other]
 
 
 def _ids(table: pa.Table, names: Sequence[str]) -> list[bytes]:

@@ -48,6 +48,44 @@ def test_the_arrays_of_a_frame_cannot_be_written():
             array[0] = 1
 
 
+def coded(**texts):
+    """A frame whose column age is coded 1, missing, 0; `texts` say what the codes mean."""
+    return frame(((1.0, 2.0), (np.nan, np.nan), (0.0, 6.0)), categories=texts)
+
+
+def test_take_keeps_categories_that_the_rows_no_longer_use():
+    assert coded(age=("old", "young")).take([0]).categories == {"age": ("old", "young")}
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [{"age": ("old",)}, {"age": ("old", "old")}, {"height": ("a", "b")}, {"income": ("a", "b")}],
+    ids=repr,
+)
+def test_codes_that_do_not_fit_their_categories_are_no_frame(texts):
+    with pytest.raises((AssertionError, ValueError)):
+        coded(**texts)
+    with pytest.raises(AssertionError):
+        frame(((0.5, 0.0), (0.0, 0.0), (0.0, 0.0)), categories={"age": ("old", "young")})
+
+
+def test_a_frame_without_categories_keeps_the_digest_it_had():
+    known = "5179a6dfd0a8beb2459417af5a863c5f9c27affb2526bf66a004e7f96f8e8745"
+    assert frame().digest().hex() == known
+
+
+def test_categories_count_in_the_digest():
+    frames = [
+        coded(),
+        coded(age=("old", "young")),
+        coded(age=("old", "younger")),
+        coded(age=("ol", "dyoung")),
+        coded(age=("old", "young", "")),
+    ]
+    assert len({one.digest() for one in frames}) == len(frames)
+    assert coded(age=("old", "young")).digest() == frames[1].digest()
+
+
 def test_equal_tables_have_equal_digests():
     assert frame().digest() == frame().digest()
     other_nan = frame()

@@ -67,6 +67,24 @@ def refusal(source, selection=None, *, needs_label=False):
         ({"label": "id"}, "column 'id' is named in 'id' and in 'label'"),
         ({"label": "y", "columns": ["y"]}, "column 'y' is named in 'label' and in 'columns'"),
         ({"columns": ["a"], "ignore": ["a"]}, "column 'a' is named in 'columns' and in 'ignore'"),
+        ({"categorical": ["a", "a"]}, "'categorical' names a column twice"),
+        ({"categorical": ["id"]}, "column 'id' is named in 'id' and in 'categorical'"),
+        (
+            {"label": "y", "categorical": ["y"]},
+            "column 'y' is named in 'label' and in 'categorical'",
+        ),
+        (
+            {"weight": "w", "categorical": ["w"]},
+            "column 'w' is named in 'weight' and in 'categorical'",
+        ),
+        (
+            {"ignore": ["a"], "categorical": ["a"]},
+            "column 'a' is named in 'ignore' and in 'categorical'",
+        ),
+        (
+            {"columns": ["a"], "categorical": ["a", "b"]},
+            "column 'b' is named in 'categorical' and not in 'columns'",
+        ),
         ({"lable": "y"}, "unknown key 'lable'"),
         ({"id": "id"}, "id: Input should be a valid list"),
     ],
@@ -204,6 +222,11 @@ def test_an_absent_file_names_party_and_file(tmp_path):
             "the table has no feature column 'agee'",
             "did you mean 'age'?",
         ),
+        (
+            Selection(categorical=["aeg"]),
+            "the table has no categorical column 'aeg'",
+            "did you mean 'age'?",
+        ),
         (Selection(ignore=["Age"]), "the table has no ignored column 'Age'", "did you mean 'age'?"),
     ],
 )
@@ -284,15 +307,22 @@ def test_all_columns_with_the_same_fault_are_named_at_once(table_file):
     error = refusal(table_file(id=[1], a=[float("inf")], **text))
     assert error.what == "columns that are text, not numbers: t0, t1, t2, t3, t4 and 2 more"
     assert "'ignore'" in error.todo
+    assert "'categorical'" in error.todo
 
 
-def test_adult_needs_its_text_columns_ignored(data_file):
+def test_adult_needs_its_text_columns_ignored_or_named_as_categorical(data_file):
     source = SourceSpec(path=str(data_file("adult_train.parquet")))
     error = refusal(source, Selection(label="y"), needs_label=True)
     assert error.what == (
         "columns that are text, not numbers: workclass, education, marital-status, occupation, "
         "relationship and 3 more"
     )
+    texts = ["workclass", "education", "marital-status", "occupation", "relationship", "race"]
+    chosen = Selection(label="y", categorical=[*texts, "sex", "native-country"])
+    frame = load(source, chosen, party="bank", needs_label=True)
+    assert len(frame.columns) == 14
+    assert set(frame.categories) == {*chosen.categorical}
+    assert frame.categories["sex"] == ("Female", "Male")
 
 
 def test_sparse_reuters_is_refused_by_name(data_file):

@@ -1,0 +1,92 @@
+"""The categories of a column: one canonical text per cell, whatever type the column has.
+
+Every cell is written canonically by itself, so that neither the file's format nor another row
+changes its category:
+
+- whole numbers in decimal digits: integer 17, 17.0 in a float column, "17", "+17" and "17.00" in
+  text are the same; other numbers as Python writes a float: 2.5 and "2.50" are ``2.5``;
+- booleans, and text that is true or false in any case, as ``true`` and ``false``;
+- other text, "007" too, in Unicode normal form C without blanks around it.
+
+MISSING_WORDS are missing, as in a column of numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from fedboost.data.columns import (
+    INFINITE,
+    LEADING_ZERO,
+    NUMBER,
+    READABLE,
+    kind_of,
+    plain,
+    without_missing_words,
+)
+
+# A model keeps every text, and a column with more is a name of its rows. Codes stay exact in
+# float32, which counts up to 2^24.
+CATEGORIES_MAX = 2**20
+CATEGORY_BYTES_MAX = 1024  # a text longer than this is a document, not a category
+
+_NUMBER = re.compile(NUMBER)
+_INFINITE = re.compile(INFINITE)
+_LEADING_ZERO = re.compile(LEADING_ZERO)
+_WHOLE = re.compile(r"([+-]?)(0|[1-9][0-9]*)(?:\.0*)?")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Codes:
+    """A column as codes: float32 (n,), NaN where missing; code k means ``categories[k]``.
+
+    The categories are those that occur in the column, in code-point order.
+    """
+
+    values: NDArray[np.float32]
+    categories: tuple[str, ...]
+
+
+def written(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """The different texts of a column whose kind is READABLE, as written, and each row's.
+
+    The texts are trimmed and not yet canonical; a row without a value is null.
+    """
+    assert kind_of(column.type) in READABLE
+    texts = pc.cast(plain(column), pa.large_string())  # a number as its type's shortest digits
+    texts = pc.utf8_normalize(without_missing_words(texts), form="NFC")
+    coded: pa.DictionaryArray = texts.combine_chunks().dictionary_encode()
+    return coded
+
+
+def codes_of(texts: pa.DictionaryArray) -> Codes:
+    """The codes of what `written` gave; the order of rows decides nothing."""
+    names = [canonical(text) for text in texts.dictionary.to_pylist()]
+    categories = sorted(set(names))
+    place = {name: code for code, name in enumerate(categories)}
+    # The last entry is for rows without a value.
+    lookup = np.array([*(place[name] for name in names), np.nan], dtype=np.float32)
+    rows = pc.fill_null(texts.indices, len(names)).to_numpy()
+    return Codes(lookup[rows], tuple(categories))
+
+
+def canonical(text: str) -> str:
+    """One way to write what the trimmed text of a cell says."""
+    whole = _WHOLE.fullmatch(text)
+    if whole is not None:  # from its digits: a float would round those beyond 2^53
+        sign, digits = whole.groups()
+        return f"-{digits}" if sign == "-" and digits != "0" else digits
+    if _NUMBER.fullmatch(text) and not _LEADING_ZERO.match(text):
+        value = float(text)
+        if np.isfinite(value):
+            return str(int(value)) if value.is_integer() else repr(value)
+    if _INFINITE.fullmatch(text):
+        return "-inf" if text.startswith("-") else "inf"
+    folded = text.casefold()
+    return folded if folded in ("true", "false") else text
