@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core.categories import NO_THRESHOLD, as_set, members
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.flow import Artefact
 from fedboost.model import vertical
@@ -14,7 +16,12 @@ from fedboost.model.vertical import GUEST, LEAF, GuestNode, OwnSplit, Whole
 
 MODEL = "credit-0a1b2c3d"
 PARTIES = ("bank", "telco", "shop")
-COLUMNS = {"bank": ["age", "income"], "telco": ["calls", "age", "odd [a<b]"], "shop": ["spent"]}
+COLUMNS = {
+    "bank": ["age", "income", "branch"],
+    "telco": ["calls", "age", "odd [a<b]", "city"],
+    "shop": ["spent"],
+}
+CATEGORIES = {"branch": ["north", "south", "west"], "city": [f"city {i}" for i in range(12)]}
 BASE = {"multi:softprob": 0.3, "binary:logistic": -1.25}
 GRID = np.arange(-3, 4).astype(np.float32)  # values fall on thresholds now and then
 
@@ -45,7 +52,14 @@ def random_model(
             feature = int(rng.integers(0, len(COLUMNS[PARTIES[owner]])))
             threshold = np.float32(np.inf) if rng.random() < 0.1 else rng.choice(GRID)
             missing_left = bool(rng.random() < 0.5) and bool(np.isfinite(threshold))
-            own = OwnSplit(tree, node, feature, np.float32(threshold), missing_left)
+            held = b""
+            known = CATEGORIES.get(COLUMNS[PARTIES[owner]][feature])
+            if known is not None:
+                some = rng.random(len(known)) < (0.6 if node else 1.0)
+                some[0] |= not some.any()
+                held = as_set(np.flatnonzero(some))
+                threshold = NO_THRESHOLD
+            own = OwnSplit(tree, node, feature, np.float32(threshold), missing_left, held)
             splits[PARTIES[owner]].append(own)
             zero = np.zeros(outputs)
             kept = own if owner == GUEST else None
@@ -71,7 +85,7 @@ def random_model(
 
 def _facts(party: str, trees: int) -> dict[str, Any]:
     return {
-        "format": 1,
+        "format": 2,
         "protocol": "secureboost",
         "job": MODEL,
         "name": "credit",
@@ -83,6 +97,7 @@ def _facts(party: str, trees: int) -> dict[str, Any]:
         "ids": {name: ["id"] for name in PARTIES},
         "created": "2026-01-31T12:00:00+00:00",
         "columns": COLUMNS[party],
+        "categories": {name: CATEGORIES[name] for name in COLUMNS[party] if name in CATEGORIES},
         "trees": trees,
     }
 
@@ -92,10 +107,11 @@ def whole(shards: dict[str, Artefact]) -> Whole:
     return vertical.join(shards["bank"], {h: shards[h] for h in PARTIES[1:]})
 
 
-def random_rows(seed: int, n: int, n_columns: int) -> NDArray[np.float32]:
-    """float32 (n, n_columns) of the thresholds' own values, and a fifth of them missing."""
+def random_rows(seed: int, n: int, known: Sequence[int]) -> NDArray[np.float32]:
+    """float32 (n, columns) of thresholds' values or so many categories; a fifth missing."""
     rng = np.random.default_rng(seed)
-    values = rng.choice(GRID, (n, n_columns)).astype(np.float32)
+    columns = [rng.choice(GRID, n) if not k else rng.integers(0, k, n) for k in known]
+    values = np.stack(columns, axis=1).astype(np.float32)
     values[rng.random(values.shape) < 0.2] = np.nan
     return values
 
@@ -116,7 +132,10 @@ def leaves(model: Whole, values: NDArray[np.float32]) -> NDArray[np.int64]:
             while arrays["owner"][place[tree, node]] != LEAF:
                 at = place[tree, node]
                 x = row[int(arrays["feature"][at])]
-                left = arrays["missing_left"][at] if np.isnan(x) else x < arrays["threshold"][at]
+                left = arrays["missing_left"][at]
+                if not np.isnan(x):
+                    held = members(arrays["left_bins"][at].tobytes())
+                    left = int(x) in held if held else x < arrays["threshold"][at]
                 node = left_child(node) if left else right_child(node)
             found[i, tree] = place[tree, node] - place[tree, ROOT]
     return found

@@ -45,6 +45,7 @@ class Job:
     held: float | None
     params: dict[str, Any]
     ids: list[bytes]
+    categories: int = 0  # of each party's last column, whose values are codes; 0: numbers
 
     @property
     def out(self):
@@ -59,6 +60,12 @@ class Job:
         return np.asfortranarray(np.concatenate(list(self.columns.values()), axis=1))
 
     @property
+    def categorical(self):
+        """The columns of categories in the pooled table."""
+        ends = np.cumsum(list(self.widths.values())) - 1
+        return tuple(ends.tolist()) if self.categories else ()
+
+    @property
     def own(self):
         """The settings that a table in one place knows."""
         known = {k: v for k, v in self.params.items() if k in TreeParams.model_fields}
@@ -66,14 +73,20 @@ class Job:
 
     def part(self, rows):
         weight = None if self.weight is None else self.weight[rows]
-        return local.Table(np.asfortranarray(self.values[rows]), self.y[rows], weight)
+        values = np.asfortranarray(self.values[rows])
+        return local.Table(values, self.y[rows], weight, self.categorical)
 
     def room(self):
         frames = {}
         for party, values in self.columns.items():
             frame = frame_of(self.ids, values, self.y if party == GUEST else None)
             weight = self.weight if party == GUEST else None
-            frames[party] = replace(frame, weight=None if weight is None else weight.copy())
+            texts = tuple(f"{party} {code}" for code in range(self.categories))
+            frames[party] = replace(
+                frame,
+                weight=None if weight is None else weight.copy(),
+                categories={frame.columns[-1]: texts} if texts else {},
+            )
         return room_for("secureboost", frames, self.params, held=self.held)
 
 
@@ -94,8 +107,17 @@ def labels(objective, pull, draw):
     return (pull > 0).astype(np.float64) if objective == "binary:logistic" else np.round(pull, 2)
 
 
+def coded(column, categories, draw):
+    """Numbers as codes of categories, whose order says nothing about the numbers'."""
+    place = np.clip(np.round(2 * column + categories / 2), 0, categories - 1)
+    shuffled = np.append(draw.permutation(categories), np.nan)
+    return shuffled[np.where(np.isnan(place), categories, place).astype(np.int64)]
+
+
 def made(params, widths=(2, 3, 2), rows=120, seed=1, **how):
-    """A job on random columns, with ties; `how`: held, weighted, and shares missing and zero."""
+    """A job on random columns, with ties; `how`: held, weighted, the shares missing
+    and zero, and how many categories each party's last column has.
+    """
     draw = np.random.default_rng(seed)
     columns = {}
     for party, width in zip((GUEST, *HOSTS), widths, strict=False):
@@ -105,12 +127,15 @@ def made(params, widths=(2, 3, 2), rows=120, seed=1, **how):
         columns[party] = values
     whole = np.concatenate(list(columns.values()), axis=1)
     pull = np.nansum(whole, axis=1) + draw.normal(size=rows)
+    for values in columns.values() if how.get("categories") else ():
+        values[:, -1] = coded(values[:, -1], how["categories"], draw)
     y = labels(params.get("objective", "binary:logistic"), pull, draw)
     weight = np.round(draw.uniform(0.2, 3.0, rows), 2) if how.get("weighted") else None
     said = {**PLAIN, "n_estimators": 3, "max_bin": 8, **params}
     if said.get("mode") != "layered":
         said.setdefault("max_depth", 3)
-    return Job(columns, y, weight, how.get("held", 0.25), said, named(rows))
+    held, categories = how.get("held", 0.25), how.get("categories", 0)
+    return Job(columns, y, weight, held, said, named(rows), categories)
 
 
 def flat(rounds):
@@ -125,7 +150,8 @@ def assert_pooled(job):
     trained = local.train(job.part(~job.out), job.own, check, tuple(job.widths.values()))
     margin = np.tile(trained.base_margin, (len(job.y), 1))
     for trees in trained.rounds:
-        local.add_to_margin(margin, [tree.predict(job.values) for tree in trees])
+        read = trained.binning.model_values(job.values)
+        local.add_to_margin(margin, [tree.predict(read) for tree in trees])
     room = job.room()
     shards = now(room.walk())
     assert_same_trees(shards, flat(trained.rounds[: trained.best_round + 1]), job.widths)
@@ -169,7 +195,8 @@ def grown_naively(job):
     table, params = job.part(~job.out), job.own
     objective = objectives.start(params, table.y, table.weights)
     fixed = objectives.encoding(params, objective, table.y, table.weights)
-    rules = local.Rules(params, binning.fit(table.values, params.max_bin), fixed)
+    cuts = binning.fit(table.values, params.max_bin, job.categorical)
+    rules = local.Rules(params, cuts, fixed)
     watched = {"train": local.Watched(table, rules.binning, objective)}
     if job.out.any():
         watched["validation"] = local.Watched(job.part(job.out), rules.binning, objective)

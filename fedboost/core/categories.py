@@ -22,7 +22,8 @@ Places = NDArray[np.int64]
 Sets = NDArray[np.uint8]
 
 SET_BYTES = (MAX_BIN + 8) // 8  # a bit for each bin that a column can have
-BY_CATEGORY = -2  # stands for the bin of a split whose left side is a set of bins
+# What stands for the last bin and the threshold of a split whose left side is a set of bins.
+BY_CATEGORY, NO_THRESHOLD = -2, np.float32(-np.inf)
 
 
 @dataclass(frozen=True)

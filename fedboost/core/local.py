@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedboost.core import binning, categories, histogram, metrics, objectives, sampling, split
 from fedboost.core.binning import Binning
-from fedboost.core.categories import BY_CATEGORY, Divisions
+from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, Divisions
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.metrics import METRICS
@@ -236,7 +236,7 @@ def by_categories(column: int, found: Divisions, number: int, gain: float) -> Sp
     """Candidate `number` of a categorical column as a split."""
     left_bins = categories.as_set(found.bins(number))
     missing_left = bool(found.missing_left[number])
-    return Split(column, BY_CATEGORY, np.float32(np.nan), missing_left, gain, left_bins)
+    return Split(column, BY_CATEGORY, NO_THRESHOLD, missing_left, gain, left_bins)
 
 
 def _divisions(rules: Rules, cells: Sums, missing: bool) -> Divisions:

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from fedboost.core.categories import BY_CATEGORY, SET_BYTES, Sets, as_sets, holds
+from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, SET_BYTES, Sets, as_sets, holds
 from fedboost.core.params import MAX_DEPTH
 from fedboost.core.partition import ROOT, left_child
 from fedboost.errors import DataError
@@ -27,7 +27,7 @@ UP_TO: Sets = np.packbits(np.tri(8 * SET_BYTES, dtype=np.bool_), axis=1, bitorde
 class Split:
     """What divides a node: bins up to `bin`, that is values below `threshold`, go left.
 
-    Of a categorical column those in `left_bins`, with BY_CATEGORY as `bin` and NaN as `threshold`.
+    Of a categorical column those in `left_bins`, with BY_CATEGORY as `bin` and NO_THRESHOLD.
     """
 
     column: int
@@ -58,7 +58,7 @@ class Tree:
     left: NDArray[np.int32]  # where the left child is in these arrays, the right one next; −1: leaf
     feature: NDArray[np.int32]  # column in canonical order; −1: a leaf
     bin: NDArray[np.int16]  # BY_CATEGORY where a set of bins goes left
-    threshold: NDArray[np.float32]  # values below go left; NaN where a set of bins does
+    threshold: NDArray[np.float32]  # values below go left; NO_THRESHOLD where a set of bins does
     missing_left: NDArray[np.bool_]
     value: NDArray[np.float64]  # (nodes, outputs), 0 within the tree
     gain: NDArray[np.float64]
@@ -196,7 +196,7 @@ def _walk_values(
             x = values[i, feature[at]]
             if np.isnan(x):
                 goes_left = missing_left[at]
-            elif np.isnan(threshold[at]):
+            elif threshold[at] == NO_THRESHOLD:
                 goes_left = holds(left_bins, at, int(x))
             else:
                 goes_left = x < threshold[at]

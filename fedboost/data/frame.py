@@ -61,6 +61,11 @@ class Frame:
         """Number of rows."""
         return len(self.ids)
 
+    @property
+    def categorical(self) -> tuple[int, ...]:
+        """The places of the categorical columns among `columns`."""
+        return tuple(c for c, name in enumerate(self.columns) if name in self.categories)
+
     def __repr__(self) -> str:
         """The shape, never content."""
         label = "no label" if self.label is None else "label"

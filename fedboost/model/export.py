@@ -9,12 +9,15 @@
        {"tree": 0, "node": 1, "owner": "telco", "gain": 2.25, "cover": 70.0},
        {"tree": 0, "node": 2, "leaf": [-0.25], "cover": 50.0}, …]}
      "splits": [                                       a host: its own splits, nothing else
-       {"tree": 0, "node": 1, "column": "calls", "threshold": 3.0, "missing": "right"}, …]}
+       {"tree": 0, "node": 1, "column": "calls", "threshold": 3.0, "missing": "right"},
+       {"tree": 0, "node": 6, "column": "city", "categories": ["B", "F"], "missing": "left"}, …]}
 
 The children of node i are 2i+1 (left) and 2i+2 (right). Values below `threshold`, a 32-bit float,
 go left, missing ones where `missing` says; a threshold of null sends every value that is present
-to the left. A row's margins are `base_margin` plus the leaf it reaches in each tree; where
-`trees_per_round` is k > 1, tree t adds to margin t mod k alone.
+to the left. Of a column that has `categories` those of a split go left; all that the model knows
+are in the file's own `categories`, and others count as missing. A row's margins are `base_margin`
+plus the leaf it reaches in each tree; where `trees_per_round` is k > 1, tree t adds to margin
+t mod k alone.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from fedboost.core.params import MAX_DEPTH, NUM_CLASS_MAX, ROUNDS_MAX
+from fedboost.core import categories
+from fedboost.core.params import MAX_BIN, MAX_DEPTH, NUM_CLASS_MAX, ROUNDS_MAX
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import vertical
@@ -45,7 +49,8 @@ class Split(Settings):
     tree: int = Field(ge=0, lt=TREES_MAX)
     node: int = Field(ge=0, lt=1 << (MAX_DEPTH + 1))
     column: str
-    threshold: float | None = Field(allow_inf_nan=False)
+    threshold: float | None = Field(None, allow_inf_nan=False)
+    categories: list[str] = Field(default_factory=list, max_length=MAX_BIN)
     missing: Literal["left", "right"]
 
 
@@ -66,6 +71,7 @@ class HostShard(Settings):
     created: str = ""
     trees: int = Field(ge=0)
     columns: list[str] = Field(max_length=COLUMNS_MAX)
+    categories: dict[str, list[str]] = Field(default_factory=dict)
     splits: list[Split]
 
 
@@ -116,8 +122,12 @@ def read_host_shard(text: bytes, **where: str) -> Artefact:
         raise DataError("the shard has thresholds beyond 32-bit floats", **where)
     if len({(split.tree, split.node) for split in read.splits}) < len(read.splits):
         raise DataError("the shard splits one node twice", **where)
+    _check_categories(read, **where)
     splits = [
-        OwnSplit(s.tree, s.node, place[s.column], _threshold(s), s.missing == "left")
+        OwnSplit(
+            *(s.tree, s.node, place[s.column], _threshold(s), s.missing == "left"),
+            left_bins=_left_bins(s, read.categories),
+        )
         for s in read.splits
     ]
     facts = read.model_dump(mode="json", exclude={"format", "version", "splits"})
@@ -130,7 +140,32 @@ def short(value: np.float32) -> float:
     return brief if np.float32(brief) == value else float(value)
 
 
+def _check_categories(read: HostShard, **where: str) -> None:
+    known = {name: set(texts) for name, texts in read.categories.items()}
+    if set(known) - set(read.columns) or any(
+        len(texts) > MAX_BIN or len(texts) != len(known[name])
+        for name, texts in read.categories.items()
+    ):
+        raise DataError("the shard's categories are not of its columns, or not once each", **where)
+    for split in read.splits:
+        fits = split.column in known and split.threshold is None and split.categories
+        if (split.column in known or split.categories) and not fits:
+            raise DataError("a split of the shard fits its column's categories not at all", **where)
+        if set(split.categories) - known.get(split.column, set()):
+            raise DataError("the shard splits on categories that it does not list", **where)
+
+
+def _left_bins(split: Split, known: dict[str, list[str]]) -> bytes:
+    if split.column not in known:
+        return b""
+    own = set(split.categories)
+    places = [i for i, text in enumerate(known[split.column]) if text in own]
+    return categories.as_set(np.array(places, np.int64))
+
+
 def _threshold(split: Split) -> np.float32:
+    if split.categories:
+        return categories.NO_THRESHOLD
     return np.float32(np.inf if split.threshold is None else split.threshold)
 
 
@@ -159,13 +194,23 @@ def owner_name(guest: Artefact, owner: int) -> str:
     return parties[owner]
 
 
+def left_categories(split: OwnSplit, shard: Artefact) -> list[str]:
+    """The categories that a split sends left; none where a threshold divides."""
+    if not split.left_bins:
+        return []
+    known = shard.facts["categories"][shard.facts["columns"][split.feature]]
+    return [known[place] for place in categories.members(split.left_bins)]
+
+
 def _rule(split: OwnSplit, shard: Artefact) -> dict[str, Any]:
+    missing = "left" if split.missing_left else "right"
+    column = shard.facts["columns"][split.feature]
+    if split.left_bins:
+        held = left_categories(split, shard)
+        return {"column": column, "categories": held, "missing": missing}
     finite = bool(np.isfinite(split.threshold))
-    return {
-        "column": shard.facts["columns"][split.feature],
-        "threshold": short(split.threshold) if finite else None,
-        "missing": "left" if split.missing_left else "right",
-    }
+    threshold = short(split.threshold) if finite else None
+    return {"column": column, "threshold": threshold, "missing": missing}
 
 
 def _plain(value: Any) -> Any:

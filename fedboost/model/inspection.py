@@ -11,7 +11,7 @@ import numpy as np
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import vertical
-from fedboost.model.export import owner_name, short
+from fedboost.model.export import left_categories, owner_name, short
 from fedboost.model.vertical import LEAF, GuestNode, OwnSplit
 
 
@@ -99,7 +99,10 @@ def _below(shard: Artefact, tree: dict[int, GuestNode], at: int, indent: str) ->
 
 def _question(shard: Artefact, split: OwnSplit) -> str:
     column = shard.facts["columns"][split.feature]
+    missing = "yes" if split.missing_left else "no"
+    if split.left_bins:
+        held = ", ".join(repr(text) for text in left_categories(split, shard))
+        return f"{column} in {{{held}}}, missing: {missing}"
     if not np.isfinite(split.threshold):
         return f"{column} is present" + (" or missing" if split.missing_left else "")
-    missing = "yes" if split.missing_left else "no"
     return f"{column} < {short(split.threshold)}, missing: {missing}"

@@ -16,7 +16,7 @@ import numpy as np
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 
-FORMAT = 1
+FORMAT = 2
 FACTS, ARRAYS = "model.json", "arrays.npz"
 MODEL_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")  # as jobs are called; leads nowhere else on disk
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.categories import as_sets
+from fedboost.core.categories import NO_THRESHOLD, as_sets
 from fedboost.core.partition import left_child, right_child
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
@@ -28,7 +28,7 @@ class OwnSplit:
     tree: int
     node: int  # heap id
     feature: int  # column of the owner's table
-    threshold: np.float32  # values below go left; NaN where a set of categories does
+    threshold: np.float32  # values below go left; NO_THRESHOLD where a set of categories does
     missing_left: bool
     left_bins: bytes = b""  # those categories, by their places in the model's list (as_set)
 
@@ -147,6 +147,7 @@ class Whole:
 
     facts: dict[str, Any]  # the guest's
     columns: list[tuple[str, str]]  # party and name, the guest's first; `feature` counts in them
+    categories: list[int]  # per column how many categories the model knows; 0: a number
     arrays: Arrays  # the guest's, every split filled in
     shape: Shape
 
@@ -161,6 +162,7 @@ def join(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
     _check_shards(guest, hosts)
     names: list[str] = guest.facts["hosts"]
     columns = [(guest.facts["party"], name) for name in guest.facts["columns"]]
+    known = _known(guest)
     arrays = {name: array.copy() for name, array in guest.arrays.items()}
     for number, host in enumerate(names, start=1):
         places = np.flatnonzero(arrays["owner"] == number)
@@ -183,7 +185,12 @@ def join(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
         arrays["missing_left"][places] = shard["missing_left"][own]
         arrays["left_bins"][places] = shard["left_bins"][own]
         columns += [(host, name) for name in hosts[host].facts["columns"]]
-    return Whole(guest.facts, columns, arrays, Shape.of(arrays))
+        known += _known(hosts[host])
+    return Whole(guest.facts, columns, known, arrays, Shape.of(arrays))
+
+
+def _known(shard: Artefact) -> list[int]:
+    return [len(shard.facts["categories"].get(name, ())) for name in shard.facts["columns"]]
 
 
 def _check_shards(guest: Artefact, hosts: Mapping[str, Artefact]) -> None:
@@ -217,7 +224,7 @@ def goes_right(
     go right; NaN stands for missing ones and for categories that the model does not know.
     """
     threshold = arrays["threshold"][nodes].astype(np.float32, copy=False)
-    by_category = np.isnan(threshold) & ~np.isnan(values)
+    by_category = (threshold == NO_THRESHOLD) & ~np.isnan(values)
     right = ~(values < threshold)
     bins = values[by_category].astype(np.int64)
     held = arrays["left_bins"][nodes[by_category]].astype(np.uint8)

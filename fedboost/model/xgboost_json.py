@@ -2,7 +2,8 @@
 
 The file is of version 2.1, which every later XGBoost reads too. Routing is the same to the bit
 (32-bit thresholds, `x < threshold` left); XGBoost keeps leaves and sums in 32-bit floats, so its
-margins differ by the rounding of those.
+margins differ by the rounding of those. Categorical columns become XGBoost's: values are places in
+the model's list of categories, and a category that the model does not know has to be given as NaN.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import objectives
+from fedboost.core import categories, objectives
 from fedboost.model.export import short
 from fedboost.model.vertical import LEAF, Whole
 
@@ -44,7 +45,7 @@ def xgboost_json(model: Whole) -> str:
     learner = {
         "attributes": {},
         "feature_names": names,
-        "feature_types": ["float"] * len(names),
+        "feature_types": ["c" if count else "float" for count in model.categories],
         "gradient_booster": {
             "model": {
                 "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
@@ -152,23 +153,41 @@ def _tree(model: Whole, nodes: slice, column: int, added: float) -> dict[str, An
     value = (arrays["value"][nodes, column].astype(np.float64) + added).astype(np.float32)
     # The largest number stands for "every value that is present": JSON has no infinity.
     threshold = np.minimum(arrays["threshold"][nodes].astype(np.float32), FLOAT32_MAX)
-    none = [0] * n_nodes
+    by_category = ~is_leaf & (threshold == categories.NO_THRESHOLD)
     return {
         "base_weights": _numbers(np.where(is_leaf, value, np.float32(0))),
-        "categories": [],
-        "categories_nodes": [],
-        "categories_segments": [],
-        "categories_sizes": [],
+        **_categories(model, nodes, np.flatnonzero(by_category)),
         "default_left": (arrays["missing_left"][nodes] & ~is_leaf).astype(int).tolist(),
         "left_children": left.tolist(),
         "loss_changes": _numbers(arrays["gain"][nodes].astype(np.float32)),
         "parents": parents.tolist(),
         "right_children": right.tolist(),
-        "split_conditions": _numbers(np.where(is_leaf, value, threshold)),
+        "split_conditions": _numbers(
+            np.where(is_leaf, value, np.where(by_category, np.float32(0), threshold))
+        ),
         "split_indices": np.where(is_leaf, 0, arrays["feature"][nodes]).tolist(),
-        "split_type": none,
+        "split_type": by_category.astype(int).tolist(),
         "sum_hessian": _numbers(arrays["cover"][nodes].astype(np.float32)),
         "tree_param": {"num_deleted": "0", "num_nodes": str(n_nodes), "size_leaf_vector": "1"},
+    }
+
+
+def _categories(model: Whole, nodes: slice, places: NDArray[np.int64]) -> dict[str, Any]:
+    """What the categorical splits at `places` send right, as XGBoost lists it, node after node.
+
+    A set may not be empty: where all go left it holds the number behind the last category.
+    """
+    right: list[list[int]] = []
+    for place in places:
+        held = set(categories.members(model.arrays["left_bins"][nodes][place].tobytes()))
+        known = model.categories[int(model.arrays["feature"][nodes][place])]
+        right.append([bin_ for bin_ in range(known) if bin_ not in held] or [known])
+    sizes = [len(held) for held in right]
+    return {
+        "categories": [bin_ for held in right for bin_ in held],
+        "categories_nodes": places.tolist(),
+        "categories_segments": [sum(sizes[:i]) for i in range(len(sizes))],
+        "categories_sizes": sizes,
     }
 
 

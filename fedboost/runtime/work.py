@@ -86,9 +86,13 @@ class Work:
     def read_table(self, source: SourceSpec) -> None:
         """Loads the party's table; refuses one that changed since the first attempt."""
         selection = self.terms.spec.data[self.party]
-        if self.protocol.uses_model and selection.columns is None:
-            columns = self.used_model()["columns"]
-            selection = selection.model_copy(update={"columns": columns})
+        if self.protocol.uses_model:
+            facts = self.used_model()
+            columns = facts["columns"] if selection.columns is None else selection.columns
+            categorical = [name for name in columns if name in facts["categories"]]
+            selection = selection.model_copy(
+                update={"columns": columns, "categorical": categorical}
+            )
         labelled = self.role is flow.GUEST and self.protocol.needs_labels
         self.frame, self.id_cells = load_with_ids(
             source,

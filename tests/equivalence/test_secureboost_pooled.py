@@ -95,6 +95,7 @@ def assert_same_trees(shards, trained, widths):
             assert first[owner] + arrays["feature"][k] == tree.feature[place]
             assert arrays["threshold"][k] == tree.threshold[place]
             assert arrays["missing_left"][k] == tree.missing_left[place]
+            assert arrays["left_bins"][k].tobytes() == tree.left_bins[place].tobytes()
 
 
 def assert_equivalent(table, params):

@@ -93,7 +93,7 @@ def test_show_of_a_host_has_its_splits_without_gain(folder):
 
 
 def test_words_of_a_column_cannot_steer_the_terminal(made, folder):
-    facts = {**made["telco"].facts, "columns": ["a\x1b[2J", "[red]b", "c"]}
+    facts = {**made["telco"].facts, "columns": ["a\x1b[2J", "[red]b", "c", "city"]}
     shards.save(folder / "var/telco/models" / MODEL, Artefact(facts, made["telco"].arrays))
     text = model("show", MODEL, "--config", folder / "telco.yaml", "--trees", 4).stdout
     assert "\x1b" not in text

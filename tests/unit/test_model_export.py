@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedboost.core.categories import members
 from fedboost.core.params import ROUNDS_MAX
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.model.export import own_shard, read_host_shard, short
 from fedboost.model.vertical import LEAF
-from tests.models import COLUMNS, PARTIES, random_model
+from tests.models import CATEGORIES, COLUMNS, PARTIES, random_model
 
 
 def strict(text):
@@ -56,10 +57,14 @@ def test_a_guests_file_has_every_node_and_only_its_own_splits():
             continue
         assert node["owner"] == PARTIES[owner]
         assert node["gain"] == arrays["gain"][i]
-        assert ("threshold" in node) == (owner == 0)
+        assert ("threshold" in node or "categories" in node) == (owner == 0)
         if owner == 0:
-            threshold = node["threshold"]
-            assert np.float32(np.inf if threshold is None else threshold) == arrays["threshold"][i]
+            held = node.get("categories", [])
+            places = [CATEGORIES["branch"].index(text) for text in held]
+            assert places == members(arrays["left_bins"][i].tobytes())
+            if not held:
+                threshold = np.float32(np.inf if node["threshold"] is None else node["threshold"])
+                assert threshold == arrays["threshold"][i]
             assert node["column"] == COLUMNS["bank"][arrays["feature"][i]]
             assert (node["missing"] == "left") == arrays["missing_left"][i]
 

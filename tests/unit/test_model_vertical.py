@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedboost.core import categories
+from fedboost.core.categories import NO_THRESHOLD
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.model import vertical
@@ -44,7 +45,7 @@ def test_children_are_where_their_heap_ids_say(seed):
 
 
 def test_a_tree_without_one_of_its_nodes_is_refused():
-    arrays = random_model(1)["bank"].arrays
+    arrays = random_model(2)["bank"].arrays
     for gone in range(len(arrays["node"])):
         rest = {name: np.delete(array, gone, axis=0) for name, array in arrays.items()}
         with pytest.raises(DataError, match="not whole"):
@@ -62,8 +63,8 @@ def test_a_missing_value_goes_where_the_split_says_and_a_threshold_goes_right():
 def test_a_category_goes_left_where_the_split_has_it_and_right_where_not():
     held = categories.as_set(np.array([0, 9, 254]))
     splits = [
-        vertical.OwnSplit(0, 0, 0, np.float32(np.nan), missing_left=False, left_bins=held),
-        vertical.OwnSplit(0, 1, 0, np.float32(np.nan), missing_left=True, left_bins=held),
+        vertical.OwnSplit(0, 0, 0, NO_THRESHOLD, missing_left=False, left_bins=held),
+        vertical.OwnSplit(0, 1, 0, NO_THRESHOLD, missing_left=True, left_bins=held),
         vertical.OwnSplit(0, 2, 0, np.float32(5), missing_left=True),
     ]
     arrays = vertical.splits_to_arrays(splits)

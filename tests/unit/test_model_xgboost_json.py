@@ -20,13 +20,16 @@ def loaded(model):
 
 
 def rows_of(model, values):
-    return xgb.DMatrix(values, feature_names=feature_names(model))
+    types = ["c" if known else "float" for known in model.categories]
+    return xgb.DMatrix(
+        values, feature_names=feature_names(model), feature_types=types, enable_categorical=True
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_rows_reach_the_same_leaves(seed):
     model = whole(random_model(seed))
-    values = random_rows(seed, 300, len(model.columns))
+    values = random_rows(seed, 300, model.categories)
     reached = loaded(model).predict(rows_of(model, values), pred_leaf=True)
     assert np.array_equal(reached.astype(np.int64), leaves(model, values))
 
@@ -37,7 +40,7 @@ def test_rows_reach_the_same_leaves(seed):
 )
 def test_predictions_are_ours(objective):
     model = whole(random_model(5, objective))
-    values = random_rows(5, 300, len(model.columns))
+    values = random_rows(5, 300, model.categories)
     ours = margins(model, values)
     booster = loaded(model)
     theirs = booster.predict(rows_of(model, values), output_margin=True)
@@ -49,7 +52,7 @@ def test_predictions_are_ours(objective):
 
 def test_a_tree_with_a_leaf_for_each_class_becomes_a_tree_for_each_class():
     model = whole(random_model(6, "multi:softprob", outputs=3))
-    values = random_rows(6, 300, len(model.columns))
+    values = random_rows(6, 300, model.categories)
     booster = loaded(model)
     assert booster.num_boosted_rounds() == 4
     predicted = objectives.transform("multi:softprob", margins(model, values))
@@ -61,7 +64,7 @@ def test_a_tree_with_a_leaf_for_each_class_becomes_a_tree_for_each_class():
 
 def test_trees_of_a_class_each_are_the_classes_trees():
     model = whole(random_model(6, "multi:softprob", trees=12, per_round=3))
-    values = random_rows(6, 300, len(model.columns))
+    values = random_rows(6, 300, model.categories)
     booster = loaded(model)
     assert booster.num_boosted_rounds() == 4
     ours = margins(model, values)
@@ -81,7 +84,7 @@ def test_every_base_margin_of_a_probability_is_kept(margin):
     bank = made["bank"]
     made["bank"] = Artefact({**bank.facts, "base_margin": [margin]}, bank.arrays)
     model = whole(made)
-    values = random_rows(7, 50, len(model.columns))
+    values = random_rows(7, 50, model.categories)
     theirs = loaded(model).predict(rows_of(model, values), output_margin=True)
     np.testing.assert_allclose(theirs, margins(model, values)[:, 0], rtol=1e-6, atol=3e-6)
 
@@ -95,9 +98,11 @@ def test_the_file_is_strict_json_with_names_that_xgboost_takes():
     assert feature_names(model) == [
         "bank.age",
         "bank.income",
+        "bank.branch",
         "telco.calls",
         "telco.age",
         "telco.odd _a_b_",
+        "telco.city",
         "shop.spent",
     ]
     assert raw["learner"]["feature_names"] == feature_names(model)
@@ -109,9 +114,9 @@ def test_the_file_is_strict_json_with_names_that_xgboost_takes():
 def test_names_that_fall_together_are_told_apart():
     made = random_model(8)
     telco = made["telco"]
-    facts = {**telco.facts, "columns": ["a[", "a]", "a_"]}
+    facts = {**telco.facts, "columns": ["a[", "a]", "a_", "city"]}
     made["telco"] = Artefact(facts, telco.arrays)
-    assert feature_names(whole(made))[2:5] == ["telco.a_", "telco.a__2", "telco.a__3"]
+    assert feature_names(whole(made))[3:6] == ["telco.a_", "telco.a__2", "telco.a__3"]
 
 
 def test_gain_and_cover_are_where_xgboost_keeps_them():

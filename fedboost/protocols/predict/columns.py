@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from fedboost.errors import DataError
 from fedboost.flow import MODEL, Artefact, Seat
+from fedboost.model import vocabulary
 
 
 def model_of(seat: Seat) -> Artefact:
@@ -16,11 +17,10 @@ def model_of(seat: Seat) -> Artefact:
 
 def model_values(seat: Seat) -> NDArray[np.float32]:
     """float32 (rows, the model's columns of this party); a DataError names what is absent."""
-    frame = seat.frame
+    frame, facts = seat.frame, model_of(seat).facts
     assert frame is not None
-    wanted: list[str] = model_of(seat).facts["columns"]
-    place = {name: i for i, name in enumerate(frame.columns)}
-    absent = [name for name in wanted if name not in place]
+    wanted: list[str] = facts["columns"]
+    absent = [name for name in wanted if name not in frame.columns]
     if absent:
         raise DataError(
             f"the table lacks {len(absent)} columns of the model",
@@ -28,4 +28,4 @@ def model_values(seat: Seat) -> NDArray[np.float32]:
             column=absent[0],
             todo="give the columns that the model was trained with",
         )
-    return np.asfortranarray(frame.values[:, [place[name] for name in wanted]])
+    return vocabulary.model_values(frame, wanted, facts["categories"])

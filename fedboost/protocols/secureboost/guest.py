@@ -20,7 +20,7 @@ from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Count, Told
 from fedboost.messages.protocol import secureboost_pb2 as pb
-from fedboost.model import vertical
+from fedboost.model import vertical, vocabulary
 from fedboost.model.vertical import GuestNode
 from fedboost.protocols.secureboost import plan, words
 from fedboost.protocols.secureboost.growth import read_divisions
@@ -85,7 +85,7 @@ def begin(seat: Seat) -> Guest:
     train = ~seat.validation
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
     objective = objectives.start(params, frame.label[train], weight[train])
-    cuts = binning.fit(frame.values[train], params.max_bin)
+    cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical)
     fixed = objectives.encoding(params, objective, frame.label[train], weight[train])
     decisive = metrics.METRICS[params.metrics[-1]]
     me = Guest(
@@ -300,6 +300,7 @@ def finish(me: Guest) -> Artefact:
         "params": params.model_dump(mode="json"),
         "base_margin": me.objective.base_margin.tolist(),
         "columns": list(frame.columns),
+        "categories": vocabulary.of(frame, me.rules.binning),
         "trees": (_best_round(me) + 1) * params.trees_per_round,
         "trees_per_round": params.trees_per_round,
         "history": me.history,

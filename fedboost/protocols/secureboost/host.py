@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedboost import wire
 from fedboost.core import binning, fixed_point, sampling, split
 from fedboost.core.binning import Binning
+from fedboost.core.categories import NO_THRESHOLD
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.crypto.api import Blinders, Ciphertexts, PublicKey
 from fedboost.crypto.packing import GhLayout
@@ -19,7 +20,7 @@ from fedboost.errors import PeerError, PolicyError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol import secureboost_pb2 as pb
-from fedboost.model import vertical
+from fedboost.model import vertical, vocabulary
 from fedboost.model.vertical import OwnSplit
 from fedboost.protocols.secureboost import plan
 from fedboost.protocols.secureboost.growth import read_divisions
@@ -67,7 +68,7 @@ def begin(seat: Seat) -> Host:
     frame = seat.frame
     assert frame is not None
     train = ~seat.validation
-    cuts = binning.fit(frame.values[train], seat.params.max_bin)
+    cuts = binning.fit(frame.values[train], seat.params.max_bin, frame.categorical)
     return Host(seat, cuts, cuts.transform(frame.values))
 
 
@@ -159,7 +160,7 @@ def divide_rows(me: Host, got: pb.WonSplits) -> Out:
     won = read_choices(got, me.offers)
     me.divided = {}
     for node, (column, place, missing_left, left_bins) in won.items():
-        threshold = np.float32(np.nan) if left_bins else me.binning.threshold(column, place)
+        threshold = NO_THRESHOLD if left_bins else me.binning.threshold(column, place)
         me.splits.append(OwnSplit(me.number, node, column, threshold, missing_left, left_bins))
         bins, missing = me.bins[growth.everyone.rows(node), column], me.binning.missing
         me.divided[node] = split.goes_right(bins, place, missing_left, missing, left_bins)
@@ -187,7 +188,11 @@ def finish(me: Host) -> Artefact:
     """The host's shard: its splits by column name."""
     frame = me.seat.frame
     assert frame is not None
-    facts = {"columns": list(frame.columns), "trees": me.number + 1}
+    facts = {
+        "columns": list(frame.columns),
+        "categories": vocabulary.of(frame, me.binning),
+        "trees": me.number + 1,
+    }
     return Artefact(facts, vertical.splits_to_arrays(me.splits))
 
 
