@@ -23,6 +23,7 @@ from fedboost.errors import DataError
 from fedboost.settings import parse
 
 COLUMN_HEADS = ("column", "type", "role", "missing", "distinct", "min", "max")
+COLUMNS_SHOWN_MAX = 200  # more rows than this nobody reads in a terminal
 PARTY_HEADS = ("party", "file", "rows", "columns", "label")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object as last line.")
 
@@ -130,8 +131,11 @@ def _print_survey(console: Console, one: TableSurvey) -> None:
     title = f"{one.file}: {one.rows} rows, {len(one.columns)} columns"
     console.print(Text(f"{title}; id: {one.id or 'none found'}; label: {label}", style="bold"))
     if one.columns:
-        rows = [_cells(column) for column in one.columns]
+        rows = [_cells(column) for column in one.columns[:COLUMNS_SHOWN_MAX]]
         console.print(_table(COLUMN_HEADS, rows, numbers_from=3))
+    if len(one.columns) > COLUMNS_SHOWN_MAX:
+        rest = len(one.columns) - COLUMNS_SHOWN_MAX
+        console.print(Text(f"and {rest} more columns, which --json describes"))
     for problem in one.problems:
         console.print(Text(f"problem: {problem}", style="red"))
     for note in one.notes:
@@ -175,7 +179,7 @@ def _print_split(
     console.print(_table(PARTY_HEADS, rows, numbers_from=len(PARTY_HEADS)))
     for what, names in (
         ("columns that no party got", left_out),
-        ("columns that are not numbers, which a job must ignore", not_numbers),
+        ("columns that a job must ignore or, if text, name in 'categorical'", not_numbers),
     ):
         if names:
             console.print(Text(f"note: {what}: {', '.join(names)}"))

@@ -11,7 +11,7 @@ import click
 
 from fedboost.cli.cluster import read_sources, run_job
 from fedboost.cli.connect import conclude, follow, result_of, run, settings
-from fedboost.data.sources import SourceSpec, read_table
+from fedboost.data.sources import SourceSpec, read_sheet
 from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
 from fedboost.job import JobSpec
@@ -147,5 +147,5 @@ def _collected(
         return Scored(wish, journal, result, None)
     written = store / "predictions" / f"{result['job']}.parquet"
     write_file(wish.out, read_file(written), PUBLIC_MODE)
-    rows = read_table(source, party=wish.guest).num_rows
+    rows = read_sheet(source, party=wish.guest).n_rows
     return Scored(wish, journal, result, rows)

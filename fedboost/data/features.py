@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from scipy.sparse import csc_array, hstack
 
 from fedboost.data.categories import (
     CATEGORIES_MAX,
@@ -18,6 +19,8 @@ from fedboost.data.categories import (
     written,
 )
 from fedboost.data.columns import READABLE, Numbers, kind_of, read_numbers
+from fedboost.data.frame import Values
+from fedboost.data.sheet import SparseColumns, pick
 from fedboost.errors import DataError
 
 NAMES_SHOWN_MAX = 5
@@ -26,8 +29,8 @@ _LEAVE_OUT = "leave them out of the job with 'ignore'"
 # What is wrong with the named columns, and what to do; gravest first.
 _TEXTS = {
     "sparse": (
-        "hold lists; sparse tables are not supported",
-        "write one column per feature, or " + _LEAVE_OUT,
+        "hold lists; only svmlight is read sparsely",
+        "write one column per feature, or svmlight, or " + _LEAVE_OUT,
     ),
     "type": ("cannot become numbers", _LEAVE_OUT + ", or write them as numbers"),
     "text": (
@@ -77,10 +80,10 @@ class Feature:
 class Features:
     """What a frame holds of its features: values, categories by column, notes for the log.
 
-    `values` is float32 (n, c), Fortran order, NaN where missing.
+    `values` is float32 (n, c), as `fedboost.data.frame.Frame` has it.
     """
 
-    values: NDArray[np.float32]
+    values: Values
     categories: dict[str, tuple[str, ...]]
     notes: tuple[str, ...]
 
@@ -91,9 +94,13 @@ def read_feature(name: str, column: pa.ChunkedArray) -> Feature:
     if kind not in READABLE:
         return Feature(name, None, Fault("sparse" if kind == "list" else "type", name, kind))
     numbers = read_numbers(column)
-    n_rows = len(numbers.values)
     if numbers.is_text:
         return Feature(name, numbers, Fault("text", name, ""))
+    return Feature(name, numbers, number_fault(name, numbers, len(numbers.values)))
+
+
+def number_fault(name: str, numbers: Numbers, n_rows: int) -> Fault | None:
+    """The first thing that keeps a column with such numbers from being a feature, if any does."""
     counts = {
         "cells": numbers.text_cells,
         "infinite": numbers.infinite,
@@ -101,8 +108,8 @@ def read_feature(name: str, column: pa.ChunkedArray) -> Feature:
     }
     for fault, count in counts.items():
         if count:
-            return Feature(name, numbers, Fault(fault, name, f"{count} of {n_rows} rows"))
-    return Feature(name, numbers, None)
+            return Fault(fault, name, f"{count} of {n_rows} rows")
+    return None
 
 
 def read_category(name: str, column: pa.ChunkedArray) -> Codes | Fault:
@@ -149,6 +156,53 @@ def feature_matrix(
     if faults:
         raise fault_errors(faults, table.num_rows)[0]
     return Features(values, categories, tuple(notes))
+
+
+def sparse_matrix(table: pa.Table, sparse: SparseColumns, names: Sequence[str]) -> Features:
+    """The named columns of a sparse sheet, `table` and `sparse`, without making them dense.
+
+    Notes and errors are those of `feature_matrix`.
+    """
+    ordinary = [name for name in table.column_names if name in set(names)]
+    beside = feature_matrix(table, ordinary)
+    values = sparse.values
+    if ordinary:
+        values = hstack([values, csc_array(beside.values)], format="csc")
+    place = {name: sparse.width + at for at, name in enumerate(ordinary)}
+    places = [place[name] if name in place else sparse.place(name) for name in names]
+    chosen = pick(values, [at for at in places if at is not None])
+    notes = _check_entries(chosen, names)
+    entries = chosen.data.astype(np.float32)
+    parts = (entries, chosen.indices, chosen.indptr)
+    vanish = not entries.all()  # what is too small for float32
+    read = csc_array(parts, shape=chosen.shape, copy=vanish)
+    if vanish:
+        read.eliminate_zeros()
+    return Features(read, {}, (*beside.notes, *notes))
+
+
+def sparse_numbers(entries: NDArray[np.float64]) -> Numbers:
+    """The entries of a sparse column, or of several, as the numbers that are not zero."""
+    return Numbers(entries, text_cells=0, missing=int(np.isnan(entries).sum()))
+
+
+def _check_entries(values: csc_array, names: Sequence[str]) -> list[str]:
+    """The notes on the columns of float64 (n, c); a DataError where some cannot be features."""
+    whole = sparse_numbers(values.data)
+    if not whole.rounded and number_fault("", whole, values.shape[0]) is None:
+        return []
+    notes: list[str] = []
+    faults: list[Fault] = []
+    for name, start, end in zip(names, values.indptr[:-1], values.indptr[1:], strict=True):
+        numbers = sparse_numbers(values.data[start:end])
+        fault = number_fault(name, numbers, values.shape[0])
+        if fault is not None:
+            faults.append(fault)
+        if numbers.rounded:
+            notes.append(rounding_note(name, numbers.rounded))
+    if faults:
+        raise fault_errors(faults, values.shape[0])[0]
+    return notes
 
 
 def rounding_note(name: str, count: int) -> str:

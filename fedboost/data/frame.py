@@ -5,19 +5,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csc_array
 
 DIGEST_LABEL = b"fedboost.frame.1"
+
+Values: TypeAlias = NDArray[np.float32] | csc_array
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Frame:
     """A checked table of n rows and c columns; its arrays are read-only.
 
-    `ids`: n encoded ids (`fedboost.data.ids`), all different. `values`: float32 (n, c),
-    Fortran order, NaN where missing, never infinite. `columns`: c names, all different.
+    `ids`: n encoded ids (`fedboost.data.ids`), all different. `values`: float32 (n, c), NaN
+    where missing, never infinite: an array in Fortran order, or a sparse one in canonical form
+    (sorted indices, no duplicates, no explicit zeros) in which an absent entry is the value 0.
+    `columns`: c names, all different.
     `label`: float64 (n,), finite, or None. `id_columns`: the names the ids were read from.
     `weight`: float64 (n,), finite, or None for all ones.
     `categories`: by the name of each categorical column its texts, all different; the column's
@@ -26,7 +32,7 @@ class Frame:
     """
 
     ids: list[bytes]
-    values: NDArray[np.float32]
+    values: Values
     columns: tuple[str, ...]
     label: NDArray[np.float64] | None
     id_columns: tuple[str, ...]
@@ -38,9 +44,10 @@ class Frame:
         """Own invariants: whoever builds a frame has checked the table already."""
         assert self.values.dtype == np.float32
         assert self.values.shape == (len(self.ids), len(self.columns))
-        assert self.values.flags.f_contiguous
         assert len(set(self.columns)) == len(self.columns)
-        self.values.flags.writeable = False
+        assert not (self.is_sparse and self.categories)
+        for array in _checked_arrays(self.values):
+            array.flags.writeable = False
         if self.label is not None:
             assert self.label.dtype == np.float64
             assert self.label.shape == (len(self.ids),)
@@ -57,6 +64,11 @@ class Frame:
             assert bool(np.all(codes == np.floor(codes)))
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether `values` is a `csc_array`, which stores no zeros."""
+        return isinstance(self.values, csc_array)
+
+    @property
     def n_rows(self) -> int:
         """Number of rows."""
         return len(self.ids)
@@ -69,14 +81,15 @@ class Frame:
     def __repr__(self) -> str:
         """The shape, never content."""
         label = "no label" if self.label is None else "label"
-        return f"Frame({self.n_rows} rows, {len(self.columns)} columns, {label})"
+        sparse = "sparse " if self.is_sparse else ""
+        return f"Frame({self.n_rows} rows, {len(self.columns)} {sparse}columns, {label})"
 
     def take(self, rows: NDArray[np.int64] | Sequence[int]) -> Frame:
         """The rows numbered `rows` (int (k,), from 0), in that order."""
         chosen = np.asarray(rows, dtype=np.int64)
         return Frame(
             ids=[self.ids[row] for row in chosen.tolist()],
-            values=np.take(self.values.T, chosen, axis=1).T,
+            values=_rows_of(self.values, chosen),
             columns=self.columns,
             label=None if self.label is None else self.label[chosen],
             id_columns=self.id_columns,
@@ -88,8 +101,9 @@ class Frame:
     def digest(self) -> bytes:
         """SHA-256 over ids, names, values, label, weights, categories: equal iff the tables are.
 
-        Rows and columns count in their order. All missing values are alike. It stands for the
-        table inside one party only: it is not keyed, so a short table could be guessed from it.
+        Rows and columns count in their order. All missing values are alike. A sparse frame has
+        another digest than the dense one of the same values. It stands for the table inside one
+        party only: it is not keyed, so a short table could be guessed from it.
         """
         digest = hashlib.sha256(DIGEST_LABEL)
         parts = [*self.id_columns, "", *self.columns]
@@ -98,7 +112,12 @@ class Frame:
             digest.update(_sizes(len(name)) + name)
         digest.update(np.array([len(row) for row in self.ids], dtype="<u4").tobytes())
         digest.update(b"".join(self.ids))
-        for column in self.values.T:
+        cells = self.values.T
+        if isinstance(self.values, csc_array):
+            digest.update(b"sparse" + self.values.indptr.astype("<i8", copy=False).tobytes())
+            digest.update(self.values.indices.astype("<i8", copy=False).tobytes())
+            cells = [self.values.data]
+        for column in cells:
             alike = np.where(np.isnan(column), np.float32(np.nan), column)
             digest.update(alike.astype("<f4", copy=False).tobytes())
         if self.label is not None:
@@ -113,3 +132,21 @@ class Frame:
 
 def _sizes(*sizes: int) -> bytes:
     return b"".join(size.to_bytes(8, "little") for size in sizes)
+
+
+def _checked_arrays(values: Values) -> list[NDArray[np.generic]]:
+    """The arrays that `values` is made of, which have the form that `Frame` promises."""
+    if not isinstance(values, csc_array):
+        assert values.flags.f_contiguous
+        return [values]
+    assert values.has_canonical_format
+    assert bool(values.data.all())  # no explicit zeros; a NaN is none
+    return [values.data, values.indices, values.indptr]
+
+
+def _rows_of(values: Values, rows: NDArray[np.int64]) -> Values:
+    if not isinstance(values, csc_array):
+        return np.take(values.T, rows, axis=1).T
+    taken = values[rows]
+    taken.sort_indices()
+    return taken

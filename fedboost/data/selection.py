@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedboost.data.columns import READABLE, kind_of, read_numbers
-from fedboost.data.features import feature_matrix
+from fedboost.data.features import feature_matrix, sparse_matrix
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids, shared_ids
 from fedboost.data.places import placed
-from fedboost.data.sources import SourceSpec, read_table
+from fedboost.data.sheet import Sheet
+from fedboost.data.sources import SourceSpec, read_sheet
 from fedboost.errors import ConfigError, DataError
 from fedboost.settings import Settings
 
@@ -92,14 +93,17 @@ def load_with_ids(
     with placed(party=party):
         if needs_label and selection.label is None:
             raise ConfigError("the job names no label", todo=f"add 'label' to data: {party}:")
-        table = read_table(source)
+        sheet = read_sheet(source)
         with placed(file=source.name):
-            frame = frame_of(table, selection, needs_features=needs_features)
-    return frame, table.select(selection.id)
+            frame = frame_of(sheet, selection, needs_features=needs_features)
+    return frame, pa.table({name: sheet.column(name) for name in selection.id})
 
 
-def frame_of(table: pa.Table, selection: Selection, *, needs_features: bool) -> Frame:
-    """`table` as a Frame; what `load` does after reading."""
+def frame_of(sheet: Sheet, selection: Selection, *, needs_features: bool) -> Frame:
+    """`sheet` as a Frame; what `load` does after reading.
+
+    Of a sparse sheet, a feature ``f<index>`` that no row has an entry for is a column of zeros.
+    """
     for role, names in (
         ("id", selection.id),
         ("label", [] if selection.label is None else [selection.label]),
@@ -108,23 +112,32 @@ def frame_of(table: pa.Table, selection: Selection, *, needs_features: bool) -> 
         ("ignored", selection.ignore),
         ("categorical", selection.categorical),
     ):
-        _require(names, role, table)
-    features = _feature_names(table.column_names, selection)
+        _require(names, role, sheet)
+    if sheet.sparse is not None and selection.categorical:
+        raise ConfigError(
+            "a sparse table has no categorical columns",
+            column=selection.categorical[0],
+            todo="leave 'categorical' out of the job, or write the table as csv or parquet",
+        )
+    features = _feature_names(sheet.names, selection)
     if not features and needs_features:
         raise DataError(
             "no columns are left as features",
-            rows=table.num_rows,
+            rows=sheet.n_rows,
             todo="select columns, or leave this party out of the job",
         )
-    ids = _ids(table, selection.id)
+    ids = _ids(sheet, selection.id)
     label = weight = None
     if selection.label is not None:
-        column = table.column(selection.label)
+        column = sheet.column(selection.label)
         label = _complete(column, "label", selection.label, "write classes as 0, 1, …")
     if selection.weight is not None:
-        column = table.column(selection.weight)
+        column = sheet.column(selection.weight)
         weight = _complete(column, "weight", selection.weight, "write weights as numbers")
-    read = feature_matrix(table, features, selection.categorical)
+    if sheet.sparse is None:
+        read = feature_matrix(sheet.columns, features, selection.categorical)
+    else:
+        read = sparse_matrix(sheet.columns, sheet.sparse, features)
     return Frame(
         ids=ids,
         values=read.values,
@@ -148,10 +161,11 @@ def absent_column(role: str, name: str, names: Sequence[str]) -> DataError:
     return DataError(f"the table has no {role} column {name!r}", column=name, todo=todo)
 
 
-def _require(names: Sequence[str], role: str, table: pa.Table) -> None:
+def _require(names: Sequence[str], role: str, sheet: Sheet) -> None:
+    known = sheet.can_give if role == "feature" else sheet.holds
     for name in names:
-        if name not in table.column_names:
-            raise absent_column(role, name, table.column_names)
+        if not known(name):
+            raise absent_column(role, name, sheet.columns.column_names)
 
 
 def _feature_names(names: Sequence[str], selection: Selection) -> list[str]:
@@ -162,8 +176,8 @@ def _feature_names(names: Sequence[str], selection: Selection) -> list[str]:
     return [name for name in names if name not in other]
 
 
-def _ids(table: pa.Table, names: Sequence[str]) -> list[bytes]:
-    ids = encode_ids([table.column(name) for name in names], names)
+def _ids(sheet: Sheet, names: Sequence[str]) -> list[bytes]:
+    ids = encode_ids([sheet.column(name) for name in names], names)
     rows, shared = shared_ids(ids)
     if rows:
         raise DataError(

@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 from fedboost.data import sqlite, svmlight
 from fedboost.data.columns import MISSING_WORDS
 from fedboost.data.places import placed
+from fedboost.data.sheet import Sheet
 from fedboost.errors import ConfigError, DataError
 from fedboost.settings import Settings
 
@@ -63,28 +64,35 @@ class SourceSpec(Settings):
         return Path(place or "").name
 
 
-def read_table(source: SourceSpec, **where: str) -> pa.Table:
-    """The table as written: csv cells are text, svmlight is dense with `id` (row number) and `y`.
+def read_sheet(source: SourceSpec, **where: str) -> Sheet:
+    """The table as written: csv cells are text, svmlight is sparse with `id` (row number) and `y`.
 
     ConfigError where the declaration is wrong; DataError where the file is absent, unreadable,
     empty, or names its columns twice or not at all. `where` goes into the error.
     """
     with placed(**where, file=source.name):
         try:
-            table = _read(source)
+            sheet = _read(source)
         except OSError as error:
             raise DataError(
                 f"cannot read the file: {error.strerror or 'input/output error'}",
                 todo="check the path and who may read it",
                 private=str(error),
             ) from None
-        _check_shape(table)
-    return table
+        _check_shape(sheet.columns)
+    return sheet
 
 
-def _read(source: SourceSpec) -> pa.Table:
+def read_table(source: SourceSpec, **where: str) -> pa.Table:
+    """As `read_sheet`, svmlight dense too; a DataError where it has too many cells for that."""
+    sheet = read_sheet(source, **where)
+    with placed(**where, file=source.name):
+        return sheet.dense()
+
+
+def _read(source: SourceSpec) -> Sheet:
     if source.sql is not None:
-        return sqlite.read_query(source.sql.url, source.sql.query)
+        return Sheet(sqlite.read_query(source.sql.url, source.sql.query))
     path = Path(source.path or "")
     chosen = source.format or FORMATS.get(path.suffix.lower())
     if chosen is None:
@@ -95,9 +103,9 @@ def _read(source: SourceSpec) -> pa.Table:
     with path.open("rb") as file:  # says better than Arrow why a file cannot be read
         if not file.read(1):
             raise DataError("the file is empty", todo="write a table into it")
-    if chosen == "csv":
-        return _read_csv(path)
-    return _read_parquet(path) if chosen == "parquet" else svmlight.read_rows(path)
+    if chosen == "svmlight":
+        return svmlight.read_sheet(path)
+    return Sheet(_read_csv(path) if chosen == "csv" else _read_parquet(path))
 
 
 def _check_shape(table: pa.Table) -> None:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fedboost.data.categories import CATEGORIES_MAX
 from fedboost.data.columns import kind_of, narrow, plain
-from fedboost.data.features import Feature, fault_errors, read_feature, rounding_note
+from fedboost.data.features import (
+    Fault,
+    Feature,
+    fault_errors,
+    number_fault,
+    read_feature,
+    rounding_note,
+    shown,
+    sparse_numbers,
+)
 from fedboost.data.ids import encode_ids, shared_ids
-from fedboost.data.sources import SourceSpec, read_table
+from fedboost.data.sheet import Sheet, SparseColumns
+from fedboost.data.sources import SourceSpec, read_sheet
 from fedboost.errors import ConfigError, DataError
 
 CLASSES_MAX = 100  # a label guessed by its place has at most so many classes
@@ -21,8 +32,9 @@ LABEL_NAMES = ("y", "label", "target", "class")
 
 @dataclass(frozen=True)
 class ColumnSurvey:
-    """One column: `role` is id, label, feature or empty where it can be none of them.
+    """One column: `role` is id, label, feature, categorical or empty where it can be none of them.
 
+    Categorical is a column that is a feature if the job says so; others may be that as well.
     `type` is the kind of its cells; `missing` a share of rows; `least` and `greatest` are None
     where no cell is a finite number; `distinct` is None for nested cells.
     """
@@ -52,48 +64,80 @@ class TableSurvey:
 def survey(source: SourceSpec) -> TableSurvey:
     """Read `source` and describe it; a table that cannot be read has one problem and no columns."""
     try:
-        table = read_table(source)
+        sheet = read_sheet(source)
     except (ConfigError, DataError) as error:
         text = f"{error.what} ({error.place}); {error.todo}"
         return TableSurvey(source.name, 0, (), None, None, (text,), ())
-    return survey_table(source.name, table)
+    return survey_sheet(source.name, sheet)
 
 
-def survey_table(file: str, table: pa.Table) -> TableSurvey:
-    """Describe `table`; its problems are what a job would refuse unless it ignores the column."""
+def survey_sheet(file: str, sheet: Sheet) -> TableSurvey:
+    """Describe `sheet`; its problems are what a job would refuse unless it ignores the column."""
+    table = sheet.columns
     # What is written as 0.1 in a csv file is shown as a number, as a job would read it.
     columns = {name: narrow(table.column(name)) for name in table.column_names}
     distinct = {name: _distinct(column) for name, column in columns.items()}
-    features = {name: read_feature(name, column) for name, column in columns.items()}
+    features = {name: _read(name, columns[name], distinct[name]) for name in columns}
     id_name, id_problem = _guess_id(table, distinct)
     label = _guess_label(features, distinct, id_name)
-    faults = [
-        feature.fault
-        for name, feature in features.items()
-        if feature.fault is not None and name not in (id_name, label)
-    ]
+    sparse = [] if sheet.sparse is None else _sparse_features(sheet.sparse)
+    used = [one for name, one in features.items() if name not in (id_name, label)] + sparse
+    faults = [one.fault for one in used if one.fault is not None and one.fault.kind != "text"]
     problems = [id_problem] if id_problem else []
-    problems += [f"{error.what}; {error.todo}" for error in fault_errors(faults, table.num_rows)]
+    problems += [f"{error.what}; {error.todo}" for error in fault_errors(faults, sheet.n_rows)]
     if label is not None:
         problems += _label_problems(features[label])
-    rounded = {
-        name: feature.numbers.rounded
+    surveys = [
+        _describe(feature, columns[name], distinct[name], _role(feature, id_name, label))
         for name, feature in features.items()
-        if feature.numbers is not None and name not in (id_name, label)
-    }
-    notes = [rounding_note(name, count) for name, count in rounded.items() if count]
+    ]
     return TableSurvey(
         file=file,
-        rows=table.num_rows,
-        columns=tuple(
-            _describe(feature, columns[name], distinct[name], _role(feature, id_name, label))
-            for name, feature in features.items()
-        ),
+        rows=sheet.n_rows,
+        columns=(*surveys, *(_describe_sparse(feature, sheet.n_rows) for feature in sparse)),
         id=id_name,
         label=label,
         problems=tuple(problems),
-        notes=tuple(notes),
+        notes=tuple(_notes(used, distinct, sheet)),
     )
+
+
+def _read(name: str, column: pa.ChunkedArray, distinct: int | None) -> Feature:
+    """The column as a feature; text is at fault for good only with too many different values."""
+    feature = read_feature(name, column)
+    if feature.fault is None or feature.fault.kind != "text" or (distinct or 0) <= CATEGORIES_MAX:
+        return feature
+    return replace(feature, fault=Fault("categories", name, str(distinct)))
+
+
+def _sparse_features(sparse: SparseColumns) -> list[Feature]:
+    """The sparse columns; their `numbers` are the entries, without the zeros."""
+    features = []
+    for place, name in enumerate(sparse.names):
+        numbers = sparse_numbers(sparse.stored(place))
+        fault = number_fault(name, numbers, sparse.values.shape[0])
+        features.append(Feature(name, numbers, fault))
+    return features
+
+
+def _notes(used: Sequence[Feature], distinct: dict[str, int | None], sheet: Sheet) -> list[str]:
+    """What a job would read less than literally, or only if told to."""
+    notes = []
+    if sheet.sparse is not None:
+        cells = sheet.n_rows * sheet.sparse.width
+        stored = f"{sheet.sparse.values.nnz} of {cells} cells of its {sheet.sparse.width} features"
+        notes.append(f"a sparse table: {stored} are not zero")
+    texts = [one.name for one in used if one.fault is not None and one.fault.kind == "text"]
+    if texts:
+        listed = shown([f"{name} ({distinct[name]})" for name in texts])
+        notes.append(
+            "text columns, features if the job names them in 'categorical' (distinct values): "
+            + listed
+        )
+    for feature in used:
+        if feature.numbers is not None and feature.numbers.rounded:
+            notes.append(rounding_note(feature.name, feature.numbers.rounded))
+    return notes
 
 
 def _describe(
@@ -115,12 +159,31 @@ def _describe(
     )
 
 
+def _describe_sparse(feature: Feature, n_rows: int) -> ColumnSurvey:
+    assert feature.numbers is not None
+    entries = feature.numbers.values
+    some_zero = [0.0] if len(entries) < n_rows else []
+    cells = np.append(entries[~np.isnan(entries)], some_zero)
+    finite = cells[np.isfinite(cells)]
+    return ColumnSurvey(
+        name=feature.name,
+        type="number",
+        role=_role(feature, None, None),
+        missing=feature.numbers.missing / n_rows,
+        distinct=len(np.unique(cells)),
+        least=float(finite.min()) if len(finite) else None,
+        greatest=float(finite.max()) if len(finite) else None,
+    )
+
+
 def _role(feature: Feature, id_name: str | None, label: str | None) -> str:
     if feature.name == id_name:
         return "id"
     if feature.name == label:
         return "label"
-    return "feature" if feature.fault is None else ""
+    if feature.fault is None:
+        return "feature"
+    return "categorical" if feature.fault.kind == "text" else ""
 
 
 def _distinct(column: pa.ChunkedArray) -> int | None:

@@ -15,6 +15,7 @@ from fedboost.data import features
 from fedboost.data.categories import canonical, codes_of, written
 from fedboost.data.columns import MISSING_WORDS
 from fedboost.data.selection import Selection, frame_of, load
+from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import DataError
 
@@ -29,7 +30,7 @@ def texts_of(cells, kind=None):
 
 
 def read(table: pa.Table, categorical):
-    return frame_of(table, Selection(categorical=categorical), needs_features=True)
+    return frame_of(Sheet(table), Selection(categorical=categorical), needs_features=True)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,10 @@ def test_csv_and_parquet_have_the_same_categories(tmp_path_factory, column):
         ([dt.date(2024, 1, 1)] * 2, "columns that cannot become numbers: a (date)"),
         ([{"x": 1}] * 2, "columns that cannot become numbers: a (struct)"),
         ([SECRET.encode()] * 2, "columns that cannot become numbers: a (binary)"),
-        ([["x"]] * 2, "columns that hold lists; sparse tables are not supported: a (list)"),
+        (
+            [["x"]] * 2,
+            "columns that hold lists; only svmlight is read sparsely: a (list)",
+        ),
         (
             [SECRET * 200, "b"],
             "columns that have categories longer than 1024 bytes: a (1 of them)",

@@ -11,7 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from fedboost.cli.data import data_group
-from fedboost.data.survey import survey_table
+from fedboost.data import survey
+from fedboost.data.sheet import Sheet
+from fedboost.data.sources import SourceSpec, read_table
+from fedboost.data.survey import survey_sheet
 from fedboost.errors import DataError
 
 
@@ -20,7 +23,7 @@ def run(*arguments: str):
 
 
 def look(**columns: Any):
-    return survey_table("t.parquet", pa.table(columns))
+    return survey_sheet("t.parquet", Sheet(pa.table(columns)))
 
 
 def test_a_good_table_has_no_problems(tmp_path):
@@ -38,7 +41,7 @@ def test_json_has_the_same_as_one_object(tmp_path):
     (tmp_path / "a.csv").write_text("customer_id,target,income,note\n01,1,5,x\n02,0,inf,y\n")
     result = run(str(tmp_path / "a.csv"), str(tmp_path / "no.csv"), "--json")
     told = json.loads(result.stdout.splitlines()[-1])
-    assert told["problems"] == 3
+    assert told["problems"] == 2
     first, second = told["files"]
     assert (first["file"], first["rows"], first["id"], first["label"]) == (
         "a.csv",
@@ -46,7 +49,7 @@ def test_json_has_the_same_as_one_object(tmp_path):
         "customer_id",
         "target",
     )
-    assert [column["role"] for column in first["columns"]] == ["id", "label", "", ""]
+    assert [column["role"] for column in first["columns"]] == ["id", "label", "", "categorical"]
     assert first["columns"][1] == {
         "name": "target",
         "type": "integer",
@@ -56,14 +59,16 @@ def test_json_has_the_same_as_one_object(tmp_path):
         "least": 0.0,
         "greatest": 1.0,
     }
-    assert first["problems"][0].startswith("columns that are text, not numbers: note; ")
-    assert first["problems"][1].startswith(
+    assert first["problems"][0].startswith(
         "columns that have infinite values: income (1 of 2 rows)"
     )
+    assert first["notes"] == [
+        "text columns, features if the job names them in 'categorical' (distinct values): note (2)"
+    ]
     assert second["problems"][0].startswith("cannot read the file: No such file or directory")
     assert isinstance(result.exception, DataError)
     assert result.exception.exit_code == 2
-    assert result.exception.lines()[:2] == ["problems found: 3", "where: file a.csv, no.csv"]
+    assert result.exception.lines()[:2] == ["problems found: 2", "where: file a.csv, no.csv"]
 
 
 @pytest.mark.parametrize(
@@ -138,6 +143,62 @@ def test_large_whole_numbers_are_noted():
     assert found.notes == ("column a: 1 whole numbers beyond 2^24 were rounded to 32-bit floats",)
 
 
+def test_text_columns_are_noted_with_their_distinct_values():
+    found = look(id=[1, 2, 3], city=["Ulm", "Bonn", "Ulm"], a=[1.5, 2.5, 3.5], sex=["m", None, "f"])
+    assert found.problems == ()
+    roles = [column.role for column in found.columns]
+    assert roles == ["id", "categorical", "feature", "categorical"]
+    assert found.notes == (
+        "text columns, features if the job names them in 'categorical' (distinct values): "
+        "city (2), sex (2)",
+    )
+    assert "Ulm" not in str(found)
+
+
+def test_text_with_too_many_values_is_a_problem(monkeypatch):
+    monkeypatch.setattr(survey, "CATEGORIES_MAX", 2)
+    found = look(id=[1, 2, 3], city=["a", "b", "c"], sex=["m", "m", "f"])
+    (problem,) = found.problems
+    assert problem.startswith("columns that have more than ")
+    assert "city (3)" in problem
+    assert found.columns[1].role == ""
+    assert found.notes[0].endswith(": sex (2)")
+
+
+def test_a_sparse_table_is_described_as_its_dense_twin(tmp_path):
+    path = tmp_path / "a.svm"
+    path.write_text("1 1:0.5 3:2 4:nan\n0 1:-1 4:nan\n1 4:16777217\n0 1:0.5 4:7\n")
+    sparse = survey.survey(SourceSpec(path=str(path)))
+    dense = survey_sheet("a.svm", Sheet(read_table(SourceSpec(path=str(path)))))
+    assert sparse.columns == dense.columns
+    assert (sparse.id, sparse.label, sparse.problems) == ("id", "y", ())
+    assert sparse.notes == (
+        "a sparse table: 8 of 16 cells of its 4 features are not zero",
+        "column f4: 1 whole numbers beyond 2^24 were rounded to 32-bit floats",
+    )
+    assert dense.notes == sparse.notes[1:]
+
+
+def test_a_sparse_table_has_the_problems_of_its_dense_twin(tmp_path):
+    path = tmp_path / "a.svm"
+    path.write_text("1 1:inf 3:2\n0 1:-inf 2:1e300\n")
+    sparse = survey.survey(SourceSpec(path=str(path)))
+    dense = survey_sheet("a.svm", Sheet(read_table(SourceSpec(path=str(path)))))
+    assert len(sparse.problems) == 2
+    assert (sparse.columns, sparse.problems) == (dense.columns, dense.problems)
+
+
+def test_a_wide_table_is_printed_in_part(tmp_path):
+    (tmp_path / "a.svm").write_text("1 1:1 300:1\n0 7:1\n")
+    result = run(str(tmp_path / "a.svm"))
+    assert result.exception is None
+    assert "and 102 more columns, which --json describes" in result.stdout
+    assert "f198" in result.stdout
+    assert "f199" not in result.stdout
+    told = json.loads(run(str(tmp_path / "a.svm"), "--json").stdout.splitlines()[-1])
+    assert len(told["files"][0]["columns"]) == 302
+
+
 def test_names_with_markup_are_printed_as_they_are(tmp_path):
     (tmp_path / "a.csv").write_text("id,[red]x[/red]\n1,2\n")
     assert "[red]x[/red]" in run(str(tmp_path / "a.csv")).stdout
@@ -147,7 +208,7 @@ def test_check_needs_a_file():
     assert run().exit_code == 2
 
 
-def test_the_public_tables_are_fine_but_for_text_and_lists(data_file):
-    for name, n_problems in (("default_credit", 0), ("adult_test", 1), ("reuters_moneyfx_test", 1)):
+def test_the_public_tables_are_fine_but_for_lists(data_file):
+    for name, n_problems in (("default_credit", 0), ("adult_test", 0), ("reuters_moneyfx_test", 1)):
         result = run(str(data_file(f"{name}.parquet")), "--json")
         assert json.loads(result.stdout.splitlines()[-1])["problems"] == n_problems, name

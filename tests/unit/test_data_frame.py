@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csc_array
 
 from fedboost.data.frame import Frame
 
 
 def frame(values=((1.0, 2.0), (3.0, np.nan), (5.0, 6.0)), label=(0.0, 1.0, 0.0), **changed):
+    if not isinstance(values, csc_array):
+        values = np.asfortranarray(values, dtype=np.float32)
     parts: dict[str, Any] = {
         "ids": [b"a", b"b", b"c"],
-        "values": np.asfortranarray(values, dtype=np.float32),
+        "values": values,
         "columns": ("age", "income"),
         "label": None if label is None else np.array(label),
         "id_columns": ("id",),
@@ -112,3 +115,61 @@ def test_equal_tables_have_equal_digests():
 )
 def test_a_changed_table_has_another_digest(other):
     assert other.digest() != frame().digest()
+
+
+# --- sparse ---------------------------------------------------------------------------------
+
+CELLS = ((0.0, 2.0, 0.0), (np.nan, 0.0, 0.0), (0.0, 5.0, 6.0))
+
+
+def sparse(cells=CELLS, **changed):
+    values = csc_array(np.array(cells, dtype=np.float32))
+    return frame(columns=("a", "b", "c"), **changed | {"values": values})
+
+
+def test_a_sparse_frame_says_so_and_shows_no_content():
+    assert repr(sparse()) == "Frame(3 rows, 3 sparse columns, label)"
+    assert sparse().is_sparse
+    assert not frame().is_sparse
+
+
+def test_the_arrays_of_a_sparse_frame_cannot_be_written():
+    values = sparse().values
+    for array in (values.data, values.indices, values.indptr):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+@given(st.lists(st.integers(0, 2), max_size=8))
+def test_take_of_a_sparse_frame_is_that_of_its_dense_twin(rows):
+    dense = frame(CELLS, columns=("a", "b", "c")).take(rows)
+    taken = sparse().take(rows)
+    assert taken.is_sparse
+    assert taken.ids == dense.ids
+    assert taken.values.dtype == np.float32
+    np.testing.assert_array_equal(taken.values.toarray(), dense.values)
+    assert taken.take(range(len(rows))).digest() == taken.digest()
+
+
+def test_values_that_are_not_in_canonical_form_are_no_frame():
+    zero = csc_array((np.array([1, 0], np.float32), [0, 1], [0, 2]), shape=(3, 1))
+    unsorted = csc_array((np.array([1, 2], np.float32), [1, 0], [0, 2]), shape=(3, 1))
+    twice = csc_array((np.array([1, 2], np.float32), [1, 1], [0, 2]), shape=(3, 1))
+    double = csc_array(np.eye(3, 1))
+    for values in (zero, unsorted, twice, double):
+        with pytest.raises(AssertionError):
+            frame(values=values, columns=("a",))
+    with pytest.raises(AssertionError):
+        sparse(categories={"a": ("x",)})
+
+
+def test_sparse_frames_have_equal_digests_if_their_dense_twins_have():
+    tables = [CELLS, CELLS[::-1], ((0.0, 2.0, 0.0), *CELLS[:2]), ((2.0, 0.0, 0.0), *CELLS[1:])]
+    tables += [((0.0, 2.0, np.nan), *CELLS[1:])]
+    digests = {sparse(cells).digest() for cells in tables}
+    assert len(digests) == len(tables)
+    other_nan = csc_array(np.array(CELLS, dtype=np.float32))
+    other_nan.data.view(np.uint32)[np.isnan(other_nan.data)] = 0xFFC00001
+    assert sparse().digest() == frame(values=other_nan, columns=("a", "b", "c")).digest()
+    assert sparse().digest() != frame(CELLS, columns=("a", "b", "c")).digest()
+    assert sparse(label=None).digest() != sparse().digest()

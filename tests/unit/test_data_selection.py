@@ -11,11 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csc_array
 
 from fedboost.data.columns import narrow, read_numbers
+from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids
 from fedboost.data.selection import Selection, frame_of, load
-from fedboost.data.sources import SourceSpec
+from fedboost.data.sheet import Sheet
+from fedboost.data.sources import SourceSpec, read_sheet, read_table
 from fedboost.errors import ConfigError, DataError
 from fedboost.settings import parse
 
@@ -290,7 +293,10 @@ def test_a_label_that_is_no_number_everywhere_is_refused(table_file, label, what
         ([{"x": 1}] * 3, "columns that cannot become numbers: a (struct)"),
         (pa.array([[("k", 1)]] * 3, pa.map_(pa.string(), pa.int8())), "numbers: a (map)"),
         ([b"x"] * 3, "columns that cannot become numbers: a (binary)"),
-        ([[1.0]] * 3, "columns that hold lists; sparse tables are not supported: a (list)"),
+        (
+            [[1.0]] * 3,
+            "columns that hold lists; only svmlight is read sparsely: a (list)",
+        ),
     ],
 )
 def test_a_column_that_is_no_feature_is_refused(table_file, cells, what):
@@ -327,7 +333,7 @@ def test_adult_needs_its_text_columns_ignored_or_named_as_categorical(data_file)
 
 def test_sparse_reuters_is_refused_by_name(data_file):
     source = SourceSpec(path=str(data_file("reuters_moneyfx_test.parquet")))
-    assert "sparse tables are not supported" in refusal(source, Selection(label="y")).what
+    assert "only svmlight is read sparsely" in refusal(source, Selection(label="y")).what
 
 
 def test_give_credit_keeps_its_missing_cells(data_file):
@@ -337,6 +343,100 @@ def test_give_credit_keeps_its_missing_cells(data_file):
     assert np.isnan(frame.values).sum() == 23569
     assert frame.label is not None
     assert abs(frame.label.mean() - 0.0662) < 1e-4
+
+
+# --- sparse tables --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def svm_file(tmp_path):
+    def write(text: str) -> SourceSpec:
+        (tmp_path / "t.svm").write_text(text)
+        return SourceSpec(path=str(tmp_path / "t.svm"))
+
+    return write
+
+
+def dense_twin(frame: Frame) -> np.ndarray:
+    assert isinstance(frame.values, csc_array)
+    return np.asarray(frame.values.toarray())
+
+
+def test_svmlight_stays_sparse_and_has_label_and_features(svm_file):
+    source = svm_file("1 1:0.5 3:nan\n0 2:7\n1\n")
+    frame = load(source, Selection(label="y"), party="bank", needs_label=True)
+    assert frame.columns == ("f1", "f2", "f3")
+    assert frame.label is not None
+    assert frame.label.tolist() == [1.0, 0.0, 1.0]
+    assert frame.ids == encode_ids([pa.chunked_array([[1, 2, 3]])], ["id"])
+    expected = np.array([[0.5, 0, np.nan], [0, 7, 0], [0, 0, 0]], dtype=np.float32)
+    np.testing.assert_array_equal(dense_twin(frame), expected)
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        Selection(),  # then y is a feature like any other
+        Selection(label="y"),
+        Selection(label="y", ignore=["f2"]),
+        Selection(columns=["f3", "f1"]),
+        Selection(columns=["f3", "y", "f1"]),
+        Selection(id=["f1"], label="f2", weight="y"),
+    ],
+    ids=repr,
+)
+def test_a_sparse_table_gives_what_its_dense_twin_gives(svm_file, selection):
+    source = svm_file("1 1:5 2:1 3:16777217\n0 1:6 2:2 4:1e-60\n1 1:7 2:3 3:-2.5\n")
+    sparse = frame_of(read_sheet(source), selection, needs_features=True)
+    dense = frame_of(Sheet(read_table(source)), selection, needs_features=True)
+    assert sparse.columns == dense.columns
+    np.testing.assert_array_equal(dense_twin(sparse), dense.values)
+    assert (sparse.ids, sparse.notes, sparse.id_columns) == (
+        dense.ids,
+        dense.notes,
+        dense.id_columns,
+    )
+    for ours, theirs in ((sparse.label, dense.label), (sparse.weight, dense.weight)):
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_feature_that_no_sparse_row_reaches_is_a_column_of_zeros(svm_file):
+    chosen = Selection(columns=["f9", "f2", "f0"], label="y")
+    frame = load(svm_file("1 2:3\n0 1:1\n"), chosen, party="bank", needs_label=True)
+    assert dense_twin(frame).tolist() == [[0.0, 3.0, 0.0], [0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [Selection(ignore=["f3"]), Selection(label="f3"), Selection(columns=["g1"])],
+    ids=repr,
+)
+def test_other_columns_that_a_sparse_table_lacks_are_refused(svm_file, selection):
+    assert refusal(svm_file("1 2:3\n"), selection).what.startswith("the table has no ")
+
+
+def test_categorical_columns_of_a_sparse_table_are_refused(svm_file):
+    error = refusal(svm_file("1 1:2 2:3\n"), Selection(label="y", categorical=["f1"]))
+    assert isinstance(error, ConfigError)
+    assert error.what == "a sparse table has no categorical columns"
+    assert error.where == {"party": "bank", "file": "t.svm", "column": "f1"}
+    assert "csv or parquet" in error.todo
+
+
+@pytest.mark.parametrize("cells", ["1:inf 2:3", "1:3 2:-1e300", "1:1e999 2:inf"])
+def test_sparse_values_that_are_no_features_are_refused_as_in_a_dense_table(svm_file, cells):
+    source = svm_file(f"1 {cells}\n0 1:1\n")
+    error = refusal(source, Selection(label="y"))
+    with pytest.raises(DataError) as caught:
+        frame_of(Sheet(read_table(source)), Selection(label="y"), needs_features=True)
+    assert error.lines()[0] == caught.value.lines()[0]
+    assert error.todo == caught.value.todo
+
+
+def test_a_sparse_table_without_features_is_refused(svm_file):
+    assert refusal(svm_file("1\n0\n"), Selection(label="y")).what.startswith("no columns are")
 
 
 # --- numbers in text ------------------------------------------------------------------------
@@ -399,6 +499,6 @@ def test_frame_of_reads_a_table_in_chunks():
         [pa.table({"id": [1], "a": [1.0]}), pa.table({"id": [2], "a": [None]})],
         promote_options="permissive",
     )
-    frame = frame_of(chunked, Selection(), needs_features=True)
+    frame = frame_of(Sheet(chunked), Selection(), needs_features=True)
     assert frame.values[0, 0] == 1.0
     assert np.isnan(frame.values[1, 0])

@@ -10,9 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csc_array
 
-from fedboost.data import svmlight
-from fedboost.data.sources import SourceSpec, read_table
+from fedboost.data import sheet, svmlight
+from fedboost.data.sheet import Sheet
+from fedboost.data.sources import SourceSpec, read_sheet, read_table
 from fedboost.errors import ConfigError, DataError, FedboostError
 from fedboost.settings import parse
 
@@ -162,15 +164,26 @@ def test_other_separators_are_named(tmp_path, sign):
 # --- svmlight -------------------------------------------------------------------------------
 
 
-def test_svmlight_rows_are_numbered_and_dense(tmp_path):
-    table = read(tmp_path / "a.svm", "+1 1:0.5 3:2 # a remark\n\n-1 2:1e-3\n0\n")
-    assert table.to_pydict() == {
+def sheet_of(path: Path, content: str) -> Sheet:
+    path.write_text(content)
+    return read_sheet(SourceSpec(path=str(path)))
+
+
+def test_svmlight_rows_are_numbered_and_zeros_are_not_stored(tmp_path):
+    found = sheet_of(tmp_path / "a.svm", "+1 1:0.5 3:2 # a remark\n\n-1 2:1e-3 3:0\n0\n")
+    assert found.columns.to_pydict() == {"id": [1, 2, 3], "y": [1.0, -1.0, 0.0]}
+    assert found.sparse is not None
+    assert found.sparse.names == ("f1", "f2", "f3")
+    assert found.sparse.values.nnz == 3
+    assert found.sparse.values.has_canonical_format
+    assert found.dense().to_pydict() == {
         "id": [1, 2, 3],
         "y": [1.0, -1.0, 0.0],
         "f1": [0.5, 0.0, 0.0],
         "f2": [0.0, 1e-3, 0.0],
         "f3": [2.0, 0.0, 0.0],
     }
+    assert found.dense().equals(read(tmp_path / "a.svm"))
 
 
 def test_svmlight_indices_may_start_at_zero_and_rows_may_be_empty(tmp_path):
@@ -178,17 +191,67 @@ def test_svmlight_indices_may_start_at_zero_and_rows_may_be_empty(tmp_path):
     assert read(tmp_path / "b.svm", "1\n").column_names == ["id", "y"]
 
 
+def test_an_svmlight_column_of_zeros_up_to_the_last_index_is_a_column(tmp_path):
+    found = sheet_of(tmp_path / "a.svm", "1 2:1 4:0\n")
+    assert found.names == ("id", "y", "f1", "f2", "f3", "f4")
+    assert found.column("f4").to_pylist() == [0.0]
+
+
 @settings(max_examples=30)
-@given(st.lists(st.dictionaries(st.integers(1, 6), st.floats(-9, 9)), min_size=1, max_size=6))
-def test_svmlight_agrees_with_a_naive_reading(tmp_path_factory, rows):
+@given(
+    st.lists(
+        st.dictionaries(st.integers(1, 6), st.floats(-9, 9) | st.just(np.nan)),
+        min_size=1,
+        max_size=6,
+    ),
+    st.sampled_from([1, 16, 2**24]),
+)
+def test_svmlight_agrees_with_a_naive_reading(tmp_path_factory, rows, block_bytes):
     text = "\n".join(
         " ".join(["1", *(f"{index}:{row[index]!r}" for index in sorted(row))]) for row in rows
     )
-    table = read(tmp_path_factory.mktemp("svm") / "a.svmlight", text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(svmlight, "BLOCK_BYTES", block_bytes)
+        table = read(tmp_path_factory.mktemp("svm") / "a.svmlight", text)
     width = max((index for row in rows for index in row), default=0)
     for index in range(1, width + 1):
-        assert table[f"f{index}"].to_pylist() == [row.get(index, 0.0) for row in rows]
+        cells = [row.get(index, 0.0) for row in rows]
+        np.testing.assert_array_equal(table[f"f{index}"].to_numpy(), np.array(cells))
     assert table.num_columns == width + 2
+
+
+signs = st.sampled_from([*"0123456789", *"0123456789", *"+-.eE:", *" \t\r\x0b\n#", ":1 ", " 7:"])
+numerals = st.sampled_from(
+    ["1", "+1", "-1", "+-1", "0", "01", "1.", ".5", "-.5e3", "1e", "1e999", "1e-999", "1_0"]
+)
+pairs = st.builds("{}:{}".format, st.integers(0, 9), numerals)
+lines = st.builds(
+    lambda label, rest: " ".join([label, *sorted(rest)]), numerals, st.lists(pairs, max_size=3)
+)
+
+
+@settings(max_examples=400)
+@given(st.lists(st.one_of(lines, lines, st.lists(signs, max_size=12).map("".join)), max_size=4))
+def test_reading_many_svmlight_rows_at_once_agrees_with_reading_each(rows):
+    block = "\n".join(rows).encode()
+    fast = svmlight._plain_rows(block)
+    try:
+        slow = svmlight._read_rows(block, 1)
+    except DataError:
+        assert fast is None
+        return
+    if fast is None:  # words such as nan, or nothing but what Python alone reads
+        return
+    for part in ("labels", "sizes", "indices", "values"):
+        ours, theirs = getattr(fast, part), getattr(slow, part)
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_usual_svmlight_rows_are_read_at_once():
+    block = b"+1 1:0.5 3:-2e-3 # x\n\n-1\t2:.5\r\n0 10:7"
+    assert svmlight._plain_rows(block) is not None
+    assert svmlight._plain_rows(b"1 1:nan\n") is None
 
 
 @pytest.mark.parametrize(
@@ -201,20 +264,57 @@ def test_a_bad_svmlight_line_is_named(tmp_path, line):
     assert "qid" in error.todo
 
 
-@pytest.mark.parametrize("index", [2**40, 2**70])
-def test_an_svmlight_file_too_large_to_be_dense_is_refused(tmp_path, index):
+def test_the_bad_line_is_counted_over_blocks_and_remarks(tmp_path, monkeypatch):
+    monkeypatch.setattr(svmlight, "BLOCK_BYTES", 5)
+    error = refusal(tmp_path / "a.svm", "# 1\n\n1 1:1 # 2:x\n0 4:1\n0 4:1 3:1\n0 x\n")
+    assert error.where["line"] == "5"
+
+
+@pytest.mark.parametrize("index", [2**20 + 1, 2**40, 2**70])
+def test_an_svmlight_index_without_bounds_is_refused(tmp_path, index):
     error = refusal(tmp_path / "a.svm", f"1 {index}:1\n")
-    expected = "more than 2^27 cells" if index < 2**63 else "rising indices"
+    expected = "a column's index is beyond 2^20" if index < 2**63 else "rising indices"
     assert expected in error.what
 
 
-def test_the_limit_of_svmlight_is_in_cells(tmp_path, monkeypatch):
-    monkeypatch.setattr(svmlight, "CELLS_MAX", 8)
+def test_an_svmlight_file_may_be_far_too_large_to_be_dense(tmp_path):
+    found = sheet_of(tmp_path / "a.svm", f"1 {2**20}:3\n" * 200)
+    assert (found.n_rows, len(found.names)) == (200, 2**20 + 2)
+    with pytest.raises(DataError, match=r"200 rows of 1048576 columns are more than 2\^27 cells"):
+        read(tmp_path / "a.svm")
+
+
+def test_the_entries_of_an_svmlight_file_are_limited(tmp_path, monkeypatch):
+    monkeypatch.setattr(svmlight, "ENTRIES_MAX", 4)
+    assert sheet_of(tmp_path / "a.svm", "1 1:1 2:1\n0 1:1 2:1\n").n_rows == 2
+    error = refusal(tmp_path / "a.svm", "1 1:1 2:1\n0 1:1 2:1 3:0\n")
+    assert error.what == "the file has more than 2^2 entries"
+
+
+def test_the_limit_of_dense_tables_is_in_cells(tmp_path, monkeypatch):
+    monkeypatch.setattr(sheet, "CELLS_MAX", 8)
     assert read(tmp_path / "a.svm", "1 4:1\n1 1:1\n").num_rows == 2
-    assert (
-        "2 rows of 5 columns are more than 2^3 cells"
-        in refusal(tmp_path / "a.svm", "1 5:1\n1\n").what
-    )
+    error = refusal(tmp_path / "a.svm", "1 5:1\n1\n")
+    assert "2 rows of 5 columns are more than 2^3 cells" in error.what
+
+
+# --- sparse columns -------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(-1, 4), max_size=9))
+def test_picked_columns_are_those_of_the_dense_twin(places):
+    dense = np.array([[1, 0, 2, 0, 0], [0, 0, np.nan, 3, 0], [4, 0, 5, 6, 0]])
+    wide = np.hstack([dense, np.zeros((3, 1))])
+    picked = sheet.pick(csc_array(dense), places)
+    np.testing.assert_array_equal(picked.toarray(), wide[:, places] if places else dense[:, :0])
+    assert picked.has_canonical_format
+
+
+def test_a_column_beyond_the_last_can_be_given_and_is_not_held(tmp_path):
+    found = sheet_of(tmp_path / "a.svm", "1 2:1\n")
+    names = ["y", "f1", "f2", "f3", "f0", f"f{2**20}", f"f{2**20 + 1}", "f01", "g1", "f-1", "f"]
+    assert [name for name in names if found.holds(name)] == ["y", "f1", "f2"]
+    assert [name for name in names if found.can_give(name)] == names[:6]
 
 
 # --- sql ------------------------------------------------------------------------------------

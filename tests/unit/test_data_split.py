@@ -297,6 +297,31 @@ def test_split_writes_what_a_job_reads(tmp_path):
     assert sorted(path.name for path in out.iterdir()) == ["bank.parquet", "telco.parquet"]
 
 
+def test_split_makes_svmlight_dense(tmp_path):
+    (tmp_path / "pool.svm").write_text("1 1:0.5\n0 3:2\n")
+    parties = ["--party", "bank=f1", "--party", "telco", "--out", str(tmp_path / "o")]
+    result = run(str(tmp_path / "pool.svm"), "--layout", "vertical", *parties)
+    assert result.exception is None
+    assert pq.read_table(tmp_path / "o" / "bank.parquet").to_pydict() == {
+        "id": [1, 2],
+        "y": [1, 0],
+        "f1": [0.5, 0.0],
+    }
+    telco = pq.read_table(tmp_path / "o" / "telco.parquet").to_pydict()
+    assert telco == {"id": [1, 2], "f2": [0.0, 0.0], "f3": [0.0, 2.0]}
+
+
+def test_split_refuses_svmlight_that_is_too_large_to_be_dense(tmp_path):
+    (tmp_path / "pool.svm").write_text(f"1 {2**20}:1\n" * 200)
+    parties = ["--party", "a", "--party", "b", "--out", str(tmp_path / "o")]
+    result = run(str(tmp_path / "pool.svm"), "--layout", "horizontal", *parties)
+    assert isinstance(result.exception, DataError)
+    assert "more than 2^27 cells" in result.exception.what
+    assert result.exception.where["file"] == "pool.svm"
+    assert "write fewer columns" in result.exception.todo
+    assert not (tmp_path / "o").exists()
+
+
 def test_split_reads_csv_and_types_its_columns(tmp_path):
     (tmp_path / "pool.csv").write_text("id,y,a,b,zip\n01,0,1,0.5,007\n02,1,,NA,010\n")
     result = run(
@@ -311,7 +336,7 @@ def test_split_reads_csv_and_types_its_columns(tmp_path):
         {"id": "01", "y": 0, "a": 1, "b": 0.5, "zip": "007"},
         {"id": "02", "y": 1, "a": None, "b": None, "zip": "010"},
     ]
-    assert "columns that are not numbers, which a job must ignore: zip" in result.stdout
+    assert "columns that a job must ignore or, if text, name in 'categorical': zip" in result.stdout
 
 
 def test_split_tells_which_columns_nobody_got(tmp_path):
