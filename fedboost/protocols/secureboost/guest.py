@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedboost import wire
 from fedboost.core import binning, metrics, objectives, sampling
+from fedboost.core.bins import Bins
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.local import Rules
 from fedboost.core.objectives import Objective
@@ -31,7 +32,7 @@ from fedboost.protocols.secureboost.plan import Plan
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
 
-HOST_COLUMNS_MAX = 4096  # columns of one host: bounds the answer that the guest takes
+HOST_COLUMNS_MAX = 1 << 20  # columns of one host, as wide as a table may be: bounds its answer
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Guest:
     seat: Seat
     rules: Rules
     objective: Objective
-    bins: NDArray[np.uint8]
+    bins: Bins
     y: Floats
     weight: Floats
     margin: Floats  # (rows, outputs), training and validation rows
