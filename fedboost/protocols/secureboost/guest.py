@@ -313,7 +313,7 @@ def bytes_max(me: Guest, step: str) -> int:
         return len(me.y) // 8 + 8 * len(opened) + wire.PIECE_BYTES
     if me.key is None or me.layout is None:
         return 0
-    per_node = len(me.layout.packages([HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin]))
+    per_node = me.layout.package_count([HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin])
     size = len(opened) * per_node * me.key.width + wire.PIECE_BYTES
     return min(wire.MESSAGE_BYTES_MAX, size)
 
@@ -355,7 +355,7 @@ def _decrypted(me: Guest, host: str, message: pb.CandidateSums) -> list[Sums]:
     most = HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
     if len(counts) and (counts.min() < 0 or counts.max() > most):
         raise PeerError(f"{host} sent {counts.max()} candidates for one node; {most} is the most")
-    count = len(me.layout.packages(counts.tolist()))
+    count = me.layout.package_count(counts.tolist())
     if message.packages.count != count:
         raise PeerError(f"{host} sent {message.packages.count} packages, its counts need {count}")
     packages = Ciphertexts.received(message.packages.data, count, me.key.width)
