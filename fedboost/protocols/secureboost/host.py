@@ -105,7 +105,7 @@ def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
     )
     me.blinders = me.key.blinders()
     most = 2 * int(me.binning.n_bins.sum())
-    me.blinders.prepare(len(me.layout.packages([most])))
+    me.blinders.prepare(me.layout.package_count([most]))
     return Out()
 
 
