@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,23 @@ def load_facts(folder: Path) -> dict[str, Any]:
         found = facts.get("format") if isinstance(facts, dict) else "none"
         raise DataError(f"the model has format {found}, this version reads {FORMAT}", file=file)
     return facts
+
+
+def places(facts: Mapping[str, Any], columns: Sequence[str]) -> list[int]:
+    """Where the model's columns of this party stand among a table's `columns`, in its order.
+
+    A DataError names a column that the table lacks.
+    """
+    place = {name: i for i, name in enumerate(columns)}
+    wanted: list[str] = facts["columns"]
+    absent = [name for name in wanted if name not in place]
+    if absent:
+        raise DataError(
+            f"the table lacks {len(absent)} columns of the model",
+            column=absent[0],
+            todo="give the columns that the model was trained with",
+        )
+    return [place[name] for name in wanted]
 
 
 def names(models: Path) -> list[str]:

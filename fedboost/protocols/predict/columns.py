@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from fedboost.errors import DataError
 from fedboost.flow import MODEL, Artefact, Seat
+from fedboost.model import shards
 
 
 def model_of(seat: Seat) -> Artefact:
@@ -18,14 +19,8 @@ def model_values(seat: Seat) -> NDArray[np.float32]:
     """float32 (rows, the model's columns of this party); a DataError names what is absent."""
     frame = seat.frame
     assert frame is not None
-    wanted: list[str] = model_of(seat).facts["columns"]
-    place = {name: i for i, name in enumerate(frame.columns)}
-    absent = [name for name in wanted if name not in place]
-    if absent:
-        raise DataError(
-            f"the table lacks {len(absent)} columns of the model",
-            party=seat.party,
-            column=absent[0],
-            todo="give the columns that the model was trained with",
-        )
-    return np.asfortranarray(frame.values[:, [place[name] for name in wanted]])
+    try:
+        places = shards.places(model_of(seat).facts, frame.columns)
+    except DataError as error:
+        raise error.at(party=seat.party) from None
+    return np.asfortranarray(frame.values[:, places])
