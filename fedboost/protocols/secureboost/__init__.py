@@ -15,7 +15,7 @@ the paper leaves out.
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.secureboost import guest, host
+from fedboost.protocols.secureboost import earlier, guest, host
 from fedboost.protocols.secureboost.params import SecureBoostParams, asks, check
 from fedboost.protocols.secureboost.walk import FLOW, walk
 
@@ -26,7 +26,10 @@ PROTOCOL = Protocol(
     walk=walk,
     modules={GUEST: guest, HOST: host},
     before=("align",),
+    before_model={"predict": {"output_margin": True}},
     leaves="model",
+    model=lambda params: params.warm_start,
+    fits=earlier.fits,
     asks=asks,
     check=check,
 )
