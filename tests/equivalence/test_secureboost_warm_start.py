@@ -10,7 +10,7 @@ import pytest
 from fedboost.flow import MODEL, Artefact
 from fedboost.model import vertical
 from tests.equivalence.test_secureboost_whole_jobs import CarriedOn, assert_same_shards
-from tests.federated import GUEST, HOSTS, now, room_for
+from tests.federated import GUEST, HOSTS, Room, now, room_for
 from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS, made
 
 MODEL_ID = "first-0a1b2c3d"
@@ -29,10 +29,9 @@ def room_behind(job, model):
     """The room of a job that continues a model; its params already say so."""
     margins = scored(job, model)
     room = job.room()
-    for party, seat in room.seats.items():
-        artefacts = {MODEL: model[party], "predict": margins[party]}
-        room.seats[party] = replace(seat, artefacts=artefacts)
-    return type(room)(room.protocol, room.seats)
+    left = {party: {MODEL: model[party], "predict": margins[party]} for party in model}
+    seats = {party: replace(seat, artefacts=left[party]) for party, seat in room.seats.items()}
+    return Room(room.protocol, seats)
 
 
 def with_params(job, **params):
@@ -74,6 +73,9 @@ def assert_one_job(done):
     one, two = done.whole.state(GUEST), done.behind.state(GUEST)
     assert two.margin.tobytes() == one.margin.tobytes()
     assert repr(two.history) == repr(one.history)  # NaN equals NaN
+    first, second = done.whole.told[-1], done.behind.told[-1]
+    for name in ("best", "importance", "curves"):
+        assert list(getattr(second, name)) == list(getattr(first, name)), name
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -186,8 +188,9 @@ def test_early_stopping_looks_at_new_rounds_only():
     counts = {count.name: count.count for count in closed.counts}
     assert (counts["rounds"], counts["trees"]) == (kept + best + 1, kept + best + 1)
     assert counts["earlier_rounds"] == kept
-    assert next(m.value for m in closed.best if (m.split, m.name) == ("validation", "logloss")) == (
-        new[best]
+    assert (
+        next(m.value for m in closed.best if (m.split, m.name) == ("validation", "logloss"))
+        == (new[best])
     )
 
 

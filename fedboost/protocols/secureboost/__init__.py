@@ -11,7 +11,8 @@ The guest learns, for each candidate split of a host, anonymous and in a fresh s
 sums of gradients and hessians on its left, and how the rows of the splits it chose divide. A host
 learns which rows share a node and which of its own candidates won. SecureBoost+ (Chen et al.,
 2021), sections 2 and 4; the answers of hosts are re-randomised and their headroom blinded, which
-the paper leaves out.
+the paper leaves out. A job with `warm_start` goes on behind an earlier model, whose margins the
+stage `predict` has left.
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
