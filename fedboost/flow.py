@@ -33,7 +33,7 @@ class Role(StrEnum):
 
 
 UNBOUNDED = 1 << 20  # `most` of a loop that only a party's answer ends; nobody knows its rounds
-MODEL = "model"  # the artefact of a protocol that uses a model: the party's own shard
+MODEL = "model"  # the artefact of stages that use a model: the party's own shard
 
 GUEST, HOST, AGGREGATOR = Role.GUEST, Role.HOST, Role.AGGREGATOR
 EVERYBODY = (GUEST, HOST)
@@ -182,12 +182,25 @@ class Protocol:
     walk: Walk
     modules: Mapping[Role, ModuleType]
     before: tuple[str, ...] = ()  # protocols whose artefacts this one needs, in order
+    # Further ones behind those where the params name a model, with their params but for `model`.
+    before_model: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     leaves: Literal["artefact", "model", "predictions"] = "artefact"  # what `finish` gives
     needs_labels: bool = True  # the guest's table must hold the label
-    uses_model: bool = False  # params.model names a model; its shard is the artefact "model"
+    model: Callable[[Any], str | None] | None = None  # the id of the model that the params name
+    # Refuses a model that the params cannot use, by the facts of the party's own shard.
+    fits: Callable[[Any, Mapping[str, Any]], None] | None = None
     asks: Callable[[Any], Asks] | None = None  # what the parameters ask of a policy
     # Refuses a table before any payload leaves; the bool says whether rows are held out.
     check: Callable[[Role, Any, Frame, bool], None] | None = None
+
+    def used_model(self, params: Any) -> str | None:
+        """The id of the model that a job with these params uses, if it uses one."""
+        return None if self.model is None else self.model(params)
+
+    def stages(self, params: Any) -> tuple[str, ...]:
+        """The protocols of a job with these params, in order; this one is the last."""
+        scoring = () if self.used_model(params) is None else tuple(self.before_model)
+        return (*self.before, *scoring, self.name)
 
     def step(self, name: str) -> Step | None:
         """The step of that name."""

@@ -12,7 +12,7 @@ from fedboost.crypto import residues
 from fedboost.crypto.intersection import Exponent
 from fedboost.flow import MODEL, Artefact
 from fedboost.protocols.align import guest as align_guest
-from tests.federated import GUEST, HOSTS, PLAIN, Alter, Room, frame_of, room_for
+from tests.federated import GUEST, HOSTS, PLAIN, Alter, Room, frame_of, now, room_for
 
 PARTIES = (GUEST, *HOSTS[:2])
 ROWS = 24
@@ -62,6 +62,17 @@ def predict(model: dict[str, Artefact], alter: Alter | None = None) -> Room:
     params = {"model": "job-1", "batch_rows": 16}
     artefacts = {party: {MODEL: shard} for party, shard in model.items()}
     return room_for("predict", tables(), params, artefacts=artefacts, alter=alter)
+
+
+def warm_start(alter: Alter | None = None) -> Room:
+    """One tree more, behind the two of `secureboost`."""
+    model = now(secureboost().walk())
+    params = {"model": "job-1", "output_margin": True}
+    artefacts = {party: {MODEL: shard} for party, shard in model.items()}
+    margins = now(room_for("predict", tables(), params, artefacts=artefacts).walk())
+    both = {party: {MODEL: model[party], "predict": margins[party]} for party in PARTIES}
+    more = {**PARAMS, "n_estimators": 1, "warm_start": "job-1"}
+    return room_for("secureboost", tables(), more, artefacts=both, held=0.25, alter=alter)
 
 
 def fix_randomness(patch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from fedboost import protocols
 from fedboost.cli.connect import JSON, conclude, follow, result_of, run, write_report
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, FedboostError
@@ -76,6 +77,8 @@ def simulate(file: Path, data: tuple[str, ...], folder: Path | None, as_json: bo
     """Run the job in FILE with all parties in this process."""
     sources = read_sources(data)
     spec = complete(read_yaml(file), sources, file=str(file))
+    if folder is None:
+        _check_alone(spec, file=str(file))
     with tempfile.TemporaryDirectory() as scratch:
         journal = run(_simulated(spec, sources, folder or Path(scratch)))
         result = result_of(journal)
@@ -85,6 +88,18 @@ def simulate(file: Path, data: tuple[str, ...], folder: Path | None, as_json: bo
         elif result:
             result["model"] = result["report"] = ""
         return conclude(journal, result, as_json=as_json)
+
+
+def _check_alone(spec: JobSpec, **where: str) -> None:
+    """Refuses a job that uses a model where no folder could hold one."""
+    protocol = protocols.named(spec.protocol)
+    model = protocol.used_model(parse(protocol.params, spec.params, section="params"))
+    if model is not None:
+        raise ConfigError(
+            f"the job uses the model {model}, and simulate begins with none",
+            todo="give --dir, the folder in which the model was trained",
+            **where,
+        )
 
 
 async def _simulated(spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path) -> JobJournal:

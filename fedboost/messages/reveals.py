@@ -39,7 +39,7 @@ REVEALS: dict[str, tuple[str, str]] = {
         "not at all.",
     ),
     "fedboost.secureboost.EncryptionKey": (
-        "to the hosts, the guest's public key and the number of bits of its fixed-point gradients.",
+        "to the hosts, the guest's public key and the number of bits of its fixed-point gradients; where the job continues a model, how many trees of it are kept.",
         "public by its nature.",
     ),
     "fedboost.secureboost.EncryptedGradients": (

@@ -11,6 +11,7 @@ GOING = ("waiting for approval", "running", "paused")
 TIMES = {  # keys of the result's seconds, in words
     "total": "The whole job",
     "align": "Aligning the rows",
+    "predict": "Scoring the rows",
     "train": "Training",
     "per_tree": "One tree (median)",
 }
@@ -97,6 +98,8 @@ def _rows_and_times(story: Story) -> Html:
     rows.append(Band("Work"))
     if result.trees:
         rows.append(["trees in the model", units.in_count(result.trees)])
+    if result.earlier_rounds:
+        rows.append(["rounds of the model before", units.in_count(result.earlier_rounds)])
     rows.append(["exchanges between parties", units.in_count(result.exchanges)])
     return table("Time, rows and work", [Column("what"), Column("how much", "number")], rows)
 
@@ -128,7 +131,7 @@ def _trees(story: Story) -> tuple[str, str]:
     done = story.rounds[-1].done if story.rounds else 0
     of = story.rounds[-1].of if story.rounds else story.status.progress.of
     if story.result is not None:
-        kept = story.result.rounds or story.result.trees
+        kept = story.result.own_rounds
         if kept and done > kept:
             return f"{name} kept of {done}", units.in_count(kept)
         shown = story.result.trees or done

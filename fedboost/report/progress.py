@@ -150,7 +150,10 @@ class Progress:
 
     def _round(self, done: RoundDone) -> None:
         seen = self._seen
-        seen.round_name = printable(done.progress.round) or "tree"
+        name = printable(done.progress.round) or "tree"
+        if name != seen.round_name:  # another stage's: they say nothing of these
+            seen.took, self._line_done = [], 0
+        seen.round_name = name
         seen.done, seen.of = done.progress.done, done.progress.of
         seen.took.append(done.seconds)
         seen.round_at = seen.at

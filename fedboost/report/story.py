@@ -34,6 +34,7 @@ class Result(Settings):
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
     trees: int = 0
     rounds: int = 0  # several trees each where every class has its own
+    earlier_rounds: int = 0  # of the model that the job continued
     seconds: dict[str, float] = Field(default_factory=dict)
     cpu_seconds: dict[str, float] = Field(default_factory=dict)
     memory_peak_bytes: dict[str, int] = Field(default_factory=dict)
@@ -41,6 +42,11 @@ class Result(Settings):
     exchanges: int = 0
     model: str = ""
     report: str = ""
+
+    @property
+    def own_rounds(self) -> int:
+        """The rounds of the model that the job itself has added."""
+        return max(0, (self.rounds or self.trees) - self.earlier_rounds)
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def _metric(story: Story, name: str) -> Html | None:
     better = "higher is better" if known is not None and known.bigger_is_better else ""
     better = "lower is better" if known is not None and not known.bigger_is_better else better
     result = story.result
-    trees = 0 if result is None else result.rounds or result.trees
+    trees = 0 if result is None else result.own_rounds
     stopped = 0 < trees < story.rounds[-1].done
     rounds = [one.done for one in story.rounds]
     return line_chart(

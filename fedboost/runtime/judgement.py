@@ -82,7 +82,7 @@ class Judge:
         protocol = work.protocol.name
         if selection is not None and not dataset:
             raise ConfigError("the job names no data set for this party", party=name)
-        if work.protocol.uses_model:
+        if work.model is not None:
             protocol = work.used_model()["protocol"]
         ask = Ask(
             coordinator=work.terms.coordinator,
@@ -96,7 +96,7 @@ class Judge:
         )
         try:
             policy.judge(ask)
-            if work.protocol.uses_model and work.role is not GUEST:
+            if work.model is not None and work.role is not GUEST:
                 policy.judge_prediction(work.table.guest, 0)
         except PolicyError as error:
             raise error.at(party=name) from None
@@ -107,8 +107,11 @@ class Judge:
                 )
 
     def prediction(self, work: Work, rows: int) -> None:
-        """Counts the rows that a peer has scored today; refuses more than policy allows."""
-        if work.role is GUEST:
+        """Counts the rows that a peer has scored today; refuses more than policy allows.
+
+        Once a job: what an attempt has counted, a later one has not to pay again.
+        """
+        if work.role is GUEST or work.is_counted:
             return
         policy = self.config.policy
         try:
@@ -116,6 +119,7 @@ class Judge:
             self._store.count_prediction(work.table.guest, rows, policy.predict.rows_per_day)
         except PolicyError as error:
             raise error.at(party=self.config.name) from None
+        work.note_counted(rows)
 
     def owner(self, caller: Peer) -> None:
         """Refuses everybody but the users whom the policy lets approve and deny."""

@@ -158,8 +158,8 @@ class PartyNode:
         self._settle(work)
         seat = await asyncio.to_thread(work.seat, request.stage, self._workers, self.config.policy)
         checkpoint = await asyncio.to_thread(work.kept, request.stage, request.round)
-        if checkpoint is None and protocols.named(request.stage).uses_model:
-            self.judge.prediction(work, len(seat.validation))  # a later attempt was counted then
+        if protocols.named(request.stage).leaves == "predictions":
+            self.judge.prediction(work, len(seat.validation))
         work.session = Session(
             terms=Terms(work.id, work.manifest_sha256, work.attempt),
             protocol=protocols.named(request.stage),

@@ -22,7 +22,7 @@ from fedboost.messages.party_pb2 import StepCall
 from fedboost.runtime import faults, manifest
 from fedboost.runtime.config import Timers
 
-NOT_ROWS = ("rounds", "trees")  # counts that a guest tells beside those of rows
+NOT_ROWS = ("rounds", "trees", "earlier_rounds")  # counts that a guest tells beside those of rows
 APPROVAL_POLL_S = 1.0  # between two looks whether a person has approved
 
 Reply = TypeVar("Reply")
@@ -198,7 +198,7 @@ class JobWalk:
         begun = await self.ask(
             self.everybody, "begin", lambda party: self.controls[party].begin(request)
         )
-        for name in (*self.protocol.before, self.protocol.name):
+        for name in self.protocol.stages(self.params):
             if not all(name in reply.stages_done for reply in begun.values()):
                 await self._stage(self.protocols[name], _joint_round(name, begun))
         return await self._finish(time.monotonic() - started)
@@ -272,6 +272,7 @@ class JobWalk:
             "metrics": metrics,
             "trees": counts.get("trees", 0),
             **({"rounds": counts["rounds"]} if counts.get("rounds") != counts.get("trees") else {}),
+            **({"earlier_rounds": earlier} if (earlier := counts.get("earlier_rounds")) else {}),
             "seconds": timed,
             "cpu_seconds": {party: reply.cpu_seconds for party, reply in shares.items()},
             "memory_peak_bytes": {p: reply.memory_peak_bytes for p, reply in shares.items()},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,10 +24,10 @@ from fedboost.data.frame import Frame
 from fedboost.data.holdout import validation_rows
 from fedboost.data.selection import load_with_ids
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, DataError, FedboostError
+from fedboost.errors import ConfigError, DataError, FedboostError, ProtocolError
 from fedboost.flow import Artefact, Role, Seat
 from fedboost.messages.party_pb2 import BeginReply, Kept
-from fedboost.model import shards
+from fedboost.model import columns, shards
 from fedboost.runtime.checkpoints import Checkpoints
 from fedboost.runtime.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.runtime.manifest import Manifest
@@ -79,20 +80,24 @@ class Work:
     @property
     def stages(self) -> tuple[str, ...]:
         """The protocols of the job, in order."""
-        return (*self.protocol.before, self.protocol.name)
+        return self.protocol.stages(self.params)
+
+    @property
+    def model(self) -> str | None:
+        """The id of the model that the job uses, if it uses one."""
+        return self.protocol.used_model(self.params)
 
     # The table
 
     def read_table(self, source: SourceSpec) -> None:
         """Loads the party's table; refuses one that changed since the first attempt."""
         selection = self.terms.spec.data[self.party]
-        if self.protocol.uses_model:
+        trains = self.protocol.leaves == "model"  # and may look at further columns
+        if self.model is not None and not trains:
             facts = self.used_model()
-            columns = facts["columns"] if selection.columns is None else selection.columns
-            categorical = [name for name in columns if name in facts["categories"]]
-            selection = selection.model_copy(
-                update={"columns": columns, "categorical": categorical}
-            )
+            own = facts["columns"] if selection.columns is None else selection.columns
+            kinds = [name for name in own if name in facts["categories"]]
+            selection = selection.model_copy(update={"columns": own, "categorical": kinds})
         labelled = self.role is flow.GUEST and self.protocol.needs_labels
         self.frame, self.id_cells = load_with_ids(
             source,
@@ -114,7 +119,8 @@ class Work:
             )
 
     def used_model(self) -> dict[str, Any]:
-        """Facts of the model that the job uses; a ConfigError where its parties are not the job's.
+        """Facts of the model that the job uses; a ConfigError where its parties are not the job's,
+        or the job's settings do not fit it.
 
         Only the guest that trained a model may use it, with the hosts in the order of training.
         """
@@ -124,27 +130,35 @@ class Work:
             raise ConfigError(
                 f"the model belongs to guest {trained[0]} and hosts {', '.join(trained[1])}",
                 todo="name the same parties in the job, hosts in the same order",
-                model=str(self.params.model),
+                model=str(self.model),
             )
+        if self.protocol.fits is not None:
+            try:
+                self.protocol.fits(self.params, facts)
+            except FedboostError as error:
+                raise error.at(party=self.party, model=str(self.model)) from None
         return facts
 
     def check_table(self) -> None:
-        """Refuses a table that the job's protocol cannot use."""
-        if self.protocol.check is None or self.frame is None:
+        """Refuses a table that the job's protocol, or the model that it uses, cannot use."""
+        if self.frame is None:
             return
         try:
-            held = self.terms.spec.validation is not None
-            self.protocol.check(self.role, self.params, self.frame, held)
+            if self.model is not None:
+                columns.places(self.used_model(), self.frame)
+            if self.protocol.check is not None:
+                held = self.terms.spec.validation is not None
+                self.protocol.check(self.role, self.params, self.frame, held)
         except FedboostError as error:
             raise error.at(party=self.party) from None
 
     # Seats
 
     def seat(self, stage: str, workers: Workers, policy: Policy) -> Seat:
-        """What the party brings to a stage."""
-        protocol = protocols.named(stage)
+        """What the party brings to a stage; a ProtocolError unless it is the stage's turn."""
         artefacts = {name: self.artefact(name) for name in self.stages if self.is_done(name)}
-        if protocol.uses_model:
+        self._check_turn(stage, artefacts)
+        if self.model is not None and stage not in self.protocol.before:
             artefacts[flow.MODEL] = shards.load(self.used_model_folder)
         frame = self.frame
         if frame is not None and ALIGN in artefacts and stage != ALIGN:
@@ -158,7 +172,7 @@ class Work:
             party=self.party,
             role=self.role,
             table=self.table,
-            params=self.params if stage == self.protocol.name else protocol.params(),
+            params=self._params_of(stage),
             frame=frame,
             validation=validation,
             secrets=Secrets(self.store.vault.seed(self.id)).child(stage, self.attempt),
@@ -217,13 +231,23 @@ class Work:
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
             }
             shards.save(self.model_folder, Artefact({**facts, **left.facts}, left.arrays))
-        if protocol.leaves == "predictions" and "prediction" in left.arrays:
+        own = stage == self.protocol.name  # another job's are the first margins of its training
+        if own and protocol.leaves == "predictions" and "prediction" in left.arrays:
             self._write_predictions(left)
         self._checkpoints.save(self._folder(f"{stage}-done"), 0, left.facts, left.arrays)
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether the rows that this job scores have been counted, by this attempt or another."""
+        return bool(self._checkpoints.rounds(self._folder("counted")))
+
+    def note_counted(self, rows: int) -> None:
+        """Keeps that they have."""
+        self._checkpoints.save(self._folder("counted"), 0, {"rows": rows}, {})
+
     def forget(self) -> None:
         """Removes checkpoints and artefacts: the job is done, its model and result stay."""
-        for name in ("table", *self.stages, *(f"{stage}-done" for stage in self.stages)):
+        for name in ("table", "counted", *self.stages, *(f"{stage}-done" for stage in self.stages)):
             shutil.rmtree(self._folder(name), ignore_errors=True)
 
     @property
@@ -234,7 +258,7 @@ class Work:
     @property
     def used_model_folder(self) -> Path:
         """Where the shard lies of the model that the job uses."""
-        return self.store.folder / "models" / str(self.params.model)
+        return self.store.folder / "models" / str(self.model)
 
     @property
     def predictions_file(self) -> Path:
@@ -251,6 +275,21 @@ class Work:
         folder = self.store.job_folder(self.id)
         make_folder(folder)
         write_file(folder / "result.json", json.dumps(result, indent=1).encode(), PUBLIC_MODE)
+
+    def _check_turn(self, stage: str, done: Mapping[str, Artefact]) -> None:
+        if stage not in self.stages:
+            raise ProtocolError(f"the job has no stage {stage[:64]!r}", job=self.id)
+        missing = [name for name in self.stages[: self.stages.index(stage)] if name not in done]
+        if missing:
+            raise ProtocolError(f"the stage {stage} needs {missing[0]} first", job=self.id)
+
+    def _params_of(self, stage: str) -> Any:
+        """The job's own for its own protocol; an earlier stage has those that this one gives it."""
+        if stage == self.protocol.name:
+            return self.params
+        more = self.protocol.before_model.get(stage)
+        given = {} if more is None else {"model": self.model, **more}
+        return parse(protocols.named(stage).params, given, section="params")
 
     def _write_predictions(self, left: Artefact) -> None:
         """The ids as the party's table has them, in its order, and beside them the predictions."""

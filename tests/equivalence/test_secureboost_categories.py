@@ -9,7 +9,7 @@ from fedboost.core.params import TreeParams
 from fedboost.data.columns import kind_of
 from fedboost.data.selection import Selection, load
 from fedboost.data.sources import SourceSpec
-from fedboost.model.vocabulary import model_values
+from fedboost.model import columns
 from tests.federated import GUEST
 from tests.secureboost_jobs import (
     CLASSES,
@@ -105,8 +105,8 @@ def test_adult_scores_as_xgboost_with_its_own_categories(data_file):
     train, test = frames["train"], frames["test"]
     assert train.label is not None
     assert test.label is not None
-    known = {name: list(found) for name, found in train.categories.items()}
-    values = {part: model_values(frame, train.columns, known) for part, frame in frames.items()}
+    known = {"columns": train.columns, "categories": train.categories}
+    values = {part: columns.values(known, frame) for part, frame in frames.items()}
     params = TreeParams(n_estimators=25, max_depth=5, max_bin=64)
     table = local.Table(values["train"], train.label, categorical=train.categorical)
     ours = local.train(table, params)

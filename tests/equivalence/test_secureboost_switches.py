@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.crypto import sparse
-from fedboost.protocols.secureboost import host_tree
+from fedboost.protocols.secureboost import cells, host_tree
 from tests.federated import (
     GUEST,
     HOSTS,
@@ -34,8 +34,8 @@ from tests.secureboost_jobs import (
 def eager():
     """Frequent bins are left out wherever there are any, whether or not it pays."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(host_tree, "SKIPPED_SHARE_MIN", 0.25)
-        patch.setattr(host_tree, "SKIPPED_SHARES_MIN", 0.5)
+        patch.setattr(cells, "SKIPPED_SHARE_MIN", 0.25)
+        patch.setattr(cells, "SKIPPED_SHARES_MIN", 0.5)
         yield
 
 

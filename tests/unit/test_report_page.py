@@ -355,3 +355,30 @@ def test_bars_are_in_proportion_and_never_wider_than_the_longest():
     drawn = charts.bars([Bar(10.0, 1, "ten")], most=10.0)
     assert f'width="{charts.BAR_SHARE:.2f}%"' in drawn
     assert 'aria-label="ten"' in drawn
+
+
+# A job that continued a model
+
+
+def behind_eight(**how):
+    """The journal of a job whose model has eight rounds of an earlier one before its own."""
+    kept = journal(**how)
+    found = json.loads(kept.events[-1].finished.result)
+    found |= {"trees": found["trees"] + 8, "earlier_rounds": 8}
+    kept.events[-1].finished.result = json.dumps(found).encode()
+    return kept
+
+
+def test_rounds_of_an_earlier_model_are_told_and_drawn_apart():
+    page = render(behind_eight(kept=21))
+    assert "21 kept" in part(page, "learning")
+    assert "29 kept" not in page
+    assert "trees kept of 25" in page
+    assert "rounds of the model before" in part(page, "result")
+
+
+def test_a_whole_continuation_is_not_shown_as_one_that_stopped_early():
+    page = render(behind_eight())
+    assert "kept" not in part(page, "learning")
+    assert "kept of" not in page
+    assert "rounds of the model before" not in render(journal())

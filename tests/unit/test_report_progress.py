@@ -88,6 +88,14 @@ def test_a_resume_forgets_the_pace_from_before():
     assert "left" not in on_screen(progress)
 
 
+def test_rounds_of_one_stage_say_nothing_of_the_time_that_those_of_another_take():
+    progress = shown.Progress(Console(file=io.StringIO()), "credit", clock=lambda: START)
+    scored = RoundDone(stage="predict", progress=Progress(round="batch", done=1, of=1), seconds=90)
+    progress.event(Event(at=START, round=scored))
+    progress.event(tree(1, 11, START, 2.0))
+    assert "about 20 s left" in on_screen(progress)
+
+
 def test_a_pause_says_why_where_and_what_to_do():
     text = "\n".join(lines_of(journal().events))
     assert "credit: paused: telco did not answer within 60 s" in text

@@ -15,14 +15,16 @@ class Ciphertexts(_message.Message):
     def __init__(self, count: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class EncryptionKey(_message.Message):
-    __slots__ = ("scheme", "key", "value_bits")
+    __slots__ = ("scheme", "key", "value_bits", "first_tree")
     SCHEME_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     VALUE_BITS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TREE_FIELD_NUMBER: _ClassVar[int]
     scheme: str
     key: bytes
     value_bits: int
-    def __init__(self, scheme: _Optional[str] = ..., key: _Optional[bytes] = ..., value_bits: _Optional[int] = ...) -> None: ...
+    first_tree: int
+    def __init__(self, scheme: _Optional[str] = ..., key: _Optional[bytes] = ..., value_bits: _Optional[int] = ..., first_tree: _Optional[int] = ...) -> None: ...
 
 class EncryptedGradients(_message.Message):
     __slots__ = ("tree", "first_row", "rows", "taking_part")

@@ -4,7 +4,8 @@
     guest ◄─ Directions ── hosts  ┘  where do these rows go at your nodes?
 
 The guest learns one bit for each row and host node on its way; a host learns which rows are scored
-and which of them reach its nodes. The predictions stay with the guest.
+and which of them reach its nodes. The predictions stay with the guest. It is a
+stage of a training, too, that continues an earlier model: the scores are its first margins.
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
@@ -21,5 +22,5 @@ PROTOCOL = Protocol(
     before=("align",),
     leaves="predictions",
     needs_labels=False,
-    uses_model=True,
+    model=lambda params: params.model,
 )

@@ -1,11 +1,11 @@
-"""A table's columns in the order in which the model knows them."""
+"""What a party brings to a prediction: its shard of the model, and its table's values."""
 
 from __future__ import annotations
 
 from fedboost.data.frame import Values
 from fedboost.errors import DataError
 from fedboost.flow import MODEL, Artefact, Seat
-from fedboost.model import vocabulary
+from fedboost.model import columns
 
 
 def model_of(seat: Seat) -> Artefact:
@@ -14,17 +14,9 @@ def model_of(seat: Seat) -> Artefact:
 
 
 def model_values(seat: Seat) -> Values:
-    """float32 (rows, the model's columns of this party); a DataError names what is absent."""
-    frame, facts = seat.frame, model_of(seat).facts
-    assert frame is not None
-    wanted: list[str] = facts["columns"]
-    there = set(frame.columns)
-    absent = [name for name in wanted if name not in there]
-    if absent:
-        raise DataError(
-            f"the table lacks {len(absent)} columns of the model",
-            party=seat.party,
-            column=absent[0],
-            todo="give the columns that the model was trained with",
-        )
-    return vocabulary.model_values(frame, wanted, facts["categories"])
+    """float32 (rows, the model's columns of this party); a DataError names one that is wrong."""
+    assert seat.frame is not None
+    try:
+        return columns.values(model_of(seat).facts, seat.frame)
+    except DataError as error:
+        raise error.at(party=seat.party) from None

@@ -118,8 +118,10 @@ def restore(me: Guest, kept: Artefact) -> Told:
 
 
 def finish(me: Guest) -> Artefact:
-    """The predictions float64 (rows, outputs): probabilities or means, by the objective."""
-    prediction = objectives.transform(me.model.facts["objective"], me.margin)
+    """The predictions float64 (rows, outputs): probabilities or means, or margins if wanted."""
+    prediction = me.margin
+    if not me.seat.params.output_margin:
+        prediction = objectives.transform(me.model.facts["objective"], me.margin)
     return Artefact({"model": me.seat.params.model}, {"prediction": prediction})
 
 

@@ -2,11 +2,13 @@
 
 from pydantic import Field
 
+from fedboost.model.shards import MODEL_ID
 from fedboost.settings import Settings
 
 
 class PredictParams(Settings):
-    """Which model, and how many rows at once."""
+    """Which model, how many rows at once, and what comes out."""
 
-    model: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,79}$")  # the id of the job that trained it
+    model: str = Field(pattern=f"^{MODEL_ID.pattern}$")  # the id of the job that trained it
     batch_rows: int = Field(1 << 18, ge=1, le=1 << 22)  # bounds memory and the largest message
+    output_margin: bool = False  # leave the sums of leaves, not probabilities or means of them

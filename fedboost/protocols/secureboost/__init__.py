@@ -11,11 +11,12 @@ The guest learns, for each candidate split of a host, anonymous and in a fresh s
 sums of gradients and hessians on its left, and how the rows of the splits it chose divide. A host
 learns which rows share a node and which of its own candidates won. SecureBoost+ (Chen et al.,
 2021), sections 2 and 4; the answers of hosts are re-randomised and their headroom blinded, which
-the paper leaves out.
+the paper leaves out. A job with `warm_start` goes on behind an earlier model, whose margins the
+stage `predict` has left.
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.secureboost import guest, host
+from fedboost.protocols.secureboost import earlier, guest, host
 from fedboost.protocols.secureboost.params import SecureBoostParams, asks, check
 from fedboost.protocols.secureboost.walk import FLOW, walk
 
@@ -26,7 +27,10 @@ PROTOCOL = Protocol(
     walk=walk,
     modules={GUEST: guest, HOST: host},
     before=("align",),
+    before_model={"predict": {"output_margin": True}},
     leaves="model",
+    model=lambda params: params.warm_start,
+    fits=earlier.fits,
     asks=asks,
     check=check,
 )

@@ -21,9 +21,9 @@ from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Count, Told
 from fedboost.messages.protocol import secureboost_pb2 as pb
-from fedboost.model import vertical, vocabulary
+from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode
-from fedboost.protocols.secureboost import plan, words
+from fedboost.protocols.secureboost import earlier, plan, words
 from fedboost.protocols.secureboost.growth import read_divisions
 from fedboost.protocols.secureboost.guest_tree import GuestTree, Won
 from fedboost.protocols.secureboost.offers import Shape, shapes_of, write_choices
@@ -45,11 +45,13 @@ class Guest:
     bins: Bins
     y: Floats
     weight: Floats
+    base_margin: Floats  # (outputs,)
     margin: Floats  # (rows, outputs), training and validation rows
     stopping: EarlyStopping
+    first_round: int = 0  # of this job; the rounds before are those of the model it continues
     key: PrivateKey | None = None
     layout: GhLayout | None = None
-    nodes: list[GuestNode] = field(default_factory=list)  # of finished trees
+    nodes: list[GuestNode] = field(default_factory=list)  # of finished trees, earlier ones first
     history: list[dict[str, dict[str, float]]] = field(default_factory=list)  # one a round
     # The round and the tree under way
     plan: Plan | None = None
@@ -75,7 +77,7 @@ class Guest:
 
 def begin(seat: Seat) -> Guest:
     """Bins the own columns and fixes the objective, on training rows alone."""
-    frame, params = seat.frame, seat.params
+    frame, params = seat.frame, earlier.settled(seat)
     assert frame is not None
     assert frame.label is not None
     if params.early_stopping_rounds is not None and not seat.validation.any():
@@ -86,9 +88,11 @@ def begin(seat: Seat) -> Guest:
     train = ~seat.validation
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
     objective = objectives.start(params, frame.label[train], weight[train])
-    cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical)
+    known = earlier.known_codes(seat)
+    cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical, known)
     fixed = objectives.encoding(params, objective, frame.label[train], weight[train])
     decisive = metrics.METRICS[params.metrics[-1]]
+    start = earlier.start(seat, objective)
     me = Guest(
         seat=seat,
         rules=Rules(params, cuts, fixed),
@@ -96,8 +100,13 @@ def begin(seat: Seat) -> Guest:
         bins=cuts.transform(frame.values),
         y=frame.label,
         weight=weight,
-        margin=np.tile(objective.base_margin, (frame.n_rows, 1)),
+        base_margin=start.base_margin,
+        margin=start.margin,
         stopping=EarlyStopping(params.early_stopping_rounds, decisive.bigger_is_better),
+        first_round=start.rounds,
+        nodes=start.nodes,
+        history=start.history,
+        trees_closed=start.rounds * params.trees_per_round,
     )
     _measure(me)  # refuses rows that a metric cannot rank, before a tree has grown
     return me
@@ -121,6 +130,7 @@ def share_key(me: Guest) -> Out:
             scheme=encryption.scheme,
             key=me.key.public_bytes(),
             value_bits=me.layout.value_bits,
+            first_tree=me.first_round * params.trees_per_round,
         )
     )
 
@@ -128,8 +138,8 @@ def share_key(me: Guest) -> Out:
 def start_round(me: Guest) -> Out:
     """Gradients at the margins so far, of the rows that this round draws, as exact integers."""
     params = me.rules.params
-    number = len(me.history)
-    me.plan = plan.of_round(me.seat.params, me.seat.table, number)
+    number = len(me.history)  # over all rounds; whose turn it is starts anew with every job
+    me.plan = plan.of_round(me.seat.params, me.seat.table, number - me.first_round)
     train = me.parts["train"]
     g, h = me.objective.gradients(me.margin[train], me.y[train], me.weight[train])
     chosen, factor = sampling.of_round(params, g, number)
@@ -267,6 +277,8 @@ def close_model(me: Guest) -> Out:
     told = Told(best=words.as_metrics(me.history[best]))
     told.counts.add(name="rounds", count=best + 1)
     told.counts.add(name="trees", count=(best + 1) * me.rules.params.trees_per_round)
+    if me.first_round:
+        told.counts.add(name="earlier_rounds", count=me.first_round)
     told.counts.extend(Count(name=name, count=len(rows)) for name, rows in me.parts.items())
     told.importance.extend(words.importance(me.seat, _kept(me)))
     if me.rules.params.objective == "binary:logistic":
@@ -299,9 +311,9 @@ def finish(me: Guest) -> Artefact:
     facts = {
         "objective": params.objective,
         "params": params.model_dump(mode="json"),
-        "base_margin": me.objective.base_margin.tolist(),
+        "base_margin": me.base_margin.tolist(),
         "columns": list(frame.columns),
-        "categories": vocabulary.of(frame, me.rules.binning),
+        "categories": earlier.listed(me.seat, me.rules.binning),
         "trees": (_best_round(me) + 1) * params.trees_per_round,
         "trees_per_round": params.trees_per_round,
         "history": me.history,
@@ -364,19 +376,13 @@ def _decrypted(me: Guest, host: str, message: pb.CandidateSums) -> list[tuple[Su
 
 
 def _measure(me: Guest) -> dict[str, dict[str, float]]:
-    params = me.rules.params
-    prediction = objectives.transform(params.objective, me.margin)
-    return {
-        part: {
-            name: metrics.evaluate(name, me.y[rows], prediction[rows], me.weight[rows])
-            for name in params.metrics
-        }
-        for part, rows in me.parts.items()
-    }
+    return words.measured(me.rules.params, me.margin, me.y, me.weight, me.parts)
 
 
 def _best_round(me: Guest) -> int:
-    return len(me.history) - 1 if me.stopping.best is None else me.stopping.best_round
+    """Of all rounds; early stopping chooses among those of this job."""
+    last = len(me.history) - 1
+    return last if me.stopping.best is None else me.first_round + me.stopping.best_round
 
 
 def _kept(me: Guest) -> list[GuestNode]:

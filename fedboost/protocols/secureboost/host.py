@@ -21,9 +21,9 @@ from fedboost.errors import PeerError, PolicyError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol import secureboost_pb2 as pb
-from fedboost.model import vertical, vocabulary
+from fedboost.model import vertical
 from fedboost.model.vertical import OwnSplit
-from fedboost.protocols.secureboost import cells, plan
+from fedboost.protocols.secureboost import cells, earlier, plan
 from fedboost.protocols.secureboost.growth import read_divisions
 from fedboost.protocols.secureboost.host_tree import Found, HostTree
 from fedboost.protocols.secureboost.offers import (
@@ -50,9 +50,10 @@ class Host:
     key: PublicKey | None = None
     layout: GhLayout | None = None
     blinders: Blinders | None = None
-    splits: list[OwnSplit] = field(default_factory=list)
+    splits: list[OwnSplit] = field(default_factory=list)  # of this job
+    first_tree: int | None = None  # of this job, once the guest has said
     # The tree that grows
-    number: int = -1
+    number: int = -1  # counted with the trees of the model that the job continues
     tree: HostTree | None = None
     gradients: Ciphertexts | None = None
     offers: dict[int, Offer] = field(default_factory=dict)  # of this layer
@@ -69,7 +70,8 @@ def begin(seat: Seat) -> Host:
     frame = seat.frame
     assert frame is not None
     train = ~seat.validation
-    cuts = binning.fit(frame.values[train], seat.params.max_bin, frame.categorical)
+    known = earlier.known_codes(seat)
+    cuts = binning.fit(frame.values[train], seat.params.max_bin, frame.categorical, known)
     bins = cuts.transform(frame.values)
     if isinstance(bins, SparseBins) and not seat.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
@@ -93,6 +95,13 @@ def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
     if got.value_bits != bits:
         raise PeerError(
             f"the guest declares {got.value_bits} bits per gradient, the job has {bits}"
+        )
+    earlier.check_first_tree(me.seat, got.first_tree)
+    if me.first_tree is None:
+        me.first_tree, me.number = got.first_tree, got.first_tree - 1
+    if me.first_tree != got.first_tree:
+        raise PeerError(
+            f"the guest begins at tree {got.first_tree}, it began at {me.first_tree} before"
         )
     me.key = SCHEMES[asked.scheme].load_public(got.key, asked.key_bits, me.seat.workers)
     me.layout = GhLayout(
@@ -179,26 +188,21 @@ def divide_rows(me: Host, got: pb.WonSplits) -> Out:
 
 def snapshot(me: Host) -> Artefact:
     """The splits of finished trees."""
-    return Artefact({"tree": me.number}, vertical.splits_to_arrays(me.splits))
+    facts = {"tree": me.number, "first_tree": me.first_tree}
+    return Artefact(facts, vertical.splits_to_arrays(me.splits))
 
 
 def restore(me: Host, kept: Artefact) -> Told:
     """Carries on after the last finished tree."""
-    me.number = kept.facts["tree"]
+    me.number, me.first_tree = kept.facts["tree"], kept.facts["first_tree"]
     me.splits = vertical.arrays_to_splits(kept.arrays)
     return Told()
 
 
 def finish(me: Host) -> Artefact:
     """The host's shard: its splits by column name."""
-    frame = me.seat.frame
-    assert frame is not None
-    facts = {
-        "columns": list(frame.columns),
-        "categories": vocabulary.of(frame, me.binning),
-        "trees": me.number + 1,
-    }
-    return Artefact(facts, vertical.splits_to_arrays(me.splits))
+    assert me.first_tree is not None
+    return earlier.host_shard(me.seat, me.binning, me.first_tree, me.number, me.splits)
 
 
 def bytes_max(me: Host, step: str) -> int:
@@ -221,7 +225,9 @@ def _begun(me: Host, first: pb.EncryptedGradients) -> HostTree:
         what = "the rows that take part"
         taking_part = wire.unpack_bits(first.taking_part, len(training), what)
     params, table = me.seat.params, me.seat.table
-    expected = plan.next_tree(params, table, me.seat.party, me.number)
+    assert me.first_tree is not None
+    done = me.number - me.first_tree
+    expected = me.first_tree + plan.next_tree(params, table, me.seat.party, done)
     if first.tree != expected:
         raise PeerError(f"the guest began tree {first.tree}, expected tree {expected}")
     sampled = np.zeros(me.bins.shape[0], np.bool_)

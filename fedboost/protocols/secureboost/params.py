@@ -13,6 +13,7 @@ from fedboost.crypto.schemes import SCHEMES
 from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import GUEST, Asks, Role
+from fedboost.model.shards import MODEL_ID
 from fedboost.settings import Settings
 
 
@@ -40,6 +41,15 @@ class SecureBoostParams(TreeParams):
     histogram_subtraction: bool = True  # a node's sums are its parent's minus its sibling's (4.3)
     cipher_compressing: bool = True  # many sums in one ciphertext of an answer (4.4)
     sparse_histograms: bool = True  # a column's most frequent bin is not added up (6.2)
+
+    # The id of the job that trained the model whose rounds come first.
+    warm_start: str | None = Field(None, pattern=f"^{MODEL_ID.pattern}$")
+
+    @model_validator(mode="after")
+    def _base_score_is_given_once(self) -> Self:
+        if self.warm_start is not None and self.base_score is not None:
+            raise ValueError("base_score is that of the model in warm_start: leave base_score out")
+        return self
 
     @model_validator(mode="after")
     def _mode_fits(self) -> Self:

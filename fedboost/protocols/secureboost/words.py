@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.core import metrics
+from fedboost.core import metrics, objectives
+from fedboost.core.params import TreeParams
 from fedboost.flow import Seat
 from fedboost.messages.job_pb2 import Curve, Importance, Metric
 from fedboost.model import vertical
@@ -25,6 +26,20 @@ def as_metrics(measured: Mapping[str, Mapping[str, float]]) -> list[Metric]:
         for part, values in measured.items()
         for name, value in values.items()
     ]
+
+
+def measured(
+    params: TreeParams, margin: Floats, y: Floats, weight: Floats, parts: Parts
+) -> dict[str, dict[str, float]]:
+    """The job's metrics by part and name; margin float64 (n, outputs), y and weight (n,)."""
+    prediction = objectives.transform(params.objective, margin)
+    return {
+        part: {
+            name: metrics.evaluate(name, y[rows], prediction[rows], weight[rows])
+            for name in params.metrics
+        }
+        for part, rows in parts.items()
+    }
 
 
 def importance(seat: Seat, nodes: Iterable[GuestNode]) -> list[Importance]:

@@ -1,0 +1,106 @@
+"""A party's columns as its model knows them: by name, categories by their places in its lists.
+
+A table may have other columns beside them, in another order; and its codes of categories depend on
+what else is in the table, a model's places do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_array
+
+from fedboost.core.binning import Binning, Codes
+from fedboost.data.frame import Frame, Values
+from fedboost.errors import DataError
+
+Facts = Mapping[str, Any]  # of a shard: `columns`, and `categories` by the name of a column
+
+
+def places(facts: Facts, frame: Frame) -> list[int]:
+    """Where the model's columns of this party stand in a table.
+
+    A DataError names a column that the table lacks, or whose values are categories in one of them
+    and numbers in the other.
+    """
+    place = {name: i for i, name in enumerate(frame.columns)}
+    wanted: list[str] = facts["columns"]
+    absent = [name for name in wanted if name not in place]
+    if absent:
+        raise DataError(
+            f"the table lacks {len(absent)} columns of the model",
+            column=absent[0],
+            todo="give the columns that the model was trained with",
+        )
+    for name in wanted:
+        kinds = [
+            "categories" if name in known else "numbers"
+            for known in (facts["categories"], frame.categories)
+        ]
+        if kinds[0] != kinds[1]:
+            raise DataError(
+                f"the model knows {kinds[0]} in a column where the job has {kinds[1]}",
+                column=name,
+                todo="name the same columns in 'categorical' as the model's training did",
+            )
+    return [place[name] for name in wanted]
+
+
+def values(facts: Facts, frame: Frame) -> Values:
+    """float32 (rows, the model's columns), as its trees read them; dense or sparse, as the table.
+
+    Of a category its place in the model's list, NaN where it has none. Refuses as `places` does.
+    """
+    chosen = frame.values[:, places(facts, frame)]
+    if isinstance(chosen, csc_array):
+        chosen.sort_indices()
+        return chosen
+    read = np.asfortranarray(chosen)
+    for i, name in enumerate(facts["columns"]):
+        if name in facts["categories"]:
+            read[:, i] = listed(read[:, i], frame.categories[name], facts["categories"][name])
+    return read
+
+
+def listed(
+    codes: NDArray[np.float32], texts: Sequence[str], known: Sequence[str]
+) -> NDArray[np.float32]:
+    """A table's codes, float32 (n,), as places in a model's list; NaN where it has none.
+
+    `texts` are the table's categories by code, `known` the model's by place.
+    """
+    place = {text: number for number, text in enumerate(known)}
+    table = np.array([*(place.get(text, np.nan) for text in texts), np.nan], np.float32)
+    return table[np.where(np.isnan(codes), len(texts), codes).astype(np.int64)]
+
+
+def known_codes(facts: Facts, frame: Frame) -> dict[int, Codes]:
+    """By the table's categorical column: the code of each category that the model lists.
+
+    Those that the table does not have get codes behind its own, which no row has.
+    """
+    found = {}
+    for column in frame.categorical:
+        texts = frame.categories[frame.columns[column]]
+        code = {text: number for number, text in enumerate(texts)}
+        own = facts["categories"].get(frame.columns[column], ())
+        codes = [code.get(text, len(texts) + i) for i, text in enumerate(own)]
+        found[column] = np.array(codes, np.int32)
+    return found
+
+
+def categories(frame: Frame, cuts: Binning, earlier: Facts | None = None) -> dict[str, list[str]]:
+    """What a model trained on this table with these bins has to remember of each column; JSON.
+
+    The lists begin with those of the `earlier` model, by whose `known_codes` the bins were fitted.
+    """
+    lists = {}
+    for column, codes in cuts.categories.items():
+        name = frame.columns[column]
+        before: list[str] = [] if earlier is None else earlier["categories"].get(name, [])
+        fresh = [frame.categories[name][code] for code in codes[len(before) :].tolist()]
+        lists[name] = [*before, *fresh]
+    return lists

@@ -1,0 +1,149 @@
+"""The model whose rounds come first where a job has `warm_start`: what each party takes from it.
+
+Its margins come from the stage `predict`, its nodes and splits from the party's own shard. A table
+may have changed since, so columns are found again by their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.binning import Binning, Codes
+from fedboost.core.objectives import Objective
+from fedboost.errors import ConfigError, PeerError
+from fedboost.flow import GUEST, MODEL, Artefact, Seat
+from fedboost.model import columns, vertical
+from fedboost.model.vertical import GuestNode, OwnSplit
+from fedboost.protocols.secureboost import plan
+from fedboost.protocols.secureboost.params import SecureBoostParams
+
+Floats = NDArray[np.float64]
+
+KEPT = ("objective", "num_class", "multi_output")  # settings that old and new trees must share
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a guest's training begins: at the base margin, or behind an earlier model."""
+
+    margin: Floats  # (rows, outputs)
+    base_margin: Floats  # (outputs,) what the trees add to
+    rounds: int = 0  # of the earlier model
+    nodes: list[GuestNode] = field(default_factory=list)
+    history: list[dict[str, dict[str, float]]] = field(default_factory=list)  # one a round
+
+
+def fits(params: SecureBoostParams, facts: Mapping[str, Any]) -> None:
+    """Refuses, by a ConfigError, a model that a job with these params cannot continue."""
+    if facts["protocol"] != "secureboost":
+        raise ConfigError(
+            f"warm_start names a model of {facts['protocol']}, secureboost continues its own only",
+            todo="fedboost model list",
+        )
+    for column, texts in facts["categories"].items():
+        if len(texts) > params.max_bin:
+            raise ConfigError(
+                f"max_bin is {params.max_bin}, the model to continue knows {len(texts)} categories",
+                column=column,
+                todo=f"set max_bin to at least {len(texts)}",
+            )
+    trained = facts.get("params", {})  # a host does not know them
+    for name in KEPT if facts["role"] == GUEST else ():
+        if getattr(params, name) != trained[name]:
+            raise ConfigError(
+                f"{name} is {getattr(params, name)}, that of the model to continue {trained[name]}",
+                todo=f"set {name} as the model has it, or leave warm_start out",
+            )
+
+
+def settled(seat: Seat) -> SecureBoostParams:
+    """The job's params; a base score comes from the model that the job continues."""
+    params: SecureBoostParams = seat.params
+    if params.warm_start is None:
+        return params
+    score = seat.artefacts[MODEL].facts["params"]["base_score"]
+    return params.model_copy(update={"base_score": score})
+
+
+def start(seat: Seat, objective: Objective) -> Start:
+    """What the guest begins with; all its rows at the base margin where it continues no model."""
+    assert seat.frame is not None
+    if seat.params.warm_start is None:
+        base = objective.base_margin
+        return Start(np.tile(base, (seat.frame.n_rows, 1)), base)
+    model = seat.artefacts[MODEL]
+    rounds = int(model.facts["trees"]) // seat.params.trees_per_round
+    places = columns.places(model.facts, seat.frame)
+    nodes = [
+        node if node.split is None else replace(node, split=_moved(node.split, places))
+        for node in vertical.arrays_to_nodes(model.arrays)
+    ]
+    return Start(
+        margin=seat.artefacts["predict"].arrays["prediction"].astype(np.float64),
+        base_margin=np.array(model.facts["base_margin"], np.float64),
+        rounds=rounds,
+        nodes=nodes,
+        history=list(model.facts["history"][:rounds]),  # early stopping has dropped later ones
+    )
+
+
+def known_codes(seat: Seat) -> dict[int, Codes]:
+    """By categorical column, the categories whose bins the earlier model has fixed."""
+    assert seat.frame is not None
+    if seat.params.warm_start is None:
+        return {}
+    return columns.known_codes(seat.artefacts[MODEL].facts, seat.frame)
+
+
+def listed(seat: Seat, cuts: Binning) -> dict[str, list[str]]:
+    """The categories that the party's shard has to remember, the earlier model's first."""
+    assert seat.frame is not None
+    before = None if seat.params.warm_start is None else seat.artefacts[MODEL].facts
+    return columns.categories(seat.frame, cuts, before)
+
+
+def check_first_tree(seat: Seat, first_tree: int) -> None:
+    """Refuses, by a PeerError, a number of earlier trees that the named model cannot have."""
+    model = seat.artefacts.get(MODEL)
+    if model is None:
+        if first_tree:
+            raise PeerError(f"the guest begins at tree {first_tree}, the job continues no model")
+        return
+    most, per_round = int(model.facts["trees"]), seat.params.trees_per_round
+    if not 0 < first_tree <= most or first_tree % per_round:
+        raise PeerError(
+            f"the guest begins at tree {first_tree}, expected whole rounds of {per_round} "
+            f"and at most the {most} trees of the model"
+        )
+
+
+def host_shard(
+    seat: Seat, cuts: Binning, first_tree: int, last_tree: int, splits: list[OwnSplit]
+) -> Artefact:
+    """A host's shard: its splits of the `first_tree` earlier trees, then those of this job.
+
+    `last_tree` is the last one that the host took part in. A host does not hear of trees that
+    are not its own, so `trees` is the most that the model can have.
+    """
+    assert seat.frame is not None
+    params: SecureBoostParams = seat.params
+    kept = []
+    if MODEL in seat.artefacts:
+        model = seat.artefacts[MODEL]
+        places = columns.places(model.facts, seat.frame)
+        earlier = vertical.arrays_to_splits(model.arrays)
+        kept = [_moved(split, places) for split in earlier if split.tree < first_tree]
+    unheard = plan.next_tree(params, seat.table, seat.party, last_tree - first_tree)
+    trees = first_tree + min(unheard, params.n_estimators * params.trees_per_round)
+    facts = {"columns": list(seat.frame.columns), "categories": listed(seat, cuts), "trees": trees}
+    return Artefact(facts, vertical.splits_to_arrays([*kept, *splits]))
+
+
+def _moved(split: OwnSplit, places: list[int]) -> OwnSplit:
+    """The same split, its column numbered as in the job's table."""
+    return replace(split, feature=places[split.feature])
