@@ -8,7 +8,8 @@ import json
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -32,6 +33,7 @@ PACKAGES = (
 )
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 BUSY = (0, 1, 2, 5, 6)  # of /proc/stat: user, nice, system, irq, softirq
+TREE_ENDS = "close_tree"  # the step after which a tree is finished
 say = Console(stderr=True)
 
 
@@ -39,11 +41,23 @@ def arguments(
     name: str, about: str, data: Sequence[str], given: Sequence[str] | None = None
 ) -> argparse.Namespace:
     """What the command line says: quick, json, markdown, data."""
+    return parse(parser(name, about, data), data, given)
+
+
+def parser(name: str, about: str, data: Sequence[str]) -> argparse.ArgumentParser:
+    """What every benchmark's command line takes; one may take more."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=about)
     parser.add_argument("--quick", action="store_true", help="at most four minutes on two cores")
     parser.add_argument("--json", type=Path, metavar="F", help="write everything measured to F")
     parser.add_argument("--markdown", type=Path, metavar="F", help="write the tables to F")
     parser.add_argument("--data", action="append", choices=data, help="only this data set")
+    return parser
+
+
+def parse(
+    parser: argparse.ArgumentParser, data: Sequence[str], given: Sequence[str] | None
+) -> argparse.Namespace:
+    """What the command line says; all data sets where it names none."""
     found = parser.parse_args(given)
     found.data = found.data or list(data)
     return found
@@ -139,6 +153,15 @@ class StepTotal:
 
 
 @dataclass(frozen=True)
+class Lap:
+    """From one tree's end to the next, the first from when training began."""
+
+    seconds: float  # of wall time
+    ours: float | None  # processor seconds of all our processes; None where unknown
+    others: float | None  # of all other processes of the machine
+
+
+@dataclass(frozen=True)
 class JobRun:
     """A finished job: its result, its steps, and what the machine did while it trained."""
 
@@ -149,6 +172,7 @@ class JobRun:
     load_before: list[float]
     load_after: list[float]
     training: dict[str, float]  # processor seconds while training; empty where unknown
+    trees: list[Lap] = field(default_factory=list)  # in the order in which they were closed
 
     def step(self, name: str) -> StepTotal:
         """The totals of one step; a KeyError where it was never done."""
@@ -162,6 +186,7 @@ class JobRun:
             "rounds": self.rounds,
             "load_average": {"before": self.load_before, "after": self.load_after},
             "training_cpu": self.training,
+            "trees": [asdict(tree) for tree in self.trees],
         }
 
 
@@ -171,40 +196,76 @@ def _no_step(name: str) -> StepTotal:
 
 def run_job(spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path) -> JobRun:
     """Runs a job on daemons of its own, all on this machine; a JobError unless it finishes."""
-    before = load_average()
+    with daemons(spec, sources, folder) as run:
+        return run(spec)
+
+
+@contextmanager
+def daemons(
+    spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path
+) -> Iterator[Callable[[JobSpec], JobRun]]:
+    """Daemons on this machine that run one job after the other, of any settings that ask nothing
+    else of their policies than `spec`; a JobError unless a job finishes.
+    """
     with Cluster(folder, spec, sources) as cluster:
-        journal, marks = asyncio.run(_follow(cluster, spec))
-        result = _result(journal)
-        models = {name: cluster.store(name) / "models" for name in sources}
-        parts = {n: shards.load(shards.folder_of(m, result["model"])) for n, m in models.items()}
-    return JobRun(
-        result=result,
-        steps=step_totals(journal.events),
-        rounds=_rounds(journal.events),
-        shards=parts,
-        load_before=before,
-        load_after=load_average(),
-        training=_between(*marks),
-    )
+
+        def run(job: JobSpec) -> JobRun:
+            before = load_average()
+            watched = asyncio.run(_follow(cluster, job))
+            result = _result(watched.journal)
+            models = {name: cluster.store(name) / "models" for name in sources}
+            return JobRun(
+                result=result,
+                steps=step_totals(watched.journal.events),
+                rounds=_rounds(watched.journal.events),
+                shards={
+                    name: shards.load(shards.folder_of(models[name], result["model"]))
+                    for name in models
+                },
+                load_before=before,
+                load_after=load_average(),
+                training=_between(watched.begun, watched.ended),
+                trees=watched.trees,
+            )
+
+        yield run
 
 
-async def _follow(
-    cluster: Cluster, spec: JobSpec
-) -> tuple[JobJournal, tuple[Busy | None, Busy | None]]:
-    """The journal of the job, and the machine's state when training began and ended."""
-    begun = Busy.now()
+@dataclass(frozen=True)
+class _Watched:
+    """A job's journal, and the machine's state when training began and ended."""
+
+    journal: JobJournal
+    begun: Busy | None
+    ended: Busy | None
+    trees: list[Lap]
+
+
+async def _follow(cluster: Cluster, spec: JobSpec) -> _Watched:
+    """Runs a job and looks at the clocks as it goes."""
+    begun = last = Busy.now()
+    at, trees = time.time(), list[Lap]()
     async with Client(cluster.client, retry_s=10) as client:
         job = await client.submit(spec.model_dump_json().encode())
         async for event in client.watch(job):
             what = event.WhichOneof("what")
             if what == "stage" and event.stage.stage != spec.protocol:
-                begun = Busy.now()
+                begun, last, at = Busy.now(), Busy.now(), event.at
+            elif what == "step" and event.step.step == TREE_ENDS:
+                now = Busy.now()
+                trees.append(_lap(event.at - at, last, now))
+                last, at = now, event.at
             elif what == "round":
                 done = event.round.progress
                 say.print(
-                    f"  tree {done.done} of {done.of}: {event.round.seconds:.2f} s", style="dim"
+                    f"  round {done.done} of {done.of}: {event.round.seconds:.2f} s", style="dim"
                 )
-        return await client.journal(job), (begun, Busy.now())
+        return _Watched(await client.journal(job), begun, Busy.now(), trees)
+
+
+def _lap(seconds: float, first: Busy | None, last: Busy | None) -> Lap:
+    spent = _between(first, last)
+    return Lap(seconds, spent.get("ours"), spent.get("others"))
 
 
 def _result(journal: JobJournal) -> dict[str, Any]:

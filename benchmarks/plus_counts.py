@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import JobError
 from fedboost.job import JobSpec
-from fedboost.messages.job_pb2 import JobJournal
+from fedboost.messages.job_pb2 import Event, JobJournal
 from fedboost.runtime import local
 
 
@@ -47,6 +47,10 @@ class Operations:
     def ciphertexts(self) -> float:
         """How many travel (equations 10 and 15)."""
         return self.encryptions + self.decryptions
+
+    def named(self) -> dict[str, float]:
+        """All four by name."""
+        return {**asdict(self), "ciphertexts": self.ciphertexts}
 
     def per_tree(self, trees: int) -> Operations:
         """The mean of so many trees."""
@@ -83,12 +87,21 @@ class PlainRun:
     rounds: list[dict[str, float]]  # "train.auc" and so on
 
 
-def train_plain(spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path) -> PlainRun:
+def train_plain(
+    spec: JobSpec,
+    sources: Mapping[str, SourceSpec],
+    folder: Path,
+    after_round: Callable[[], None] | None = None,
+) -> PlainRun:
     """Trains all parties in this process; a JobError unless the job finishes."""
+
+    def hear(event: Event) -> None:
+        if after_round is not None and event.WhichOneof("what") == "round":
+            after_round()
 
     async def whole() -> JobJournal:
         async with local.cluster(folder, spec, sources, Serial()) as cluster:
-            return await cluster.run(spec)
+            return await cluster.run(spec, hear)
 
     journal = asyncio.run(whole())
     rounds, result = [], None

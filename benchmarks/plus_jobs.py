@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -48,7 +49,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "mix": {**ALL, **MIX},
     "layered": {**ALL, **LAYERED},
 }
+TOGETHER = tuple(variant for variant in VARIANTS if variant not in ALONE)
 MODES: dict[str, dict[str, Any]] = {"default": {}, "goss": GOSS, "mix": MIX, "layered": LAYERED}
+
+
+CLASSES: dict[str, dict[str, Any]] = {
+    "one tree a class": {},
+    "multi-output": {"multi_output": True},
+}
+PATIENCE = 4  # times the rounds of one tree a class: then a multi-output model is given up
 
 
 @dataclass(frozen=True)
@@ -57,10 +66,11 @@ class Plan:
 
     rows: Mapping[str, int]  # of a data set at most, where encrypted jobs are timed; absent: all
     host_columns: Mapping[str, int]  # of a data set at most, there; absent: all
+    alone_columns: Mapping[str, int]  # the same where each switch is timed alone
     accuracy_rows: int | None  # of a table trained in plain; None: all
     rounds: int  # timed ones
     slow_rounds: int  # timed ones with most switches off
-    multi_rounds: int  # timed ones with several classes
+    multi_trees: int  # timed multi-output trees
     multi_target: int  # rounds of one tree a class, whose accuracy multi-output is to reach
     alone: bool  # whether each switch is timed alone, too
     schemes: tuple[str, ...]
@@ -71,19 +81,20 @@ class Plan:
         if quick:
             return cls(
                 rows={
-                    **{"give_credit": 3000, "epsilon_5k": 2000},
+                    **{"give_credit": 1500, "epsilon_5k": 1500},
                     **{"sensorless_2k": 550, "covtype": 600},
                 },
                 host_columns={
-                    **{"give_credit": 3, "epsilon_5k": 4},
-                    **{"sensorless_2k": 1, "vehicle": 1, "covtype": 1},
+                    **{"give_credit": 1, "epsilon_5k": 1},
+                    **{"sensorless_2k": 1, "vehicle": 1, "covtype": 3},
                 },
-                accuracy_rows=5000, rounds=4, slow_rounds=2, multi_rounds=1, multi_target=4,
-                alone=False, schemes=("paillier",),
+                alone_columns={}, accuracy_rows=3000, rounds=8, slow_rounds=2, multi_trees=2,
+                multi_target=4, alone=False, schemes=("paillier",),
             )  # fmt: skip
         return cls(
             rows={"give_credit": 30_000, "covtype": 5000},
-            host_columns={}, accuracy_rows=None, rounds=6, slow_rounds=3, multi_rounds=3,
+            host_columns={"sensorless_2k": 8}, alone_columns={"epsilon_5k": 8},
+            accuracy_rows=None, rounds=6, slow_rounds=2, multi_trees=4,
             multi_target=ROUNDS, alone=True, schemes=("paillier", "iterative-affine"),
         )  # fmt: skip
 
@@ -91,12 +102,25 @@ class Plan:
         """Rounds of a variant's timed job; those of a mix are whole cycles."""
         return self.rounds if variant in ("all", "mix", "layered") else self.slow_rounds
 
+    def sample(self, name: str) -> Table:
+        """The rows that encrypted jobs are timed on, with all columns."""
+        return tables.load(name).sample(self.rows.get(name, 1 << 62), SEED)
+
     def timed_table(self, name: str) -> Table:
         """The rows and columns that encrypted jobs are timed on."""
-        return fewer_columns(
-            tables.load(name).sample(self.rows.get(name, 1 << 62), SEED),
-            self.host_columns.get(name),
-        )
+        return fewer_columns(self.sample(name), self.host_columns.get(name))
+
+    def switch_tables(self, name: str) -> list[tuple[str, Table, tuple[str, ...]]]:
+        """What is timed together: a name, a table, variants, the baseline first."""
+        if not self.alone:
+            return [("together", self.timed_table(name), TOGETHER)]
+        if name not in self.alone_columns:
+            return [("together", self.timed_table(name), tuple(VARIANTS))]
+        few = fewer_columns(self.sample(name), self.alone_columns[name])
+        return [
+            ("together", self.timed_table(name), TOGETHER),
+            ("alone", few, ("baseline", *ALONE)),
+        ]
 
     def accuracy_table(self, name: str) -> Table:
         """The rows that accuracy is measured on, with all columns."""
@@ -156,18 +180,28 @@ def job(table: Table, rounds: int, scheme: str, params: Mapping[str, Any]) -> Jo
     )
 
 
-def timed(table: Table, rounds: int, scheme: str, params: Mapping[str, Any]) -> JobRun:
-    """Trains on daemons of their own, which are gone afterwards."""
+Train = Callable[[int, Mapping[str, Any]], JobRun]
+
+
+@contextmanager
+def daemons(table: Table, scheme: str) -> Iterator[Train]:
+    """Trains so many rounds with such parameters, job after job, on daemons of their own."""
     with tempfile.TemporaryDirectory() as folder:
         sources = tables.deal(table, parts(table), Path(folder) / "data")
-        spec = job(table, rounds, scheme, params)
-        return harness.run_job(spec, sources, Path(folder) / "cluster")
+        first = job(table, 1, scheme, {})
+        with harness.daemons(first, sources, Path(folder) / "cluster") as run:
+            yield lambda rounds, params: run(job(table, rounds, scheme, params))
 
 
-def plain(table: Table, rounds: int, params: Mapping[str, Any]) -> PlainRun:
+def plain(
+    table: Table,
+    rounds: int,
+    params: Mapping[str, Any],
+    after_round: Callable[[], None] | None = None,
+) -> PlainRun:
     """Trains the same trees without encryption, in this process."""
     say.print(f"  {table.name}: {rounds} rounds, plain", style="dim")
     with tempfile.TemporaryDirectory() as folder:
         sources = tables.deal(table, parts(table), Path(folder) / "data")
         spec = job(table, rounds, "plain", params)
-        return plus_counts.train_plain(spec, sources, Path(folder) / "cluster")
+        return plus_counts.train_plain(spec, sources, Path(folder) / "cluster", after_round)

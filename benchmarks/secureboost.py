@@ -186,7 +186,7 @@ def measure(name: str, plan: Plan, report: Report) -> list[Shown]:
         if not same_trees(run, whole):
             raise JobError("the plain trees are not the encrypted ones")
     held = table.held_out(**VALIDATION)
-    pooled = tables.xgboost_auc(
+    pooled = tables.xgboost_scores(
         table,
         held,
         {**SHAPE, "n_estimators": TREES, "min_child_weight": MIN_CHILD_WEIGHT},

@@ -1,133 +1,129 @@
 """What each optimisation of SecureBoost+ saves, over real daemons, and what its modes cost.
 
 python -m benchmarks.secureboost_plus [--quick] [--json F] [--markdown F] [--data NAME]
+[--part accuracy|time] [--plots FOLDER] [--from F]
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
+from pathlib import Path
+from statistics import mean, median
 from typing import Any, Self
 
-import numpy as np
-
-from benchmarks import harness, plus_counts, plus_jobs, tables
-from benchmarks.harness import JobRun, Report, Shown, say
+from benchmarks import harness, plus_counts, plus_jobs, plus_plots, plus_tables, tables
+from benchmarks.harness import JobRun, Lap, Report, say
 from benchmarks.plus_counts import Shape
-from benchmarks.plus_jobs import BINARY, DATA, MODES, ROUNDS, VARIANTS, Plan
+from benchmarks.plus_jobs import BINARY, CLASSES, DATA, MODES, PATIENCE, ROUNDS, VARIANTS, Plan
+from benchmarks.plus_tables import Row
 from benchmarks.tables import HOST, Table
 from fedboost.crypto.packing import GhLayout
 
-CLASSES: dict[str, dict[str, Any]] = {
-    "one tree a class": {},
-    "multi-output": {"multi_output": True},
-}
-PATIENCE = 4  # times the rounds of one tree a class: then a multi-output model is given up
+NAME = "secureboost_plus"
+PARTS = ("accuracy", "time")
 INTRO = """# SecureBoost+: what each optimisation saves
 
-Written by `python -m benchmarks.secureboost_plus --markdown F`; run it again to refresh it. One
-guest, one host and a coordinator are daemons of their own on one machine, on loopback with mTLS.
+Written by `python -m benchmarks.secureboost_plus --markdown F --plots FOLDER`; run it again to
+refresh it. One guest, one host and a coordinator are daemons of their own on one machine, on
+loopback with mTLS.
 
 `cut_all` is the share of the baseline's wall time for a tree (all switches off) that is saved with
 all switches on, GOSS among them; `cut_mix` and `cut_layered` are shares of what is then left. Times
-are medians of rounds after the first, of a mix of whole cycles after the first, in which every
-party has its turn. `auc_gap` is
-|training AUC − that of XGBoost's `hist` on the pooled rows with the same settings|, with scheme
+are medians of trees after the first, of a mix of whole cycles after the first, in which every
+party has its turn; CPU seconds are those of all our processes, means of the same trees. `auc_gap`
+is |training AUC − that of XGBoost's `hist` on the pooled rows with the same settings|, with scheme
 `plain`, which grows the same trees. `multi_output_time` is the time to build a multi-output model
 of the training accuracy that one tree per class ends with, divided by the time in which one tree
-per class gets there first: an encrypted round's median, times rounds counted with `plain`.
+per class gets there first: the median of encrypted trees, times trees counted with `plain`.
 
 iterative-affine (1024 bits) is broken and below every policy's minimum; it is timed, with leave,
-because the paper does so."""
+because the paper does so. Paillier of 1024 bits, which the paper also times, is not: no policy can
+allow less than 2048 bits."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one round takes."""
+    """What one tree takes."""
 
     wall_s: float  # median of cycles, their mean each; the first cycle warms up
-    cpu_s: float  # of both parties, mean
-    sent: float  # bytes on the data plane, mean
+    cpu_s: float | None  # of all our processes, mean of the same trees; None where unknown
+    sent: float  # bytes on the data plane, mean of all trees
+    others: float | None  # cores that other processes kept busy meanwhile; None where unknown
     load: list[float]  # average before
 
     @classmethod
     def of(cls, run: JobRun, cycle: int = 1) -> Self:
-        """Of a job's rounds, `cycle` of which give every party its turn.
+        """Of a job's trees, `cycle` of which give every party its turn.
 
         The key's making and sharing, done once, is left out.
         """
-        seconds = [one["seconds"] for one in run.rounds]
-        counted = seconds[cycle:] or seconds
-        cycles = [counted[i : i + cycle] for i in range(0, len(counted), cycle)]
+        counted = run.trees[cycle:] or run.trees
+        seconds = [tree.seconds for tree in counted]
+        cycles = [seconds[i : i + cycle] for i in range(0, len(seconds), cycle)]
         own = [step for step in run.steps if step.stage == "secureboost"]
-        own = [step for step in own if step.step != "share_key"]
-        rounds = len(run.rounds)
+        sent = sum(sum(step.bytes.values()) for step in own if step.step != "share_key")
+        ours, others = _spent(counted)
         return cls(
-            wall_s=median(sum(each) / len(each) for each in cycles),
-            cpu_s=sum(sum(step.cpu_seconds.values()) for step in own) / rounds,
-            sent=sum(sum(step.bytes.values()) for step in own) / rounds,
+            wall_s=median(mean(each) for each in cycles),
+            cpu_s=None if ours is None else ours / len(counted),
+            sent=sent / len(run.trees),
+            others=None if others is None else others / sum(seconds),
             load=run.load_before,
         )
 
 
-def cut(cost: Cost, of: Cost) -> float:
-    """Share of the wall time saved."""
-    return 1.0 - cost.wall_s / of.wall_s
+def _spent(trees: Sequence[Lap]) -> tuple[float | None, float | None]:
+    """Processor seconds of our processes and of others; None where the machine does not say."""
+    ours = [tree.ours for tree in trees if tree.ours is not None]
+    others = [tree.others for tree in trees if tree.others is not None]
+    known = len(ours) == len(others) == len(trees)
+    return (sum(ours), sum(others)) if known else (None, None)
 
 
-def train(table: Table, rounds: int, scheme: str, variant: str, params: Mapping[str, Any]) -> Cost:
-    """A timed job, with its name said."""
-    say.print(f"[bold]{table.name}[/]: {len(table.y)} rows, {rounds} rounds, {scheme}, {variant}")
-    cycle = plus_jobs.CYCLE if params.get("mode") == "mix" else 1
-    return Cost.of(plus_jobs.timed(table, rounds, scheme, params), cycle)
+@dataclass(frozen=True)
+class Timed:
+    """One job to be timed."""
+
+    rounds: int
+    params: Mapping[str, Any]
+
+    @property
+    def cycle(self) -> int:
+        """Rounds in which every party has its turn."""
+        return plus_jobs.CYCLE if self.params.get("mode") == "mix" else 1
 
 
-def measure_switches(name: str, plan: Plan, report: Report) -> list[Shown]:
-    """Times baseline, switches and modes on one data set; fills rows and figures."""
-    table = plan.timed_table(name)
-    shown = []
-    for scheme in plan.schemes:
-        costs = {
-            variant: train(table, plan.timed_rounds(variant), scheme, variant, params)
-            for variant, params in VARIANTS.items()
-            if plan.alone or variant not in plus_jobs.ALONE
-        }
-        report.rows += [
-            {"data": name, "rows": len(table.y), "scheme": scheme, "variant": variant,
-             "rounds": plan.timed_rounds(variant), **asdict(cost)}
-            for variant, cost in costs.items()
-        ]  # fmt: skip
-        if scheme == "paillier":
-            report.figures |= cuts(name, costs)
-        shown.append(_times(f"{name}, {scheme}: {len(table.y)} rows, one tree", costs))
-    return [*shown, measure_counts(table, plan, report)]
+def train(table: Table, scheme: str, jobs: Mapping[str, Timed]) -> dict[str, Cost]:
+    """What a tree of each job takes, on the same daemons."""
+    costs = {}
+    with plus_jobs.daemons(table, scheme) as run:
+        for name, job in jobs.items():
+            size = f"{len(table.y)} rows, {len(plus_jobs.parts(table)[HOST])} host columns"
+            say.print(f"[bold]{table.name}[/]: {size}, {job.rounds} rounds, {scheme}, {name}")
+            costs[name] = Cost.of(run(job.rounds, job.params), job.cycle)
+    return costs
 
 
-def cuts(name: str, costs: Mapping[str, Cost]) -> dict[str, float]:
-    """The figures of one data set."""
-    return {
-        f"cut_all.{name}": cut(costs["all"], costs["baseline"]),
-        f"cut_mix.{name}": cut(costs["mix"], costs["all"]),
-        f"cut_layered.{name}": cut(costs["layered"], costs["all"]),
-    }
+def measure_switches(name: str, plan: Plan) -> list[Row]:
+    """Times baseline, switches and modes on one data set."""
+    rows = []
+    for part, table, variants in plan.switch_tables(name):
+        for scheme in plan.schemes:
+            jobs = {v: Timed(plan.timed_rounds(v), VARIANTS[v]) for v in variants}
+            rows += [
+                {"what": "switches", **_facts(table), "part": part, "scheme": scheme,
+                 "variant": variant, "rounds": jobs[variant].rounds, **asdict(cost)}
+                for variant, cost in train(table, scheme, jobs).items()
+            ]  # fmt: skip
+    return rows
 
 
-def _times(title: str, costs: Mapping[str, Cost]) -> Shown:
-    rows = [
-        (
-            *(variant, f"{cost.wall_s:.2f}", f"{cost.cpu_s:.2f}", f"{cost.sent:,.0f}"),
-            *(f"{cut(cost, costs['baseline']):.1%}", f"{cut(cost, costs['all']):.1%}"),
-            ", ".join(map(str, cost.load)),
-        )
-        for variant, cost in costs.items()
-    ]
-    heads = ("variant", "wall s", "CPU s", "bytes", "saved of baseline", "of all", "load average")
-    return Shown(title, heads, rows)
-
-
-def measure_counts(table: Table, plan: Plan, report: Report) -> Shown:
+def measure_operations(name: str, plan: Plan) -> list[Row]:
     """Operations of a tree, as the equations say and as counted, before and after."""
+    table = plan.timed_table(name)
     bits = plus_jobs.KEY_BITS["paillier"] - 1
     kept = int((~table.held_out(**plus_jobs.VALIDATION)).sum())
     columns = len(plus_jobs.parts(table)[HOST])
@@ -143,114 +139,96 @@ def measure_counts(table: Table, plan: Plan, report: Report) -> Shown:
         with plus_counts.counting(bits) as done:
             plus_jobs.plain(table, plan.rounds, params)
         counted = done.per_tree(plan.rounds)
-        report.rows.append(
-            {"data": table.name, "variant": variant, "shape": asdict(shape),
-             "predicted": asdict(predicted), "counted": asdict(counted)}
+        rows.append(
+            {"what": "operations", **_facts(table), "variant": variant, "equations": numbers,
+             "shape": asdict(shape), "predicted": predicted.named(), "counted": counted.named()}
         )  # fmt: skip
-        for what in ("additions", "encryptions", "decryptions", "ciphertexts"):
-            one, other = getattr(predicted, what), getattr(counted, what)
-            rows.append((variant, what, numbers, f"{one:,.0f}", f"{other:,.0f}",
-                         f"{other / one:.2f}"))  # fmt: skip
-    note = (
-        f"Of one tree; n = {kept}, m = {columns}, b = {shape.bins}, h = {shape.depth}, c = "
-        f"{capacity}. The equations take full trees with all bins filled and 2^h nodes; a job "
-        "opens 2^h − 1 at most, lists a missing value's candidates twice, and starts each sum "
-        "from a first term."
-    )
-    heads = ("variant", "operations", "equations", "predicted", "counted", "counted ÷ predicted")
-    return Shown(f"{table.name}: operations", heads, rows, note)
+    return rows
 
 
-def measure_auc(name: str, plan: Plan, report: Report) -> Shown:
+def measure_auc(name: str, plan: Plan) -> list[Row]:
     """AUC of every mode beside XGBoost's."""
     table = plan.accuracy_table(name)
-    held = table.held_out(**plus_jobs.VALIDATION)
-    params = {**plus_jobs.SHAPE, "max_depth": plus_jobs.DEPTH, "n_estimators": ROUNDS}
-    pooled = tables.xgboost_auc(table, held, params, harness.cores())
-    rows = [("XGBoost, pooled", f"{pooled['train']:.5f}", f"{pooled['validation']:.5f}", "")]
+    facts = {"what": "auc", **_facts(table)}
+    rows = [{**facts, "mode": plus_tables.XGBOOST, **_xgboost(table, ROUNDS)}]
     for mode, switches in MODES.items():
         found = plus_jobs.plain(table, ROUNDS, switches).result["metrics"]
-        auc = {part: found[part]["auc"] for part in pooled}
-        gap = auc["train"] - pooled["train"]
-        report.figures[f"auc_gap.{mode}.{name}"] = abs(gap)
-        report.rows.append(
-            {"data": name, "mode": mode, "rows": len(table.y), "auc": auc, "xgboost": pooled}
-        )
-        rows.append((mode, f"{auc['train']:.5f}", f"{auc['validation']:.5f}", f"{gap:+.5f}"))
-    heads = ("mode", "train", "validation", "train gap")
-    return Shown(f"{name}: AUC after {ROUNDS} trees, {len(table.y)} rows", heads, rows)
+        rows.append({**facts, "mode": mode, **{part: found[part]["auc"] for part in found}})
+    return rows
 
 
-@dataclass(frozen=True)
-class Reached:
-    """Rounds until a training accuracy was reached first; None where it never was."""
-
-    target: float
-    rounds: dict[str, int | None]  # by CLASSES
-
-    @classmethod
-    def of(cls, curves: Mapping[str, Sequence[float]]) -> Self:
-        """The target is the accuracy of one tree a class after its last round."""
-        target = curves["one tree a class"][-1]
-        return cls(target, {kind: first_at_least(target, c) for kind, c in curves.items()})
-
-    def ratio(self, costs: Mapping[str, Cost]) -> float | None:
-        """Building time of multi-output trees ÷ that of one tree a class, both to the target."""
-        spent = {}
-        for kind, rounds in self.rounds.items():
-            if rounds is None:
-                return None
-            spent[kind] = rounds * costs[kind].wall_s
-        return spent["multi-output"] / spent["one tree a class"]
-
-
-def first_at_least(target: float, curve: Sequence[float]) -> int | None:
-    """The first round, from 1, that reaches the target."""
-    reached = np.flatnonzero(np.asarray(curve) >= target)
-    return int(reached[0]) + 1 if len(reached) else None
-
-
-def measure_multi(name: str, plan: Plan, report: Report) -> Shown:
-    """Multi-output trees beside one tree a class, compressing off and on."""
-    table = plan.timed_table(name)
-    curves = {
-        kind: [
-            one["train.accuracy"]
-            for one in plus_jobs.plain(
-                table, plan.multi_target * (PATIENCE if params else 1), params
-            ).rounds
-        ]
-        for kind, params in CLASSES.items()
-    }
-    reached = Reached.of(curves)
+def measure_curves(name: str, plan: Plan) -> list[Row]:
+    """Accuracy round by round of multi-output trees and of one tree a class, and XGBoost's."""
+    table = plan.sample(name)
     rows = []
-    for compress, figure in ((False, "multi_output_time"), (True, "multi_output_time_compressed")):
-        costs = {
-            kind: train(table, plan.multi_rounds, "paillier", f"{kind}, compressing {compress}",
-                        {**params, "cipher_compressing": compress})
-            for kind, params in CLASSES.items()
-        }  # fmt: skip
-        ratio = reached.ratio(costs)
-        if ratio is not None:
-            report.figures[f"{figure}.{name}"] = ratio
-        for kind, cost in costs.items():
-            rounds = reached.rounds[kind]
-            report.rows.append(
-                {"data": name, "rows": len(table.y), "kind": kind, "compressing": compress,
-                 "target": reached.target, "rounds_to_target": rounds, **asdict(cost)}
-            )  # fmt: skip
-            rows.append(
-                (
-                    *(kind, "on" if compress else "off", f"{cost.wall_s:.2f}", f"{cost.cpu_s:.2f}"),
-                    *(f"{cost.sent:,.0f}", f"{curves[kind][plan.multi_target - 1]:.4f}"),
-                    *(str(rounds), f"{rounds * cost.wall_s:.1f}" if rounds else "never"),
-                )
-            )
-    heads = ("trees", "compressing", "round, wall s", "CPU s", "bytes",
-             f"accuracy, {plan.multi_target} rounds", "rounds to target",
-             "s to target")  # fmt: skip
-    note = f"Target: training accuracy {reached.target:.4f}, with {len(table.y)} rows in all."
-    return Shown(f"{name}: {int(table.y.max()) + 1} classes", heads, rows, note)
+    for kind, params in CLASSES.items():
+        rounds = plan.multi_target * (PATIENCE if params else 1)
+        rows.append({"kind": kind, **_curve(table, rounds, params)})
+    pooled = _xgboost(table, plan.multi_target)
+    scores: Row = {part: [score] for part, score in pooled.items()}
+    rows.append({"kind": plus_tables.XGBOOST, **scores, "released": []})
+    return [{"what": "curves", **_facts(table), **row} for row in rows]
+
+
+def _curve(table: Table, rounds: int, params: Mapping[str, Any]) -> Row:
+    """Accuracy by part, and decryptions up to then with no two sums in a package, by round."""
+    released: list[float] = []
+    with plus_counts.counting(plus_jobs.KEY_BITS["paillier"] - 1) as done:
+        found = plus_jobs.plain(
+            *(table, rounds, {**params, "cipher_compressing": False}),
+            after_round=lambda: released.append(done.decryptions),
+        ).rounds
+    curves = {part: [one[f"{part}.accuracy"] for one in found] for part in _PARTS}
+    return {**curves, "released": released}
+
+
+def measure_multi(name: str, plan: Plan) -> list[Row]:
+    """Times multi-output trees beside those of one class, compressing off and on."""
+    table = plan.timed_table(name)
+    jobs = {
+        (kind, compress): Timed(
+            plan.multi_trees if params else 1, {**params, "cipher_compressing": compress}
+        )
+        for kind, params in CLASSES.items()
+        for compress in (False, True)
+    }
+    rows = []
+    for scheme in plan.schemes:
+        named = {f"{kind}, compressing {on}": job for (kind, on), job in jobs.items()}
+        costs = train(table, scheme, named)
+        rows += [
+            {"what": "multi", **_facts(table), "scheme": scheme, "kind": kind,
+             "compressing": compress, **asdict(cost)}
+            for (kind, compress), cost in zip(jobs, costs.values(), strict=True)
+        ]  # fmt: skip
+    return rows
+
+
+_PARTS = ("train", "validation")
+
+
+def _facts(table: Table) -> Row:
+    facts = {"data": table.name, "rows": len(table.y)}
+    return {
+        **facts,
+        "host_columns": len(plus_jobs.parts(table)[HOST]),
+        "classes": int(table.y.max()) + 1,
+    }
+
+
+def _xgboost(table: Table, rounds: int) -> dict[str, float]:
+    held = table.held_out(**plus_jobs.VALIDATION)
+    params = {**plus_jobs.SHAPE, "max_depth": plus_jobs.DEPTH, "n_estimators": rounds}
+    return tables.xgboost_scores(table, held, params, harness.cores())
+
+
+def measure(name: str, plan: Plan, part: str) -> list[Row]:
+    """Everything of one data set and part of the benchmark, in rows as JSON can say them."""
+    if name in BINARY:
+        if part == "time":
+            return measure_switches(name, plan)
+        return [*measure_auc(name, plan), *measure_operations(name, plan)]
+    return measure_multi(name, plan) if part == "time" else measure_curves(name, plan)
 
 
 def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
@@ -270,18 +248,50 @@ def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
     }
 
 
+def options(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line: that of every benchmark, and more."""
+    parser = harness.parser(NAME, __doc__ or "", DATA)
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this part")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="write the plots there")
+    parser.add_argument(
+        *("--from",), dest="earlier", action="append", type=Path, metavar="F", default=[],
+        help="show what earlier runs wrote with --json, later files first, and measure nothing",
+    )  # fmt: skip
+    found = harness.parse(parser, DATA, given)
+    found.part = found.part or list(PARTS)
+    return found
+
+
+def earlier(files: Sequence[Path]) -> Report:
+    """The rows of earlier runs; where two measured the same of a data set, the later file's."""
+    reports = [json.loads(file.read_text()) for file in files]
+    rows: dict[tuple[str, str], list[Row]] = {}
+    for report in reports:
+        found: dict[tuple[str, str], list[Row]] = {}
+        for row in report["rows"]:
+            found.setdefault((row["data"], row["what"]), []).append(row)
+        rows |= found
+    joined = [
+        row for name in DATA for (data, _), own in rows.items() if data == name for row in own
+    ]
+    return Report(**{**reports[-1], "rows": joined, "figures": plus_tables.figures(joined)})
+
+
 def main(given: Sequence[str] | None = None) -> None:
     """Runs the benchmark as the command line says."""
-    options = harness.arguments("secureboost_plus", __doc__ or "", DATA, given)
-    plan = Plan.of(quick=options.quick)
-    report = Report("secureboost_plus", settings(plan, quick=options.quick))
-    shown: list[Shown] = []
-    for name in options.data:
-        if name in BINARY:
-            shown += [*measure_switches(name, plan, report), measure_auc(name, plan, report)]
-        else:
-            shown.append(measure_multi(name, plan, report))
-    report.write(options, shown, INTRO)
+    asked = options(given)
+    if asked.earlier:
+        report = earlier(asked.earlier)
+    else:
+        plan = Plan.of(quick=asked.quick)
+        report = Report(NAME, settings(plan, quick=asked.quick))
+        for name in asked.data:
+            for part in asked.part:
+                report.rows += measure(name, plan, part)
+        report.figures = plus_tables.figures(report.rows)
+    pictures = [] if asked.plots is None else plus_plots.write(asked.plots, report.rows)
+    intro = "\n\n".join([INTRO, *pictures])
+    report.write(asked, plus_tables.shown(report.rows), intro)
 
 
 if __name__ == "__main__":

@@ -104,16 +104,23 @@ def deal(table: Table, parts: Mapping[str, tuple[str, ...]], folder: Path) -> di
     return sources
 
 
-def xgboost_auc(
+def xgboost_scores(
     table: Table, held: NDArray[np.bool_], params: Mapping[str, Any], threads: int
 ) -> dict[str, float]:
-    """AUC of XGBoost's histogram trees on the whole table, per part."""
+    """Scores of XGBoost's histogram trees on the whole table, per part.
+
+    AUC with two classes, accuracy with more.
+    """
     import xgboost
     from sklearn.metrics import roc_auc_score
 
     model = xgboost.XGBClassifier(tree_method="hist", n_jobs=threads, **params)
     model.fit(table.values[~held], table.y[~held])
-    return {
-        part: float(roc_auc_score(table.y[rows], model.predict_proba(table.values[rows])[:, 1]))
-        for part, rows in (("train", ~held), ("validation", held))
-    }
+
+    def score(rows: NDArray[np.bool_]) -> float:
+        predicted, y = model.predict_proba(table.values[rows]), table.y[rows]
+        if predicted.shape[1] == 2:
+            return float(roc_auc_score(y, predicted[:, 1]))
+        return float((predicted.argmax(axis=1) == y).mean())
+
+    return {"train": score(~held), "validation": score(held)}

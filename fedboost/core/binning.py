@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias, overload
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+from scipy.sparse import csc_array
 
+from fedboost.core.bins import Bins, Dense, SparseBins
 from fedboost.errors import DataError
 
-Values = NDArray[np.float32]
-Bins = NDArray[np.uint8]
+Cuts = NDArray[np.float32]
+Values: TypeAlias = Cuts | csc_array  # (n, columns); what a sparse one does not store is 0
 Codes = NDArray[np.int32]
 
 
@@ -25,7 +28,7 @@ class Binning:
     """
 
     max_bin: int
-    cuts: tuple[Values, ...]  # per column float32, rising; one less than the column has bins
+    cuts: tuple[Cuts, ...]  # per column float32, rising; one less than the column has bins
     categories: Mapping[int, Codes] = field(default_factory=dict)  # by column: the code of each bin
 
     @property
@@ -64,9 +67,20 @@ class Binning:
         cuts = self.cuts[column]
         return cuts[bin_number] if bin_number < len(cuts) else np.float32(np.inf)
 
+    @overload
+    def transform(self, values: Cuts) -> Dense: ...
+
+    @overload
+    def transform(self, values: Values) -> Bins: ...
+
     def transform(self, values: Values) -> Bins:
-        """float32 (n, columns), NaN where missing, as bins uint8 (n, columns), Fortran order."""
+        """float32 (n, columns), NaN where missing, as bins: uint8 (n, columns), Fortran order.
+
+        A sparse table's bins are sparse.
+        """
         assert values.shape[1] == self.n_columns
+        if isinstance(values, csc_array):
+            return self._transform_sparse(values)
         bins = np.empty(values.shape, dtype=np.uint8, order="F")
         for column, cuts in enumerate(self.cuts):
             own = np.ascontiguousarray(values[:, column])
@@ -76,7 +90,21 @@ class Binning:
                 bins[:, column] = _place(own, cuts, np.uint8(self.missing))
         return bins
 
-    def model_values(self, values: Values) -> Values:
+    def _transform_sparse(self, values: csc_array) -> SparseBins:
+        """Entries that fall into the bin of zeros are left out, too."""
+        missing = np.uint8(self.missing)
+        found = np.empty(values.nnz, np.uint8)
+        zero = np.empty(self.n_columns, np.uint8)
+        for column, cuts in enumerate(self.cuts):
+            own = slice(values.indptr[column], values.indptr[column + 1])
+            found[own] = _place(values.data[own], cuts, missing)
+            zero[column] = np.searchsorted(cuts, np.float32(0), side="right")
+        kept = found != np.repeat(zero, np.diff(values.indptr))
+        starts = np.concatenate(([0], np.cumsum(kept)))[values.indptr]
+        rows = values.indices[kept].astype(np.int32)
+        return SparseBins(values.shape[0], starts, rows, found[kept], zero)
+
+    def model_values(self, values: Cuts) -> Cuts:
         """The same values as trees read them: of a category its bin, NaN where it has none."""
         if not self.categories:
             return values
@@ -98,7 +126,7 @@ def fit(
     categorical: Sequence[int] = (),
     known: Mapping[int, Codes] | None = None,
 ) -> Binning:
-    """Cut points of each column of float32 (n, columns), from the training rows only.
+    """Cut points of each column of the training rows, float32 (n, columns), dense or sparse.
 
     A column with at most `max_bin` distinct values gets one bin for each, cut midway between
     neighbours; others get bins of as equal row counts as their ties allow. A `categorical` one,
@@ -113,13 +141,12 @@ def fit(
     }
     none = np.empty(0, np.float32)
     cuts = tuple(
-        none if c in categories else _fit_column(values[:, c], c, max_bin)
-        for c in range(values.shape[1])
+        none if c in categories else _fit_column(values, c, max_bin) for c in range(values.shape[1])
     )
     return Binning(max_bin, cuts, categories)
 
 
-def _fit_categories(column: Values, max_bin: int, known: Codes) -> Codes:
+def _fit_categories(column: Cuts, max_bin: int, known: Codes) -> Codes:
     """The codes that get a bin: `known`, then of the others the most frequent, in rising order."""
     assert len(known) <= max_bin
     codes, counts = np.unique(column[~np.isnan(column)].astype(np.int32), return_counts=True)
@@ -129,16 +156,25 @@ def _fit_categories(column: Values, max_bin: int, known: Codes) -> Codes:
     return np.concatenate([known, np.sort(codes[kept])]).astype(np.int32)
 
 
-def _fit_column(column: Values, number: int, max_bin: int) -> Values:
+def _fit_column(values: Values, number: int, max_bin: int) -> Cuts:
+    if isinstance(values, csc_array):
+        column = values.data[values.indptr[number] : values.indptr[number + 1]]
+        zeros = values.shape[0] - len(column)
+    else:
+        column, zeros = values[:, number], 0
     present = column[~np.isnan(column)]
     infinite = int(np.count_nonzero(np.isinf(present)))
     if infinite:
         raise DataError(
-            f"{infinite} of {len(column)} values are infinite",
+            f"{infinite} of {values.shape[0]} values are infinite",
             todo="replace them by numbers, or leave them empty as missing",
             column=number,
         )
     distinct, counts = np.unique(present, return_counts=True)
+    if zeros:
+        place = int(np.searchsorted(distinct, np.float32(0)))
+        distinct = np.insert(distinct, place, np.float32(0))
+        counts = np.insert(counts, place, zeros)
     if len(distinct) <= 1:
         return np.empty(0, dtype=np.float32)
     if len(distinct) <= max_bin:
@@ -148,13 +184,13 @@ def _fit_column(column: Values, number: int, max_bin: int) -> Values:
     return _between(distinct[ends], distinct[ends + 1])
 
 
-def _between(low: Values, high: Values) -> Values:
+def _between(low: Cuts, high: Cuts) -> Cuts:
     """A float32 cut with low < cut ≤ high: the middle, or high where they are neighbours."""
     middle = ((low.astype(np.float64) + high) / 2.0).astype(np.float32)
     return np.where((low < middle) & (middle <= high), middle, high).astype(np.float32)
 
 
-def _look_up(column: Values, codes: Codes, missing: int) -> Bins:
+def _look_up(column: Cuts, codes: Codes, missing: int) -> Dense:
     """The bin of each code, `missing` for NaN and for codes that have none."""
     table = np.full(
         2 + int(max(codes.max(initial=-1), np.fmax.reduce(column, initial=-1.0))), missing
@@ -196,7 +232,7 @@ def _equal_frequency(counts: NDArray[np.int64], max_bin: int) -> NDArray[np.int6
 
 
 @njit(nogil=True, cache=True)
-def _place(column: Values, cuts: Values, missing: np.uint8) -> Bins:
+def _place(column: Cuts, cuts: Cuts, missing: np.uint8) -> Dense:
     """For each value the number of cuts at or below it; `missing` for NaN."""
     bins = np.empty(len(column), dtype=np.uint8)
     for i in range(len(column)):

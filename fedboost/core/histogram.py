@@ -8,9 +8,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from fedboost.core.bins import Bins, Dense, SparseBins, entries
 from fedboost.core.partition import Partition, sibling, smaller_child
 
-Bins = NDArray[np.uint8]
 Rows = NDArray[np.int32]
 Sums = NDArray[np.int64]
 
@@ -20,13 +20,16 @@ def build(
 ) -> Sums:
     """int64 (nodes, columns, n_cells, 2·outputs): the sum of `gh` over each cell's rows.
 
-    bins uint8 (n, columns) Fortran order, below n_cells; node_rows int32 row numbers per node;
-    gh int64 (n, 2·outputs); `columns` int32 leaves the others' cells at 0. The caller sees to it
-    that sums fit int64 (FixedPoint).
+    bins uint8 (n, columns) Fortran order or sparse, below n_cells; node_rows int32 row numbers per
+    node; gh int64 (n, 2·outputs); `columns` int32 leaves the others' cells at 0. The caller sees to
+    it that sums fit int64 (FixedPoint).
     """
     if columns is None:
         columns = np.arange(bins.shape[1], dtype=np.int32)
     sums = np.zeros((len(node_rows), bins.shape[1], n_cells, gh.shape[1]), dtype=np.int64)
+    if isinstance(bins, SparseBins):
+        _add_entries(bins, node_rows, gh, columns, sums)
+        return sums
     for node, rows in enumerate(node_rows):
         own = gh[rows]
         if gh.shape[1] == 2:
@@ -44,31 +47,57 @@ def children(
     `parents` maps the nodes just divided to their histograms, int64 (columns, n_cells, 2·outputs).
     Only the child with fewer rows is added up; the other is the parent's minus that.
     """
+    fewer = {node: smaller_child(partition, node) for node in sorted(parents)}
+    n_cells = next((whole.shape[1] for whole in parents.values()), 0)
+    parts = build(bins, [partition.rows(child) for child in fewer.values()], gh, n_cells, columns)
     found: dict[int, Sums] = {}
-    for node, whole in sorted(parents.items()):
-        fewer = smaller_child(partition, node)
-        part = build(bins, [partition.rows(fewer)], gh, whole.shape[1], columns)[0]
-        both = {fewer: part, sibling(fewer): whole - part}
+    for (node, child), part in zip(fewer.items(), parts, strict=True):
+        both = {child: part, sibling(child): parents[node] - part}
         found.update(sorted(both.items()))
     return found
-
-
-def row_counts(bins: Bins, node_rows: Sequence[Rows], n_cells: int) -> Sums:
-    """int64 (nodes, columns, n_cells): how many rows stand in each cell."""
-    ones = np.ones((len(bins), 1), dtype=np.int64)
-    return build(bins, node_rows, ones, n_cells)[..., 0]
 
 
 def has_missing(bins: Bins, node_rows: Sequence[Rows], missing: int) -> NDArray[np.bool_]:
     """bool (nodes, columns): whether some row of the node has no value in the column."""
     found = np.zeros((len(node_rows), bins.shape[1]), dtype=np.bool_)
+    if isinstance(bins, SparseBins):
+        if (bins.bins == missing).any():
+            places, nodes = entries(bins, node_rows)
+            lacks = bins.bins[places] == missing
+            found[nodes[lacks], bins.columns[places[lacks]]] = True
+        return found
     for node, rows in enumerate(node_rows):
         _find(bins, rows, np.uint8(missing), found[node])
     return found
 
 
+def _add_entries(
+    bins: SparseBins, node_rows: Sequence[Rows], gh: Sums, columns: Rows, sums: Sums
+) -> None:
+    """Adds the entries up, and gives the rest of each node's total to the bin of zeros."""
+    places, nodes = entries(bins, node_rows)
+    usable = np.zeros(bins.shape[1], np.bool_)
+    usable[columns] = True
+    own = bins.columns[places]
+    kept = usable[own]
+    places, nodes, own = places[kept], nodes[kept], own[kept]
+    _add_each(bins.bins[places], own, nodes, gh[bins.rows[places]], sums)
+    for node, rows in enumerate(node_rows):
+        rest = gh[rows].sum(axis=0) - sums[node, columns].sum(axis=1)
+        sums[node, columns, bins.zero[columns]] += rest
+
+
 @njit(nogil=True, cache=True)
-def _add_pairs(bins: Bins, rows: Rows, own: Sums, columns: Rows, sums: Sums) -> None:
+def _add_each(bins: Dense, columns: Rows, nodes: Rows, own: Sums, sums: Sums) -> None:
+    """Each entry's gradients, int64 (entries, k), to its cell."""
+    for i in range(len(bins)):
+        cell = sums[nodes[i], columns[i], bins[i]]
+        for j in range(own.shape[1]):
+            cell[j] += own[i, j]
+
+
+@njit(nogil=True, cache=True)
+def _add_pairs(bins: Dense, rows: Rows, own: Sums, columns: Rows, sums: Sums) -> None:
     """One g and one h per row; columns outside, because each is contiguous in `bins`."""
     for c in columns:
         column = bins[:, c]
@@ -80,7 +109,7 @@ def _add_pairs(bins: Bins, rows: Rows, own: Sums, columns: Rows, sums: Sums) -> 
 
 
 @njit(nogil=True, cache=True)
-def _add_many(bins: Bins, rows: Rows, own: Sums, columns: Rows, sums: Sums) -> None:
+def _add_many(bins: Dense, rows: Rows, own: Sums, columns: Rows, sums: Sums) -> None:
     for c in columns:
         column = bins[:, c]
         cells = sums[c]
@@ -91,7 +120,7 @@ def _add_many(bins: Bins, rows: Rows, own: Sums, columns: Rows, sums: Sums) -> N
 
 
 @njit(nogil=True, cache=True)
-def _find(bins: Bins, rows: Rows, wanted: np.uint8, found: NDArray[np.bool_]) -> None:
+def _find(bins: Dense, rows: Rows, wanted: np.uint8, found: NDArray[np.bool_]) -> None:
     for c in range(bins.shape[1]):
         column = bins[:, c]
         for i in range(len(rows)):

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import binning, categories, histogram, metrics, objectives, sampling, split
-from fedboost.core.binning import Binning
+from fedboost.core.binning import Binning, Values
+from fedboost.core.bins import Bins, of_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, Divisions
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.fixed_point import FixedPoint
@@ -24,8 +25,6 @@ from fedboost.core.partition import ROOT, Partition, left_child, right_child
 from fedboost.core.tree import Node, Split, Tree, grown
 from fedboost.errors import ConfigError, DataError
 
-Values = NDArray[np.float32]
-Bins = NDArray[np.uint8]
 Rows = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
@@ -36,7 +35,7 @@ History = list[dict[str, dict[str, float]]]  # per round: {"train": {"auc": 0.8}
 class Table:
     """Rows of one table with their labels and weights; the unit a job trains or validates on."""
 
-    values: Values  # (n, columns), NaN where missing
+    values: Values  # float32 (n, columns), NaN where missing; dense or sparse
     y: Floats  # (n,)
     weight: Floats | None = None  # (n,), None: all 1
     categorical: tuple[int, ...] = ()  # columns whose values are codes of categories, from 0
@@ -60,10 +59,10 @@ class Trained:
 
     def margins(self, values: Values) -> Floats:
         """float64 (n, outputs) of float32 (n, columns), with the trees up to the best round."""
-        margin = np.tile(self.base_margin, (len(values), 1))
-        read = self.binning.model_values(values)
+        bins, missing = self.binning.transform(values), self.binning.missing
+        margin = np.tile(self.base_margin, (bins.shape[0], 1))
         for trees in self.rounds[: self.best_round + 1]:
-            add_to_margin(margin, [tree.predict(read) for tree in trees])
+            add_to_margin(margin, [tree.predict_bins(bins, missing) for tree in trees])
         return margin
 
     def predict(self, values: Values) -> Floats:
@@ -169,7 +168,7 @@ def grow(
 ) -> Tree:
     """One tree, layer by layer.
 
-    bins uint8 (n, columns) Fortran order; gh int64 (n, 2·outputs) in units of rules.fixed; rows
+    bins (n, columns), dense or sparse; gh int64 (n, 2·outputs) in units of rules.fixed; rows
     int32 ascending, the ones the tree learns from; columns int32 ascending, the ones it may use;
     `layers` the ones among them for each layer from the root down, all of them if absent.
     """
@@ -184,15 +183,15 @@ def grow(
         else:
             opened = histogram.children(bins, partition, gh, divided, columns)
         divided = {}
-        for node, cells in opened.items():
-            own = partition.rows(node)
-            missing = histogram.has_missing(bins, [own], rules.binning.missing)[0]
+        own = [partition.rows(node) for node in opened]
+        lacks = histogram.has_missing(bins, own, rules.binning.missing)
+        for (node, cells), inside, missing in zip(opened.items(), own, lacks, strict=True):
             won = choose(rules, cells, totals[node], missing, usable)
             if won is None:
                 continue
             splits[node], left = won
             totals[left_child(node)], totals[right_child(node)] = left, totals[node] - left
-            partition.divide(node, _goes_right(bins, own, splits[node], rules.binning.missing))
+            partition.divide(node, _goes_right(bins, inside, splits[node], rules.binning.missing))
             divided[node] = cells
         if not divided:
             break
@@ -271,7 +270,7 @@ def _node(rules: Rules, total: Sums, won: Split | None) -> Node:
 
 
 def _goes_right(bins: Bins, rows: Rows, won: Split, missing: int) -> NDArray[np.bool_]:
-    own = bins[rows, won.column]
+    own = of_rows(bins, won.column, rows)
     return split.goes_right(own, won.bin, won.missing_left, missing, won.left_bins)
 
 

@@ -9,13 +9,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from fedboost.core.bins import Bins, Dense, SparseBins, of_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, SET_BYTES, Sets, as_sets, holds
 from fedboost.core.params import MAX_DEPTH
 from fedboost.core.partition import ROOT, left_child
+from fedboost.core.split import goes_right
 from fedboost.errors import DataError
 
 Values = NDArray[np.float32]
-Bins = NDArray[np.uint8]
 Positions = NDArray[np.int32]
 
 LEAF = -1  # the feature, bin and children of a leaf
@@ -83,18 +84,37 @@ class Tree:
         )
 
     def leaf_of_bins(self, bins: Bins, missing: int) -> Positions:
-        """Each row's leaf as position in the arrays; uint8 (n, columns), `missing` for NaN."""
+        """Each row's leaf as position in the arrays; bins (n, columns), `missing` for NaN."""
         self._needs_columns(bins.shape[1])
+        if isinstance(bins, SparseBins):
+            return self._leaf_of_sparse(bins, missing)
         by_category = (self.bin == BY_CATEGORY)[:, None]
         sets = np.where(by_category, self.left_bins, UP_TO[np.maximum(self.bin, 0)])
         return _walk_bins(bins, np.uint8(missing), self.left, self.feature, self.missing_left, sets)
+
+    def _leaf_of_sparse(self, bins: SparseBins, missing: int) -> Positions:
+        """The same, node by node: a column's entries lie together, a row's do not."""
+        at = {0: np.arange(bins.n_rows, dtype=np.int32)}
+        leaves = np.empty(bins.n_rows, np.int32)
+        for node, left in enumerate(self.left.tolist()):  # children come after their parents
+            rows = at.pop(node)
+            if left == LEAF:
+                leaves[rows] = node
+                continue
+            held = self.left_bins[node].tobytes() if self.bin[node] == BY_CATEGORY else b""
+            right = goes_right(
+                of_rows(bins, int(self.feature[node]), rows),
+                *(int(self.bin[node]), bool(self.missing_left[node]), missing, held),
+            )
+            at[left], at[left + 1] = rows[~right], rows[right]
+        return leaves
 
     def predict(self, values: Values) -> NDArray[np.float64]:
         """What this tree adds to the margins; float32 (n, columns) to float64 (n, outputs)."""
         return self.value[self.leaf_of_values(values)]
 
     def predict_bins(self, bins: Bins, missing: int) -> NDArray[np.float64]:
-        """What this tree adds to the margins; uint8 (n, columns) to float64 (n, outputs)."""
+        """What this tree adds to the margins; (n, columns) to float64 (n, outputs)."""
         return self.value[self.leaf_of_bins(bins, missing)]
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -207,7 +227,7 @@ def _walk_values(
 
 @njit(nogil=True, cache=True)
 def _walk_bins(
-    bins: Bins,
+    bins: Dense,
     missing: np.uint8,
     left: Positions,
     feature: NDArray[np.int32],

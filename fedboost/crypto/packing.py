@@ -162,6 +162,10 @@ class GhLayout:
             lanes.append(self._lane(tuple(digits), len(pairs) * self.n_bit))
         return tuple(lanes)
 
+    def package_count(self, counts: Sequence[int]) -> int:
+        """How many packages consecutive groups of `counts` sums take, without laying them out."""
+        return sum(-(-count // lane.capacity) for lane in self.lanes for count in counts)
+
     def packages(self, counts: Sequence[int]) -> Packages:
         """How consecutive groups of `counts` sums are put into packages; none straddles groups."""
         sums = np.asarray(counts, dtype=np.int64)

@@ -51,7 +51,7 @@ def check_packages(
     packages: Ciphertexts, layout: GhLayout, counts: Sequence[int], width: int
 ) -> None:
     """A PeerError unless there are as many packages of this width as the counts need."""
-    needed = len(layout.packages(counts))
+    needed = layout.package_count(counts)
     if packages.data.shape != (needed, 1, width):
         raise PeerError(
             f"expected {needed} packages of {width} bytes, got {len(packages)} of {packages.width}"

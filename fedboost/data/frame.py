@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
@@ -128,6 +129,33 @@ class Frame:
             texts = [text.encode() for text in (column_name, *self.categories[column_name])]
             digest.update(b"categories" + _sizes(len(texts), *map(len, texts)) + b"".join(texts))
         return digest.digest()
+
+
+def values_at(
+    values: Values, rows: NDArray[np.int64], columns: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Single cells, float32 (m,): of values (n, c) those in rows (m,) and columns (m,)."""
+    if not isinstance(values, csc_array):
+        return values[rows, columns]
+    own = (values.indptr, values.indices, values.data)
+    return _stored(*own, rows.astype(np.int64), columns.astype(np.int64))
+
+
+@njit(nogil=True, cache=True)
+def _stored(
+    starts: NDArray[np.integer],
+    indices: NDArray[np.integer],
+    entries: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    columns: NDArray[np.int64],
+) -> NDArray[np.float32]:
+    found = np.zeros(len(rows), dtype=np.float32)
+    for i in range(len(rows)):
+        low, end = starts[columns[i]], starts[columns[i] + 1]
+        place = low + np.searchsorted(indices[low:end], rows[i])
+        if place < end and indices[place] == rows[i]:
+            found[i] = entries[place]
+    return found
 
 
 def _sizes(*sizes: int) -> bytes:

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csc_array
 
 from fedboost.core.binning import Binning
-from fedboost.data.frame import Frame
+from fedboost.data.frame import Frame, Values
 
-Values = NDArray[np.float32]
 Vocabulary = dict[str, list[str]]
 
 
@@ -25,7 +25,9 @@ def of(frame: Frame, cuts: Binning) -> Vocabulary:
     }
 
 
-def places(codes: Values, texts: Sequence[str], known: Sequence[str]) -> Values:
+def places(
+    codes: NDArray[np.float32], texts: Sequence[str], known: Sequence[str]
+) -> NDArray[np.float32]:
     """A table's codes, float32 (n,), as places in a model's list; NaN where it has none.
 
     `texts` are the table's categories by code, `known` the model's by place.
@@ -36,11 +38,15 @@ def places(codes: Values, texts: Sequence[str], known: Sequence[str]) -> Values:
 
 
 def model_values(
-    frame: Frame, columns: Sequence[str], vocabulary: Mapping[str, list[str]]
+    frame: Frame, columns: Sequence[str], vocabulary: Mapping[str, Sequence[str]]
 ) -> Values:
-    """float32 (rows, columns), Fortran order: the named columns as a model's trees read them."""
+    """float32 (rows, columns): the named columns as a model's trees read them, dense or sparse."""
     place = {name: i for i, name in enumerate(frame.columns)}
-    values = np.asfortranarray(frame.values[:, [place[name] for name in columns]])
+    chosen = frame.values[:, [place[name] for name in columns]]
+    if isinstance(chosen, csc_array):
+        chosen.sort_indices()
+        return chosen
+    values = np.asfortranarray(chosen)
     for i, name in enumerate(columns):
         if name in vocabulary:
             values[:, i] = places(values[:, i], frame.categories[name], vocabulary[name])

@@ -156,6 +156,7 @@ def test_packages_do_not_straddle_groups_or_lanes(outputs, pack, compress, count
         zip(packages.lane.tolist(), packages.first.tolist(), packages.size.tolist(), strict=True)
     )
     assert listed == naive_packages(layout, counts)
+    assert layout.package_count(counts) == len(listed)
     lanes = len(layout.lanes)
     members = [(first + i) * lanes + lane for lane, first, size in listed for i in range(size)]
     assert packages.members(lanes).tolist() == members

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
+from fedboost.data.frame import Values
 from fedboost.errors import DataError
 from fedboost.flow import MODEL, Artefact, Seat
 from fedboost.model import vocabulary
@@ -15,12 +13,13 @@ def model_of(seat: Seat) -> Artefact:
     return seat.artefacts[MODEL]
 
 
-def model_values(seat: Seat) -> NDArray[np.float32]:
+def model_values(seat: Seat) -> Values:
     """float32 (rows, the model's columns of this party); a DataError names what is absent."""
     frame, facts = seat.frame, model_of(seat).facts
     assert frame is not None
     wanted: list[str] = facts["columns"]
-    absent = [name for name in wanted if name not in frame.columns]
+    there = set(frame.columns)
+    absent = [name for name in wanted if name not in there]
     if absent:
         raise DataError(
             f"the table lacks {len(absent)} columns of the model",

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedboost import wire
 from fedboost.core import objectives
+from fedboost.data.frame import Values, values_at
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Count, Told
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
@@ -29,7 +30,7 @@ class Guest:
     seat: Seat
     model: Artefact
     shape: Shape
-    values: NDArray[np.float32]
+    values: Values
     margin: NDArray[np.float64]  # (rows, outputs) of finished batches
     first: int = 0  # row of the batch under way
     at: Places = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, trees) in nodes
@@ -40,14 +41,14 @@ class Guest:
         """The rows of the batch under way."""
         most = max(1, CELLS_MAX // len(self.shape.roots))
         count = min(self.seat.params.batch_rows, most)
-        return slice(self.first, min(self.first + count, len(self.values)))
+        return slice(self.first, min(self.first + count, self.values.shape[0]))
 
 
 def begin(seat: Seat) -> Guest:
     """Reads the guest's shard and puts the first batch of rows at the roots."""
     model = model_of(seat)
     values = model_values(seat)
-    margin = np.tile(np.array(model.facts["base_margin"], np.float64), (len(values), 1))
+    margin = np.tile(np.array(model.facts["base_margin"], np.float64), (values.shape[0], 1))
     me = Guest(seat, model, Shape.of(model.arrays), values, margin)
     _start_batch(me)
     return me
@@ -95,10 +96,10 @@ def close_batch(me: Guest) -> Out:
         outputs = slice(None) if per_round == 1 else slice(output, output + 1)
         me.margin[me.rows, outputs] += value[me.at[:, tree]]
     me.first = me.rows.stop
-    if me.first < len(me.values):
+    if me.first < me.values.shape[0]:
         _start_batch(me)
         return Out()
-    counts = [Count(name="predicted", count=len(me.values))]
+    counts = [Count(name="predicted", count=me.values.shape[0])]
     return Out(told=Told(ends="batch", counts=counts))
 
 
@@ -110,7 +111,7 @@ def snapshot(me: Guest) -> Artefact:
 def restore(me: Guest, kept: Artefact) -> Told:
     """Carries on behind the last finished batch."""
     me.first, me.margin = kept.facts["first"], kept.arrays["margin"].astype(np.float64)
-    if me.first >= len(me.values):
+    if me.first >= me.values.shape[0]:
         return Told(ends="batch")
     _start_batch(me)
     return Told()
@@ -140,7 +141,8 @@ def _descend(me: Guest) -> None:
     places = np.flatnonzero(arrays["owner"][at] == vertical.GUEST)
     while len(places):
         nodes = at[places]
-        values = me.values[places // trees + me.first, arrays["feature"][nodes]]
+        columns = arrays["feature"][nodes].astype(np.int64)
+        values = values_at(me.values, places // trees + me.first, columns)
         right = vertical.goes_right(values, arrays, nodes)
         at[places] = np.where(right, me.shape.right[nodes], me.shape.left[nodes])
         places = places[arrays["owner"][at[places]] == vertical.GUEST]

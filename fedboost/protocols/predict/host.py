@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.data.frame import Values, values_at
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
@@ -22,7 +22,7 @@ class Host:
 
     seat: Seat
     model: Artefact
-    values: NDArray[np.float32]
+    values: Values
     place: dict[tuple[int, int], int]  # (tree, node) -> place in the shard
 
 
@@ -43,7 +43,7 @@ def direct_rows(me: Host, got: Questions) -> Out:
     rows = wire.unpack(got.rows, "i4", (int(counts.sum()),), "the rows asked about").astype(
         np.int64
     )
-    if len(rows) and not 0 <= rows.min() <= rows.max() < len(me.values):
+    if len(rows) and not 0 <= rows.min() <= rows.max() < me.values.shape[0]:
         raise PeerError("the guest asked about rows that are not in the aligned table")
     try:
         shard = [me.place[key] for key in zip(trees, nodes, strict=True)]
@@ -51,7 +51,7 @@ def direct_rows(me: Host, got: Questions) -> Out:
         raise PeerError("the guest asked about nodes that are not ours") from None
     split = np.repeat(np.array(shard, np.int64), counts)
     arrays = me.model.arrays
-    values = me.values[rows, arrays["feature"][split]]
+    values = values_at(me.values, rows, arrays["feature"][split].astype(np.int64))
     right = vertical.goes_right(values, arrays, split)
     return Out(send=Directions(goes_right=wire.pack_bits(right)))
 
@@ -73,5 +73,5 @@ def finish(_: Host) -> Artefact:
 
 def bytes_max(me: Host, _: str) -> int:
     """Every row of a batch at one node of every tree of the model."""
-    rows = min(me.seat.params.batch_rows, len(me.values))
+    rows = min(me.seat.params.batch_rows, me.values.shape[0])
     return int(4 * rows * me.model.facts["trees"] + 12 * len(me.place) + 1024)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedboost import wire
 from fedboost.core import binning, metrics, objectives, sampling
+from fedboost.core.bins import Bins
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.local import Rules
 from fedboost.core.objectives import Objective
@@ -31,7 +32,7 @@ from fedboost.protocols.secureboost.plan import Plan
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
 
-HOST_COLUMNS_MAX = 4096  # columns of one host: bounds the answer that the guest takes
+HOST_COLUMNS_MAX = 1 << 20  # columns of one host, as wide as a table may be: bounds its answer
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Guest:
     seat: Seat
     rules: Rules
     objective: Objective
-    bins: NDArray[np.uint8]
+    bins: Bins
     y: Floats
     weight: Floats
     margin: Floats  # (rows, outputs), training and validation rows
@@ -315,7 +316,7 @@ def bytes_max(me: Guest, step: str) -> int:
         return len(me.y) // 8 + 8 * len(opened) + wire.PIECE_BYTES
     if me.key is None or me.layout is None:
         return 0
-    per_node = len(me.layout.packages([HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin]))
+    per_node = me.layout.package_count([HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin])
     size = len(opened) * per_node * me.key.width + wire.PIECE_BYTES
     return min(wire.MESSAGE_BYTES_MAX, size)
 
@@ -354,7 +355,7 @@ def _decrypted(me: Guest, host: str, message: pb.CandidateSums) -> list[tuple[Su
     most = HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
     shapes = shapes_of(message, len(me.growing().opened), most, host)
     counts = [shape.n_sums for shape in shapes]
-    count = len(me.layout.packages(counts))
+    count = me.layout.package_count(counts)
     if message.packages.count != count:
         raise PeerError(f"{host} sent {message.packages.count} packages, its counts need {count}")
     packages = Ciphertexts.received(message.packages.data, count, me.key.width)

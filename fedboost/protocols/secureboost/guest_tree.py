@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import histogram, split
+from fedboost.core.bins import Bins, of_rows
 from fedboost.core.local import Rules, choose
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.errors import PeerError
@@ -37,12 +38,12 @@ class GuestTree:
     def __init__(
         self,
         rules: Rules,
-        bins: NDArray[np.uint8],
+        bins: Bins,
         gh: Sums,
         sampled: NDArray[np.bool_],
         columns: NDArray[np.int32],
     ) -> None:
-        """bins uint8 (n, own columns), gh int64 (n, 2·outputs), sampled bool (n,): the rows the
+        """bins (n, own columns), gh int64 (n, 2·outputs), sampled bool (n,): the rows the
         tree learns from; columns int32: the own ones it may use.
         """
         self.growth = Growth(sampled)
@@ -75,9 +76,9 @@ class GuestTree:
         """The best split among the guest's own columns of each open node of tree `number`."""
         cells = self._histograms()
         best: dict[int, Won] = {}
-        for node in self.opened:
-            rows = self.growth.training.rows(node)
-            missing = histogram.has_missing(self._bins, [rows], self._rules.binning.missing)[0]
+        rows = [self.growth.training.rows(node) for node in self.opened]
+        lacks = histogram.has_missing(self._bins, rows, self._rules.binning.missing)
+        for node, missing in zip(self.opened, lacks, strict=True):
             found = choose(self._rules, cells[node], self.totals[node], missing, self._columns)
             if found is not None:
                 own, left = found
@@ -104,7 +105,7 @@ class GuestTree:
             won = self.won[node]
             if won.split is not None:
                 own, missing = won.split, self._rules.binning.missing
-                bins = self._bins[self.growth.everyone.rows(node), own.feature]
+                bins = of_rows(self._bins, own.feature, self.growth.everyone.rows(node))
                 divisions[node] = split.goes_right(
                     bins, won.bin, own.missing_left, missing, own.left_bins
                 )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedboost import wire
 from fedboost.core import binning, fixed_point, sampling, split
 from fedboost.core.binning import Binning
+from fedboost.core.bins import Bins, SparseBins, of_rows
 from fedboost.core.categories import NO_THRESHOLD
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.crypto.api import Blinders, Ciphertexts, PublicKey
@@ -22,9 +23,9 @@ from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol import secureboost_pb2 as pb
 from fedboost.model import vertical, vocabulary
 from fedboost.model.vertical import OwnSplit
-from fedboost.protocols.secureboost import plan
+from fedboost.protocols.secureboost import cells, plan
 from fedboost.protocols.secureboost.growth import read_divisions
-from fedboost.protocols.secureboost.host_tree import Found, HostTree, Switches
+from fedboost.protocols.secureboost.host_tree import Found, HostTree
 from fedboost.protocols.secureboost.offers import (
     Grouped,
     Offer,
@@ -45,7 +46,7 @@ class Host:
 
     seat: Seat
     binning: Binning
-    bins: NDArray[np.uint8]
+    bins: Bins
     key: PublicKey | None = None
     layout: GhLayout | None = None
     blinders: Blinders | None = None
@@ -69,7 +70,10 @@ def begin(seat: Seat) -> Host:
     assert frame is not None
     train = ~seat.validation
     cuts = binning.fit(frame.values[train], seat.params.max_bin, frame.categorical)
-    return Host(seat, cuts, cuts.transform(frame.values))
+    bins = cuts.transform(frame.values)
+    if isinstance(bins, SparseBins) and not seat.params.sparse_histograms:
+        bins = bins.dense()  # the switch is off: every zero is added up
+    return Host(seat, cuts, bins)
 
 
 def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
@@ -101,7 +105,7 @@ def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
     )
     me.blinders = me.key.blinders()
     most = 2 * int(me.binning.n_bins.sum())
-    me.blinders.prepare(len(me.layout.packages([most])))
+    me.blinders.prepare(me.layout.package_count([most]))
     return Out()
 
 
@@ -162,7 +166,8 @@ def divide_rows(me: Host, got: pb.WonSplits) -> Out:
     for node, (column, place, missing_left, left_bins) in won.items():
         threshold = NO_THRESHOLD if left_bins else me.binning.threshold(column, place)
         me.splits.append(OwnSplit(me.number, node, column, threshold, missing_left, left_bins))
-        bins, missing = me.bins[growth.everyone.rows(node), column], me.binning.missing
+        bins = of_rows(me.bins, column, growth.everyone.rows(node))
+        missing = me.binning.missing
         me.divided[node] = split.goes_right(bins, place, missing_left, missing, left_bins)
     bits = np.concatenate([np.empty(0, np.bool_), *me.divided.values()])
     return Out(
@@ -200,9 +205,9 @@ def bytes_max(me: Host, step: str) -> int:
     """As large as rows, nodes and offers make it."""
     if step == "receive_gradients":
         width = 0 if me.key is None else me.key.width
-        return PART_MAX * width + len(me.bins) // 8 + 1024
+        return PART_MAX * width + me.bins.shape[0] // 8 + 1024
     if step == "sum_candidates":
-        return len(me.bins) // 8 + 8 * FRONTIER_NODES_MAX + 1024
+        return me.bins.shape[0] // 8 + 8 * FRONTIER_NODES_MAX + 1024
     if step == "divide_rows":
         return choices_bytes_max(me.offers)
     return wire.CONTROL_BYTES_MAX
@@ -219,14 +224,15 @@ def _begun(me: Host, first: pb.EncryptedGradients) -> HostTree:
     expected = plan.next_tree(params, table, me.seat.party, me.number)
     if first.tree != expected:
         raise PeerError(f"the guest began tree {first.tree}, expected tree {expected}")
-    sampled = np.zeros(len(me.bins), np.bool_)
+    sampled = np.zeros(me.bins.shape[0], np.bool_)
     sampled[training[taking_part]] = True
     group = table.hosts.index(me.seat.party) + 1
     columns = sampling.own_columns(
         params.seed, first.tree, group, me.bins.shape[1], params.colsample_bytree
     )
-    switches = Switches(params.histogram_subtraction, params.sparse_histograms)
-    return HostTree(me.binning, me.bins, sampled, columns, switches)
+    own = cells.of_columns(me.binning, me.bins, columns, leave_out=params.sparse_histograms)
+    by_category, subtraction = me.binning.is_categorical[columns], params.histogram_subtraction
+    return HostTree(own, by_category, sampled, columns, subtraction=subtraction)
 
 
 def _follow(me: Host, got: pb.Frontier) -> None:

@@ -8,29 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import split
-from fedboost.core.binning import Binning
 from fedboost.core.partition import ROOT, parent, sibling
 from fedboost.core.split import Candidates
 from fedboost.crypto.api import Ciphertexts, PublicKey
 from fedboost.crypto.sparse import fill_skipped
+from fedboost.protocols.secureboost.cells import Cells
 from fedboost.protocols.secureboost.growth import Growth
 
 Bits = NDArray[np.bool_]
 Places = NDArray[np.int64]
-
-# A column's most frequent bin is left out where it holds at least this share of the rows, and only
-# where the columns together save more than they cost: the nodes' totals take an addition a row,
-# and rows that share cells are added once anyway, so that an addition left out saves half of one.
-SKIPPED_SHARE_MIN = 0.6
-SKIPPED_SHARES_MIN = 3.0
-
-
-@dataclass(frozen=True)
-class Switches:
-    """Which optimisations the job has on."""
-
-    subtraction: bool  # SecureBoost+, section 4.3
-    sparse: bool  # section 6.2
 
 
 @dataclass(frozen=True)
@@ -48,27 +34,25 @@ class HostTree:
 
     def __init__(
         self,
-        binning: Binning,
-        bins: NDArray[np.uint8],
-        sampled: NDArray[np.bool_],
+        cells: Cells,
+        by_category: Bits,
+        sampled: Bits,
         columns: NDArray[np.int32],
-        switches: Switches,
+        *,
+        subtraction: bool,
     ) -> None:
-        """bins uint8 (n, all columns); sampled bool (n,): the rows whose gradients are encrypted,
-        in their order; columns int32: the ones that the tree may use.
+        """Cells of the columns that the tree may use, int32, and which of these are categorical;
+        sampled bool (n,): the rows whose gradients are encrypted, in their order; `subtraction`:
+        whether a node's sums may be its parent's minus its sibling's (SecureBoost+, section 4.3).
         """
         self.growth = Growth(sampled)
         self.opened: list[int] = []
         self.n_rows = int(np.count_nonzero(sampled))
-        self._switches = switches
+        self._cells_of, self._by_category = cells, by_category
+        self._columns, self._subtraction = columns, subtraction
         self._place = np.cumsum(sampled) - 1  # of a row among the gradients
-        self._columns = columns
-        self._n_bins = binning.n_bins[columns].astype(np.int64)
-        self._by_category = binning.is_categorical[columns]
-        self._ordered = np.where(self._by_category, 0, self._n_bins)  # bins that thresholds divide
-        # A column's cells: one for each bin, then the one of missing rows.
-        self._bins = np.minimum(bins[:, columns], self._n_bins.astype(np.uint8))
-        self._starts = np.concatenate(([0], np.cumsum(self._n_bins + 1)))
+        self._n_bins, self._starts = cells.n_bins, cells.starts
+        self._ordered = np.where(by_category, 0, self._n_bins)  # bins that thresholds divide
         self._cells: dict[int, Ciphertexts] = {}  # of the open nodes
 
     def candidate_sums(
@@ -81,7 +65,8 @@ class HostTree:
         self._cells = self._histograms(key, gradients)
         nodes = Ciphertexts.concat([self._cells[node] for node in self.opened])
         prefix = self._prefix_sums(key, nodes)
-        missing = [self._missing(node) for node in self.opened]
+        rows = [self.growth.training.rows(node) for node in self.opened]
+        missing = [self._cells_of.missing(own) for own in rows]
         listed = [self._listed(lacks) for lacks in missing]
         with_missing = len(prefix)
         cells = with_missing + sum(int(own.missing_left.sum()) for own in listed)
@@ -129,13 +114,6 @@ class HostTree:
             for c in np.flatnonzero(self._by_category)
         )
 
-    def _missing(self, node: int) -> Bits:
-        """bool (columns of the tree,): where training rows of the node lack a value."""
-        rows = self.growth.training.rows(node)
-        return np.array(
-            [(self._bins[rows, c] == n).any() for c, n in enumerate(self._n_bins)], np.bool_
-        )
-
     def _histograms(self, key: PublicKey, gradients: Ciphertexts) -> dict[int, Ciphertexts]:
         """The encrypted histogram of every open node: added up, or its parent's minus its
         sibling's.
@@ -155,7 +133,7 @@ class HostTree:
 
     def _to_add(self) -> list[int]:
         """Of two siblings the one with fewer rows, whether or not it is open itself."""
-        if not self._switches.subtraction or self.opened == [ROOT]:
+        if not self._subtraction or self.opened == [ROOT]:
             return list(self.opened)
         training = self.growth.training
         size = {node: len(training.rows(node)) for node in training.leaves()}
@@ -167,32 +145,15 @@ class HostTree:
     def _added_up(self, key: PublicKey, gradients: Ciphertexts, added: list[int]) -> Ciphertexts:
         """The cells of these nodes, node after node, from their rows."""
         rows = [self.growth.training.rows(node) for node in added]
-        joined = np.concatenate([np.empty(0, np.int32), *rows])
-        slot = np.repeat(np.arange(len(added)), [len(own) for own in rows])
-        n_cells = int(self._starts[-1])
-        bins = self._bins[joined].astype(np.int32)
-        cells = (bins + (self._starts[:-1] + n_cells * slot[:, None])).astype(np.int32)
-        skipped = self._skipped(bins)
-        cells[bins == skipped] = -1
-        place = self._place[joined]
-        sums = key.segment_sum(gradients, place, cells, n_cells * len(added))
+        asked, n_cells = self._cells_of.additions(rows), int(self._starts[-1])
+        place, skipped = self._place[asked.rows], asked.skipped
+        sums = key.segment_sum(gradients, place, asked.cells, n_cells * len(added))
         if (skipped < 0).all():
             return sums
-        whole = slot[:, None].astype(np.int32)
-        totals = key.segment_sum(gradients, place, whole, len(added))
+        joined = self._place[np.concatenate([np.empty(0, np.int32), *rows])]
+        node = np.repeat(np.arange(len(added), dtype=np.int32), [len(own) for own in rows])
+        totals = key.segment_sum(gradients, joined, node[:, None], len(added))
         base = (n_cells * np.arange(len(added))[:, None] + self._starts[:-1]).ravel()
         offsets = np.append(base, n_cells * len(added))
         left_out = np.tile(skipped, len(added))
         return fill_skipped(key, sums, offsets, np.where(left_out < 0, -1, base + left_out), totals)
-
-    def _skipped(self, bins: NDArray[np.int32]) -> NDArray[np.int64]:
-        """The bin that each column leaves out, the most frequent one; −1 for none."""
-        skipped = np.full(bins.shape[1], -1, np.int64)
-        if not self._switches.sparse or not len(bins):
-            return skipped
-        counts = [np.bincount(bins[:, c]) for c in range(bins.shape[1])]
-        shares = np.array([count.max() for count in counts]) / len(bins)
-        frequent = shares >= SKIPPED_SHARE_MIN
-        if shares[frequent].sum() >= SKIPPED_SHARES_MIN:
-            skipped[frequent] = [int(counts[c].argmax()) for c in np.flatnonzero(frequent)]
-        return skipped

@@ -1,0 +1,85 @@
+"""The bins of a table: one byte a cell, or, of a sparse table, of the cells unlike a zero's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Dense = NDArray[np.uint8]
+Rows = NDArray[np.int32]
+Places = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseBins:
+    """Column after column the rows whose bin is not that of a value 0, and their bins."""
+
+    n_rows: int
+    starts: Places  # (columns + 1,) where each column's entries begin
+    rows: Rows  # (entries,) rising within a column
+    bins: Dense  # (entries,)
+    zero: Dense  # (columns,) the bin of all other rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns, as an array's."""
+        return self.n_rows, len(self.zero)
+
+    @property
+    def columns(self) -> Rows:
+        """The column of each entry, int32 (entries,)."""
+        return np.repeat(np.arange(len(self.zero), dtype=np.int32), np.diff(self.starts))
+
+    def column(self, number: int) -> tuple[Rows, Dense]:
+        """The entries of one column: rows and bins."""
+        own = slice(int(self.starts[number]), int(self.starts[number + 1]))
+        return self.rows[own], self.bins[own]
+
+    def take(self, columns: Rows) -> SparseBins:
+        """Some columns, int32 in any order."""
+        parts = [self.column(number) for number in columns.tolist()]
+        sizes = [len(rows) for rows, _ in parts]
+        return SparseBins(
+            n_rows=self.n_rows,
+            starts=np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))),
+            rows=np.concatenate([np.empty(0, np.int32), *(rows for rows, _ in parts)]),
+            bins=np.concatenate([np.empty(0, np.uint8), *(bins for _, bins in parts)]),
+            zero=self.zero[columns],
+        )
+
+    def dense(self) -> Dense:
+        """The same as one byte a cell, uint8 (n, columns), Fortran order."""
+        whole = np.empty(self.shape, np.uint8, order="F")
+        whole[:] = self.zero
+        whole[self.rows, self.columns] = self.bins
+        return whole
+
+
+Bins: TypeAlias = Dense | SparseBins
+
+
+def of_rows(bins: Bins, column: int, rows: Rows) -> Dense:
+    """The bins uint8 (m,) of some rows, int32 (m,), in one column."""
+    if not isinstance(bins, SparseBins):
+        return bins[rows, column]
+    stored, own = bins.column(column)
+    found = np.full(len(rows), bins.zero[column], np.uint8)
+    if len(stored):
+        place = np.minimum(np.searchsorted(stored, rows), len(stored) - 1)
+        there = stored[place] == rows
+        found[there] = own[place[there]]
+    return found
+
+
+def entries(bins: SparseBins, node_rows: Sequence[Rows]) -> tuple[Places, Rows]:
+    """The entries that rows of some nodes have: their places, int64, and their nodes' numbers."""
+    node_of = np.full(bins.n_rows, -1, np.int32)
+    for number, rows in enumerate(node_rows):
+        node_of[rows] = number
+    node = node_of[bins.rows]
+    (kept,) = np.nonzero(node >= 0)
+    return kept, node[kept]

@@ -1,0 +1,130 @@
+"""Which rows add to which cells of a host's histograms.
+
+A column's cells are one for each bin, then the one of missing rows; a node's are its columns'
+cells one after the other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.binning import Binning
+from fedboost.core.bins import Bins, Dense, SparseBins, entries
+
+Rows = NDArray[np.int32]
+Places = NDArray[np.int64]
+Bits = NDArray[np.bool_]
+
+# A column's most frequent bin is left out where it holds at least this share of the rows, and only
+# where the columns together save more than they cost: the nodes' totals take an addition a row,
+# and rows that share cells are added once anyway, so that an addition left out saves half of one.
+SKIPPED_SHARE_MIN = 0.6
+SKIPPED_SHARES_MIN = 3.0
+
+
+@dataclass(frozen=True)
+class Additions:
+    """What `segment_sum` is asked for: rows[i] adds to every cell of cells[i] that is not −1."""
+
+    rows: Rows  # (m,) of the table
+    cells: Rows  # (m, k), of all nodes, counted node after node
+    skipped: Places  # (columns,) the bin that each column leaves out, −1 for none
+
+
+class Cells(ABC):
+    """The cells of the columns that a tree may use."""
+
+    def __init__(self, n_bins: Places) -> None:
+        self.n_bins = n_bins  # (columns,) without the cell of missing rows
+        self.starts = np.concatenate(([0], np.cumsum(n_bins + 1)))
+
+    @property
+    def n_cells(self) -> int:
+        """Cells of a node."""
+        return int(self.starts[-1])
+
+    @abstractmethod
+    def additions(self, node_rows: Sequence[Rows]) -> Additions:
+        """What to add for nodes with these rows, int32 each."""
+
+    @abstractmethod
+    def missing(self, rows: Rows) -> Bits:
+        """bool (columns,): where some of a node's rows lack a value."""
+
+
+def of_columns(binning: Binning, bins: Bins, columns: Rows, *, leave_out: bool) -> Cells:
+    """The cells of some columns; `leave_out` says whether frequent bins may be left out.
+
+    A sparse table's zeros are always left out.
+    """
+    n_bins = binning.n_bins[columns].astype(np.int64)
+    if isinstance(bins, SparseBins):
+        return SparseCells(bins.take(columns), n_bins)
+    return DenseCells(bins[:, columns], n_bins, leave_out=leave_out)
+
+
+class DenseCells(Cells):
+    """A byte for every row and column."""
+
+    def __init__(self, bins: Dense, n_bins: Places, *, leave_out: bool) -> None:
+        super().__init__(n_bins)
+        self._bins = np.minimum(bins, n_bins.astype(np.uint8))
+        self._leave_out = leave_out
+
+    def additions(self, node_rows: Sequence[Rows]) -> Additions:
+        """A row adds to a cell of each column."""
+        joined = np.concatenate([np.empty(0, np.int32), *node_rows])
+        node = np.repeat(np.arange(len(node_rows)), [len(rows) for rows in node_rows])
+        bins = self._bins[joined].astype(np.int32)
+        cells = (bins + (self.starts[:-1] + self.n_cells * node[:, None])).astype(np.int32)
+        skipped = self._skipped(bins)
+        cells[bins == skipped] = -1
+        return Additions(joined, cells, skipped)
+
+    def missing(self, rows: Rows) -> Bits:
+        """Column by column."""
+        return np.array(
+            [(self._bins[rows, c] == n).any() for c, n in enumerate(self.n_bins)], np.bool_
+        )
+
+    def _skipped(self, bins: NDArray[np.int32]) -> Places:
+        """The most frequent bin of each column where leaving it out pays."""
+        skipped = np.full(bins.shape[1], -1, np.int64)
+        if not self._leave_out or not len(bins):
+            return skipped
+        counts = [np.bincount(bins[:, c]) for c in range(bins.shape[1])]
+        shares = np.array([count.max() for count in counts]) / len(bins)
+        frequent = shares >= SKIPPED_SHARE_MIN
+        if shares[frequent].sum() >= SKIPPED_SHARES_MIN:
+            skipped[frequent] = [int(counts[c].argmax()) for c in np.flatnonzero(frequent)]
+        return skipped
+
+
+class SparseCells(Cells):
+    """The entries of a sparse table, and nothing for its zeros."""
+
+    def __init__(self, bins: SparseBins, n_bins: Places) -> None:
+        super().__init__(n_bins)
+        self._bins = bins
+        self._columns = bins.columns
+        self._in_column = np.minimum(bins.bins, n_bins[self._columns])
+        (self._lacking,) = np.nonzero(self._in_column == n_bins[self._columns])
+
+    def additions(self, node_rows: Sequence[Rows]) -> Additions:
+        """An entry adds to one cell; the zeros' are left out."""
+        places, node = entries(self._bins, node_rows)
+        cells = self._in_column[places] + self.starts[self._columns[places]] + self.n_cells * node
+        skipped = self._bins.zero.astype(np.int64)
+        return Additions(self._bins.rows[places], cells.astype(np.int32)[:, None], skipped)
+
+    def missing(self, rows: Rows) -> Bits:
+        """Looks at the entries without a value alone."""
+        found = np.zeros(len(self.n_bins), np.bool_)
+        there = np.isin(self._bins.rows[self._lacking], rows)
+        found[self._columns[self._lacking[there]]] = True
+        return found
