@@ -40,8 +40,9 @@ def found_in(rows, lacking, params, outputs=1):
     ]
 
 
-def ratio(g, h, reg_lambda):
+def ratio(pair, reg_lambda):
     """G/(H + λ), exactly."""
+    g, h = pair
     bottom = Fraction(FIXED.h_unit) * h + Fraction(reg_lambda)
     return Fraction(FIXED.g_unit) * g / bottom if bottom else Fraction(0)
 
@@ -51,10 +52,10 @@ def naive(rows, lacking, reg_lambda, outputs):
     present = [bin_ for bin_, row in enumerate(rows) if any(row)]
     spread, own = Fraction(-1), 0
     for k in range(outputs):
-        seen = [ratio(*rows[b][2 * k : 2 * k + 2], reg_lambda) for b in present]
+        seen = [ratio(rows[b][2 * k : 2 * k + 2], reg_lambda) for b in present]
         if seen and max(seen) - min(seen) > spread:
             spread, own = max(seen) - min(seen), k
-    score = {b: ratio(*rows[b][2 * own : 2 * own + 2], reg_lambda) for b in present}
+    score = {b: ratio(rows[b][2 * own : 2 * own + 2], reg_lambda) for b in present}
     listed = []
     for cut in sorted(set(score.values()))[:-1]:
         left = frozenset(b for b in present if score[b] <= cut)
@@ -91,8 +92,8 @@ def test_the_order_in_which_categories_are_listed_changes_no_division(data, reg_
 def exact_score(sums, reg_lambda):
     """Σ G²/(H + λ) over the outputs."""
     return sum(
-        ratio(g, h, reg_lambda) * Fraction(FIXED.g_unit) * g
-        for g, h in zip(sums[0::2], sums[1::2], strict=True)
+        ratio(pair, reg_lambda) * Fraction(FIXED.g_unit) * pair[0]
+        for pair in zip(sums[0::2], sums[1::2], strict=True)
     )
 
 
