@@ -5,12 +5,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from fedboost.core import objectives
+from fedboost.core import local, objectives
+from fedboost.core.params import TreeParams
+from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
 from fedboost.model import vertical
 from fedboost.model.export import own_shard, read_host_shard
 from fedboost.model.xgboost_json import feature_names, xgboost_json
-from tests.equivalence.test_predict import NAMES, PREDICTION_GAP_MAX, Trained, score
+from tests.equivalence.test_predict import NAMES, PREDICTION_GAP_MAX, VALIDATION, Trained, score
 from tests.models import leaves, margins
 
 CITIES = ["Aachen", "Bonn", "Chur", "Dresden", "Essen", "Fulda", "Gera", "Hof", "Ulm"]
@@ -73,6 +75,23 @@ def trained(tmp_path_factory):
     assert {done.whole.columns[f][0] for f in divided} == {"bank", "telco", "shop"}
     assert len(done.shards["telco"].facts["categories"]["city"]) == MAX_BIN
     return done
+
+
+def test_tables_of_texts_grow_the_trees_of_one_table(trained):
+    """The pooled table has the texts under other codes, in the order of the model's list."""
+    bank = trained.tables["bank"]
+    encoded = dict(zip(encode_ids([bank["id"]], ["id"]), range(len(bank)), strict=True))
+    order = [encoded[row] for row in trained.ids]
+    ids = [bank["id"].to_pylist()[row] for row in order]
+    values = np.asfortranarray(as_the_model_reads(trained, trained.tables, ids))
+    y = bank["y"].to_numpy()[order]
+    held = validation_rows(trained.ids, **VALIDATION)
+    columns = [name for _, name in trained.whole.columns]
+    categorical = tuple(c for c, name in enumerate(columns) if name in {"branch", "city", "member"})
+    table, check = (local.Table(values[rows], y[rows], None, categorical) for rows in (~held, held))
+    params = TreeParams(n_estimators=8, max_depth=3, max_bin=MAX_BIN)
+    pooled = local.train(table, params, check, (2, 2, 2))
+    assert pooled.margins(values).tobytes() == trained.margin.tobytes()
 
 
 def test_predictions_are_the_margins_of_the_training_to_the_bit(trained):

@@ -1,4 +1,4 @@
-"""What generalised secureboost must refuse: trees out of turn, rows that are none, strangers."""
+"""What generalised secureboost must refuse: rows that are none, strangers, no categories."""
 
 from dataclasses import replace
 
