@@ -85,7 +85,7 @@ def test_tables_of_texts_grow_the_trees_of_one_table(trained):
     ids = [bank["id"].to_pylist()[row] for row in order]
     values = np.asfortranarray(as_the_model_reads(trained, trained.tables, ids))
     y = bank["y"].to_numpy()[order]
-    held = validation_rows(trained.ids, **VALIDATION)
+    held = validation_rows(trained.ids, VALIDATION["fraction"], int(VALIDATION["seed"]))
     columns = [name for _, name in trained.whole.columns]
     categorical = tuple(c for c, name in enumerate(columns) if name in {"branch", "city", "member"})
     table, check = (local.Table(values[rows], y[rows], None, categorical) for rows in (~held, held))

@@ -1,4 +1,4 @@
-"""What generalised secureboost must refuse: rows that are none, strangers, no categories."""
+"""What generalised secureboost must refuse: trees out of turn, strangers, made-up categories."""
 
 from dataclasses import replace
 
