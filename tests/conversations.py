@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,15 @@ from tests.federated import GUEST, HOSTS, PLAIN, Alter, Room, frame_of, now, roo
 
 PARTIES = (GUEST, *HOSTS[:2])
 ROWS = 24
+CITIES = ("Aachen", "Bonn", "Chur", "Dresden", "Ulm")  # five, of which four get a bin
 PARAMS = {**PLAIN, "n_estimators": 2, "max_depth": 2, "max_bin": 4, "min_child_weight": 0.5}
 
 
 def tables() -> dict[str, Any]:
-    """Frames of the same ids in the same order; a few values are missing."""
+    """Frames of the same ids in the same order; a few values are missing.
+
+    The last column of the first host holds categories.
+    """
     draw = np.random.default_rng(1)
     ids = [b"%02d" % i for i in range(ROWS)]
     frames, pull = {}, np.zeros(ROWS)
@@ -29,11 +34,17 @@ def tables() -> dict[str, Any]:
         pull += (1 + k) * values[:, 0]
         values[k + 1 :: 7, 0] = np.nan
         frames[party] = (ids, values)
+    cities = draw.integers(0, len(CITIES), ROWS).astype(np.float32)
+    pull += np.array([2.0, -3.0, 1.0, 0.0, -1.0])[cities.astype(np.int64)]
+    cities[4::9] = np.nan
+    frames[HOSTS[0]][1][:, -1] = cities
     label = (pull > 0).astype(np.float64)
-    return {
+    made = {
         party: frame_of(own, values, label if party == GUEST else None)
         for party, (own, values) in frames.items()
     }
+    made[HOSTS[0]] = replace(made[HOSTS[0]], categories={"c1": CITIES})
+    return made
 
 
 def echo(alter: Alter | None = None) -> Room:

@@ -151,8 +151,9 @@ def _check_categories(read: HostShard, **where: str) -> None:
         fits = split.column in known and split.threshold is None and split.categories
         if (split.column in known or split.categories) and not fits:
             raise DataError("a split of the shard fits its column's categories not at all", **where)
-        if set(split.categories) - known.get(split.column, set()):
-            raise DataError("the shard splits on categories that it does not list", **where)
+        own = set(split.categories)
+        if own - known.get(split.column, set()) or len(own) < len(split.categories):
+            raise DataError("the shard splits on categories that it does not list once", **where)
 
 
 def _left_bins(split: Split, known: dict[str, list[str]]) -> bytes:

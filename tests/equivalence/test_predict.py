@@ -87,13 +87,12 @@ def score(folder, tables, model, *, names=NAMES, node=None, **params):
 
 
 class Trained:
-    """A training of which the guest's margins were noted when it ended."""
+    """A training of which the guest's margins were noted when it ended; `data` is the job's."""
 
-    def __init__(self, folder, table, names=NAMES, **params):
+    def __init__(self, folder, table, names=NAMES, data=None, **params):
         self.folder, self.tables = folder, dealt(table, names)
-        spec = job_spec(
-            "secureboost", names, validation=VALIDATION, params={"max_depth": 3, **PLAIN, **params}
-        )
+        params = {"max_depth": 3, **PLAIN, **params}
+        spec = job_spec("secureboost", names, data=data, validation=VALIDATION, params=params)
         with pytest.MonkeyPatch.context() as patch:
             finish = training.finish
 

@@ -86,7 +86,7 @@ def test_encrypted_sums_of_sparse_tables_are_the_dense_ones(scheme):
 
 def test_a_host_adds_its_entries_and_never_its_zeros():
     job = made({"n_estimators": 1, "max_depth": 3}, (1, 4), rows=300, zero=0.9, missing=0.0)
-    asked = []
+    asked: list[tuple[cells.Additions, int]] = []
 
     def noting(self, node_rows):
         found = plain(self, node_rows)

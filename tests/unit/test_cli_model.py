@@ -100,6 +100,17 @@ def test_words_of_a_column_cannot_steer_the_terminal(made, folder):
     assert "[red]b" in text
 
 
+def test_show_names_categories_and_they_cannot_steer_the_terminal_either(made, folder):
+    shown = ("show", MODEL, "--config", folder / "telco.yaml", "--trees", 4)
+    assert "city in {'city " in model(*shown).stdout
+    cities = [f"\x1b[2J\u202e\n[red]{i}" for i in range(12)]
+    facts = {**made["telco"].facts, "categories": {"city": cities}}
+    shards.save(folder / "var/telco/models" / MODEL, Artefact(facts, made["telco"].arrays))
+    text = model(*shown).stdout
+    assert "city in {'\\x1b[2J\\u202e\\n[red]" in text
+    assert text.replace("\n", "").isprintable()
+
+
 def test_export_of_a_cluster_takes_every_shard_from_its_stores(made, folder):
     model("export", MODEL, "--cluster", folder, "--out", folder / "m.json")
     assert (folder / "m.json").read_text() == xgboost_json(whole(made))

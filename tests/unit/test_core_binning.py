@@ -134,3 +134,85 @@ def test_infinite_values_are_refused_with_column_and_count():
     with pytest.raises(DataError, match="2 of 2 values are infinite") as caught:
         binning.fit(values, 8)
     assert caught.value.where == {"column": "1"}
+
+
+# Categories
+
+codes = hnp.arrays(
+    np.float32, st.integers(0, 60), elements=st.one_of(st.just(np.nan), st.integers(0, 12))
+)
+
+
+def naive_categories(column, max_bin, known):
+    """The codes that get a bin: known ones, then the most frequent, of equals the lower ones."""
+    rest = {int(x) for x in column if not np.isnan(x)} - set(known)
+    ranked = sorted(rest, key=lambda code: (-int(np.count_nonzero(column == code)), code))
+    return [*known, *sorted(ranked[: max_bin - len(known)])]
+
+
+@settings(max_examples=200, deadline=None)
+@given(codes, st.integers(2, 14), st.lists(st.integers(0, 12), max_size=4, unique=True))
+def test_known_categories_then_the_most_frequent_get_bins(column, max_bin, known):
+    known = known[:max_bin]
+    fixed = {0: np.array(known, np.int32)} if known else None
+    found = binning.fit(column[:, None], max_bin, (0,), fixed)
+    kept = naive_categories(column, max_bin, known)
+    assert found.categories[0].tolist() == kept
+    assert found.categories[0].dtype == np.int32
+    assert found.cuts[0].size == 0
+    assert found.n_bins.tolist() == [max(1, len(kept))]
+    assert found.is_categorical.tolist() == [True]
+    place = {code: i for i, code in enumerate(kept)}
+    expected = [max_bin if np.isnan(x) else place.get(int(x), max_bin) for x in column]
+    bins = found.transform(column[:, None])
+    assert bins.dtype == np.uint8
+    assert bins.flags.f_contiguous
+    assert bins[:, 0].tolist() == expected
+    read = found.model_values(column[:, None])
+    assert read.dtype == np.float32
+    np.testing.assert_array_equal(
+        read[:, 0], [np.nan if b == max_bin else np.float32(b) for b in expected]
+    )
+
+
+def test_of_equally_frequent_categories_the_lower_codes_are_kept():
+    column = np.array([5, 5, 1, 1, 3, 3, 0], np.float32)[:, None]
+    assert binning.fit(column, 2, (0,)).categories[0].tolist() == [1, 3]
+    assert binning.fit(column[::-1], 2, (0,)).categories[0].tolist() == [1, 3]
+
+
+def test_codes_that_training_never_saw_count_as_missing():
+    cuts = binning.fit(np.array([[2.0], [4.0], [np.nan]], np.float32), 8, (0,))
+    fresh = np.array([[4.0], [0.0], [3.0], [9000.0], [np.nan], [2.0]], np.float32)
+    assert cuts.transform(fresh)[:, 0].tolist() == [1, 8, 8, 8, 8, 0]
+    assert np.isnan(cuts.model_values(fresh)[:, 0]).tolist() == [False, *[True] * 4, False]
+    assert fresh[3, 0] == 9000.0  # the table itself stays as it is
+
+
+def test_as_many_categories_as_bins_can_be_numbered_are_told_apart():
+    column = np.arange(300, dtype=np.float32)[:, None]
+    cuts = binning.fit(column, 255, (0,))
+    assert cuts.missing == 255
+    assert cuts.transform(column)[:, 0].tolist() == [*range(255), *[255] * 45]
+
+
+def test_numbers_beside_categories_are_read_as_they_are():
+    values = np.array([[1.5, 7.0], [2.5, 3.0], [np.nan, 7.0]], np.float32)
+    cuts = binning.fit(values, 8, (1,))
+    np.testing.assert_array_equal(cuts.model_values(values)[:, 0], values[:, 0])
+    assert cuts.model_values(values)[:, 1].tolist() == [1, 0, 1]
+    plain = binning.fit(values, 8)
+    assert plain.model_values(values) is values
+    assert plain.is_categorical.tolist() == [False, False]
+
+
+def test_a_party_bins_its_own_categories_as_the_pooled_table_does():
+    draw = np.random.default_rng(4)
+    values = draw.integers(0, 9, (200, 5)).astype(np.float32)
+    whole, part = binning.fit(values, 6, (1, 3, 4)), binning.fit(values[:, 2:4], 6, (1,))
+    own = whole.columns(2, 4)
+    assert list(own.categories) == list(part.categories) == [1]
+    assert own.categories[1].tolist() == part.categories[1].tolist()
+    assert own.is_categorical.tolist() == [False, True]
+    assert own.n_bins.tolist() == part.n_bins.tolist()
+    assert np.array_equal(own.transform(values[:, 2:4]), whole.transform(values)[:, 2:4])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedboost.core import binning, fixed_point, local, metrics, objectives, sampling
+from fedboost.core.categories import members
 from fedboost.core.local import Table
 from fedboost.core.params import OBJECTIVES, TreeParams
 from fedboost.errors import ConfigError, DataError
@@ -36,8 +37,34 @@ def params_for(objective, **more):
     return TreeParams(objective=objective, **{"max_bin": 8, "max_depth": 3, **more})
 
 
+def naive_splits(rules, own, bins_of, c):
+    """All splits of a column in canonical order: (last bin or set of bins, missing left)."""
+    params, fixed, missing = rules.params, rules.fixed, rules.binning.missing
+    lacking = missing in bins_of
+    sides = (False, True)[: 1 + lacking]
+    if c not in rules.binning.categories:
+        n_bins = int(rules.binning.n_bins[c])
+        return [(b, m) for b in range(n_bins - 1) for m in sides] + [(n_bins - 1, False)] * lacking
+    sums = {b: own[np.array(bins_of) == b].sum(axis=0) for b in set(bins_of) - {missing}}
+    scores = {  # of every output
+        b: [
+            float(g) * fixed.g_unit / (float(h) * fixed.h_unit + params.reg_lambda)
+            for g, h in zip(total[0::2], total[1::2], strict=True)
+        ]
+        for b, total in sums.items()
+    }
+    columns = list(zip(*scores.values(), strict=True))
+    widest = max(range(len(columns)), key=lambda k: max(columns[k]) - min(columns[k]), default=0)
+    values = sorted({score[widest] for score in scores.values()})
+    cuts = [frozenset(b for b in scores if scores[b][widest] <= value) for value in values]
+    listed = [(cut, m) for cut in cuts[:-1] for m in sides]
+    return listed + [(cut, False) for cut in cuts[-1:]] * lacking
+
+
 def naive_tree(rules, bins, gh, rows, columns):
-    """Row by row and split by split, in Python: {heap id: (column, bin, missing_left) or sums}."""
+    """Row by row and split by split, in Python: {heap id: (column, bin or bins, missing_left) or
+    sums}.
+    """
     params, fixed, missing = rules.params, rules.fixed, rules.binning.missing
 
     def score(total):
@@ -47,17 +74,16 @@ def naive_tree(rules, bins, gh, rows, columns):
         )
 
     def goes_left(b, last, missing_left):
-        return missing_left if b == missing else b <= last
+        if b == missing:
+            return missing_left
+        return b in last if isinstance(last, frozenset) else b <= last
 
     def grow(node, own, depth):
         total = gh[own].sum(axis=0)
         best, won = 1e-6, None
         for c in columns if depth < params.max_depth else []:
             bins_of = [int(bins[row, c]) for row in own]
-            n_bins = int(rules.binning.n_bins[c])
-            lacking = missing in bins_of
-            splits = [(b, m) for b in range(n_bins - 1) for m in ((False, True)[: 1 + lacking])]
-            for b, m in splits + [(n_bins - 1, False)] * lacking:
+            for b, m in naive_splits(rules, gh[own], bins_of, c):
                 is_left = np.array([goes_left(x, b, m) for x in bins_of])
                 left = gh[own[is_left]].sum(axis=0)
                 right = gh[own[~is_left]].sum(axis=0)
@@ -79,17 +105,21 @@ def naive_tree(rules, bins, gh, rows, columns):
     return grow(0, rows, 0)
 
 
+@pytest.mark.parametrize("categorical", [(), (2,), (0, 1, 2, 3)], ids=str)
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_tree_is_the_one_grown_row_by_row(seed, outputs):
+def test_a_tree_is_the_one_grown_row_by_row(seed, outputs, categorical):
     values, _ = sample(seed, n=150)
     rng = np.random.default_rng(seed)
-    g = rng.normal(np.nan_to_num(values[:, :1]), 0.3, (150, outputs))
+    pull = np.nan_to_num(values[:, :1] + values[:, 2:3])
+    g = rng.normal(pull, 0.3, (150, outputs))
     h = rng.uniform(0.1, 1.0, (150, outputs))
     g = np.clip(g, -4, 4)
+    for c in categorical:  # more than there are bins, in an order that says nothing
+        values[:, c] = (7 * np.clip(np.round(3 * values[:, c]), -5, 5) + 35) % 11
     fixed = fixed_point.for_rows(150, None, 4.0, 1.0)
     params = params_for("binary:logistic", gamma=0.3, min_child_weight=4.0)
-    rules = local.Rules(params, binning.fit(values, 8), fixed)
+    rules = local.Rules(params, binning.fit(values, 8, categorical), fixed)
     bins, gh = rules.binning.transform(values), fixed.encode(g, h)
     rows = sampling.rows(seed, 0, 150, 0.9)
     columns = sampling.columns(seed, 0, (4,), 0.8)
@@ -97,10 +127,13 @@ def test_a_tree_is_the_one_grown_row_by_row(seed, outputs):
     naive = naive_tree(rules, bins, gh, rows, columns)
     assert tree.node.tolist() == sorted(naive)
     assert tree.n_nodes > 3
+    if len(categorical) == 4:
+        assert tree.left_bins[~tree.is_leaf].any(axis=1).all()
     for i, node in enumerate(tree.node.tolist()):
         if not tree.is_leaf[i]:
-            split = (int(tree.feature[i]), int(tree.bin[i]), bool(tree.missing_left[i]))
-            assert split == naive[node]
+            held = frozenset(members(tree.left_bins[i].tobytes()))
+            divided = held or int(tree.bin[i])
+            assert (int(tree.feature[i]), divided, bool(tree.missing_left[i])) == naive[node]
             continue
         total = np.array(naive[node])
         newton = -total[0::2] * fixed.g_unit / (total[1::2] * fixed.h_unit + 1.0)

@@ -158,6 +158,30 @@ def test_the_sample_job_is_one_that_this_version_runs():
     parse(protocol.params, job.params, section="params")
 
 
+def test_the_sample_job_shows_how_columns_of_text_are_named():
+    import yaml
+
+    from fedboost.data.selection import Selection
+
+    text = (ROOT / "configs" / "job-credit.yaml").read_text()
+    (shown,) = re.findall(r"^  # of a table with text or codes in it: (.+)$", text, re.MULTILINE)
+    assert parse(Selection, yaml.safe_load(shown)).categorical == ["city"]
+
+
+def test_the_readme_shows_how_columns_of_text_are_named():
+    import yaml
+
+    from fedboost.cli.cluster import complete
+    from fedboost.data.sources import SourceSpec
+
+    readme = (ROOT / "README.md").read_text()
+    (shown,) = re.findall(r"`(data: \{telco: .+?\}\})`", readme)
+    job, *_ = [block for language, block in FENCE.findall(readme) if language == "yaml"]
+    sources = {party: SourceSpec(path="x.csv") for party in ("bank", "telco")}
+    spec = complete(yaml.safe_load(job) | yaml.safe_load(shown), sources)
+    assert spec.data["telco"].categorical == ["city"]
+
+
 def test_the_lock_holds_everything_the_project_asks_for():
     import tomllib
 

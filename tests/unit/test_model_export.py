@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedboost.core.categories import members
-from fedboost.core.params import ROUNDS_MAX
+from fedboost.core.params import MAX_BIN, ROUNDS_MAX
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.model.export import own_shard, read_host_shard, short
@@ -89,6 +89,8 @@ def changed(**keys):
 
 
 SPLIT = {"tree": 0, "node": 0, "column": "calls", "threshold": 1.5, "missing": "left"}
+CITY = {"tree": 0, "node": 0, "column": "city", "categories": ["city 7"], "missing": "left"}
+MANY = [f"town {i}" for i in range(MAX_BIN + 1)]
 
 
 @pytest.mark.parametrize(
@@ -109,12 +111,43 @@ SPLIT = {"tree": 0, "node": 0, "column": "calls", "threshold": 1.5, "missing": "
         (changed(splits=[SPLIT, SPLIT]), DataError, "splits one node twice"),
         (changed(splits=[{**SPLIT, "threshold": 1e39}]), DataError, "32-bit"),
         (changed(splits=[{**SPLIT, "tree": 1 << 31}]), ConfigError, "tree"),
+        (changed(splits=[{**CITY, "categories": ["Ulm"]}]), DataError, "does not list once"),
+        (changed(splits=[{**CITY, "categories": ["city 7"] * 2}]), DataError, "not list once"),
+        (changed(splits=[{**CITY, "categories": []}]), DataError, "categories not at all"),
+        (changed(splits=[{**CITY, "categories": [7]}]), ConfigError, "categories"),
+        (changed(splits=[{**CITY, "categories": "city 7"}]), ConfigError, "categories"),
+        (changed(splits=[{**CITY, "categories": MANY}]), ConfigError, "categories"),
+        (changed(splits=[{**CITY, "threshold": 1.5}]), DataError, "categories not at all"),
+        (changed(splits=[{**SPLIT, "column": "city"}]), DataError, "categories not at all"),
+        (changed(splits=[{**CITY, "column": "calls"}]), DataError, "categories not at all"),
+        (changed(categories={"city": ["a", "a"]}, splits=[]), DataError, "not once each"),
+        (changed(categories={"town": ["a"]}, splits=[]), DataError, "not of its columns"),
+        (changed(categories={"city": MANY}, splits=[]), DataError, "categories are not"),
+        (changed(categories={}), DataError, "categories not at all"),
+        (changed(categories=["city"], splits=[]), ConfigError, "categories"),
     ],
 )
 def test_a_file_that_is_no_hosts_shard_is_refused(text, kind, said):
     with pytest.raises(kind, match=said) as caught:
         read_host_shard(text, party="telco", file="telco.json")
     assert caught.value.where["file"] == "telco.json"
+
+
+def test_a_column_with_as_many_categories_as_bins_is_read():
+    held = [MANY[254], MANY[3]]  # in whatever order
+    text = changed(categories={"city": MANY[:-1]}, splits=[{**CITY, "categories": held}])
+    read = read_host_shard(text)
+    assert members(read.arrays["left_bins"][0].tobytes()) == [3, 254]
+    assert read.arrays["threshold"].tolist() == [-np.inf]
+    assert read.facts["categories"] == {"city": MANY[:-1]}
+
+
+def test_an_error_shows_no_category():
+    for splits in ([{**CITY, "categories": ["Ulm"]}], [{**CITY, "threshold": 1.5}]):
+        with pytest.raises(DataError) as caught:
+            read_host_shard(changed(splits=splits), party="telco")
+        assert "Ulm" not in "".join(caught.value.lines())
+        assert "city 7" not in "".join(caught.value.lines())
 
 
 def test_an_infinite_threshold_is_not_json():

@@ -1,7 +1,11 @@
 """What a party can say of a model: its own columns by name, the others' as a sum."""
 
-import numpy as np
+import ast
 
+import numpy as np
+import pytest
+
+from fedboost.core.categories import NO_THRESHOLD, as_set
 from fedboost.flow import Artefact
 from fedboost.model import inspection, vertical
 from fedboost.model.vertical import LEAF, GuestNode, OwnSplit
@@ -45,6 +49,57 @@ def test_a_host_sees_its_own_splits_alone():
     assert inspection.tree_lines(telco, 2)[1] == "tree 1, node 0: calls < 2.0, missing: no"
     (share,) = inspection.importance(telco)
     assert (share.party, share.column, share.splits, share.gain) == ("telco", "calls", 2, None)
+
+
+def of_cities(*cities):
+    """A host's shard that sends the second and the last of these cities left."""
+    held = as_set(np.array([1, len(cities) - 1]))
+    split = OwnSplit(0, 2, 3, NO_THRESHOLD, False, held)
+    facts = random_model(0)["telco"].facts | {"categories": {"city": list(cities)}}
+    return Artefact(facts, vertical.splits_to_arrays([split]))
+
+
+def test_a_split_of_categories_names_those_that_go_left():
+    shard = of_cities("A", "B", "C", "F")
+    assert inspection.tree_lines(shard, 1) == ["tree 0, node 2: city in {'B', 'F'}, missing: no"]
+    (share,) = inspection.importance(shard)
+    assert (share.column, share.splits) == ("city", 1)
+
+
+def test_a_guests_tree_names_its_own_categories():
+    split = OwnSplit(0, 0, 2, NO_THRESHOLD, True, as_set(np.array([0, 2])))
+    leaf = np.array([0.25])
+    nodes = [
+        GuestNode(0, 0, 0, np.zeros(1), 3.5, 10.0, split),
+        GuestNode(0, 1, LEAF, leaf, 0.0, 4.0),
+        GuestNode(0, 2, LEAF, -leaf, 0.0, 6.0),
+    ]
+    facts = random_model(0)["bank"].facts | {"trees": 1}
+    bank = Artefact(facts, vertical.nodes_to_arrays(nodes, 1))
+    assert inspection.tree_lines(bank, 1)[1] == (
+        "  branch in {'north', 'west'}, missing: yes (gain 3.5, cover 10)"
+    )
+
+
+@pytest.mark.parametrize(
+    "city",
+    [
+        "\x1b[31mred",
+        "two\nlines",
+        "back\rwards",
+        "bell\a\x00\x7f\x9b",
+        "\u202eright to left\u2066",
+        "\u2028\u2029\u200b\ufeff",
+        "\udc80",
+        "quote ' and \"",
+    ],
+    ids=ascii,
+)
+def test_a_category_cannot_steer_the_terminal(city):
+    (line,) = inspection.tree_lines(of_cities("A", city, "C"), 1)
+    assert line.isprintable()
+    assert line == f"tree 0, node 2: city in {{{city!r}, 'C'}}, missing: no"
+    assert ast.literal_eval(line[line.index("{") : line.index("}") + 1]) == {city, "C"}
 
 
 def test_importance_adds_up_the_gain_of_every_split_once():

@@ -12,7 +12,7 @@ from fedboost.errors import FedboostError, PeerError, PolicyError, ProtocolError
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.exchange_pb2 import Envelope
 from tests import conversations
-from tests.federated import now, resealed, type_named
+from tests.federated import Posted, now, resealed, type_named
 
 FILE = Path(__file__).parent / "messages.json"
 NAMES = ("echo", "align", "secureboost", "predict")
@@ -35,15 +35,19 @@ def room_of(name, alter=None):
 
 
 def recorded(name):
-    """The conversation's longest message of each kind, as (envelope, payload)."""
+    """The conversation's fullest and longest message of each kind, as (envelope, payload)."""
     room = room_of(name)
     now(room.walk())
-    found: dict[str, tuple[Envelope, bytes]] = {}
+    found: dict[str, Posted] = {}
     for posted in sorted(room.posted, key=lambda p: (p.envelope.number, p.envelope.receiver)):
         kind = posted.envelope.kind
-        if kind not in found or len(posted.payload) > len(found[kind][1]):
-            found[kind] = (posted.envelope, posted.payload)
-    return found
+        if kind not in found or fullness(posted) > fullness(found[kind]):
+            found[kind] = posted
+    return {kind: (posted.envelope, posted.payload) for kind, posted in found.items()}
+
+
+def fullness(posted):
+    return len(posted.message.ListFields()), len(posted.payload)
 
 
 @pytest.mark.parametrize("name", NAMES)

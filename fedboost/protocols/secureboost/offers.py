@@ -215,14 +215,16 @@ def read_choices(got: pb.WonSplits, offers: Mapping[int, Offer]) -> dict[int, Na
     tied = wire.unpack(got.tied, "i4", (len(nodes),), "the ties of the won nodes").astype(np.int64)
     if set(nodes) - set(offers) or len(set(nodes)) != len(nodes) or (tied < 1).any():
         raise PeerError("the guest chose splits of nodes that are not open")
-    sizes = np.ones(int(tied.sum()), np.int64)
+    count, what = int(tied.sum()), "the chosen candidates"
     if got.HasField("sizes"):
-        what = "the sizes of the choices"
-        sizes = wire.unpack(got.sizes, "i4", (len(sizes),), what).astype(np.int64)
+        about = "the sizes of the choices"
+        sizes = wire.unpack(got.sizes, "i4", (count,), about).astype(np.int64)
         if (sizes < 1).any():
             raise PeerError("the guest chose no candidate at all")
-    what = "the chosen candidates"
-    places = wire.unpack(got.candidates, "i4", (int(sizes.sum()),), what).astype(np.int64)
+        places = wire.unpack(got.candidates, "i4", (int(sizes.sum()),), what).astype(np.int64)
+    else:
+        places = wire.unpack(got.candidates, "i4", (count,), what).astype(np.int64)
+        sizes = np.ones(len(places), np.int64)  # as many as arrived, not as `tied` announces
     choices = iter(np.split(places, np.cumsum(sizes)[:-1]))
     return {
         node: min(offers[node].named(node, next(choices)) for _ in range(count))
