@@ -200,23 +200,28 @@ def grown_naively(job):
     watched = {"train": local.Watched(table, rules.binning, objective)}
     if job.out.any():
         watched["validation"] = local.Watched(job.part(job.out), rules.binning, objective)
-    seen, rounds, history = watched["train"], [], []
+    seen = watched["train"]
+    rounds: list[tuple[Any, ...]] = []
+    history = []
     for number in range(params.n_estimators):
         g, h = objective.gradients(seen.margin, seen.y, seen.weight)
-        rows, factor = sampling.of_round(params, g, number)
+        sample = sampling.of_round(params, g, number, number)
+        rows, factor = sample.rows, sample.factor[:, None]
         gh = np.zeros((len(g), 2 * g.shape[1]), np.int64)
-        gh[rows] = fixed.encode(g[rows] * factor[:, None], h[rows] * factor[:, None])
+        gh[rows] = fixed.encode(g[rows] * factor, h[rows] * factor)
         trees: list[Any] = []
         for mine in np.split(gh, params.trees_per_round, axis=1):
-            index = number * params.trees_per_round + len(trees)
-            drawn = sampling.columns(
-                params.seed, index, tuple(job.widths.values()), params.colsample_bytree
-            )
-            columns, layers = usable(job, number, drawn)
             own = np.ascontiguousarray(mine)
-            tree = local.grow(rules, seen.bins, own, rows, columns, layers)
-            renews = objective.renews_leaves
-            trees.append(local.renewed(tree, rules, seen, rows) if renews else tree)
+            for inside in sample.trees:
+                index = sum(map(len, rounds)) + len(trees)
+                drawn = sampling.columns(
+                    params.seed, index, tuple(job.widths.values()), params.column_rate
+                )
+                columns, layers = usable(job, number, drawn)
+                tree = local.grow(rules, seen.bins, own, inside, columns, layers)
+                renews = objective.renews_leaves
+                tree = local.renewed(tree, rules, seen, inside) if renews else tree
+                trees.append(replace(tree, value=tree.value / len(sample.trees)))
         rounds.append(tuple(trees))
         for part in watched.values():
             part.advance(trees, rules.binning.missing)

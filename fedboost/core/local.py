@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import binning, categories, histogram, metrics, objectives, sampling, split
+from fedboost.core import (
+    binning,
+    categories,
+    forest,
+    histogram,
+    metrics,
+    objectives,
+    sampling,
+    split,
+)
 from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, Divisions
@@ -53,7 +62,7 @@ class Trained:
     params: TreeParams
     binning: Binning
     base_margin: Floats  # (outputs,)
-    rounds: tuple[tuple[Tree, ...], ...]  # [round][class]; one tree a round if leaves are vectors
+    rounds: tuple[tuple[Tree, ...], ...]  # [round][tree]: class after class, a forest's in turn
     history: History
     best_round: int  # from 0; the last round unless early stopping found an earlier one better
 
@@ -141,20 +150,25 @@ class Watched:
 def grow_round(
     rules: Rules, objective: Objective, rows: Watched, number: int, groups: tuple[int, ...]
 ) -> tuple[Tree, ...]:
-    """The trees of round `number`, one per class or one with vector leaves, on sampled rows."""
+    """The trees of round `number` on sampled rows: one or a forest, with vector leaves or for each
+    class in turn. A forest's leaves are divided by its trees, so that their sum is its average.
+    """
     params = rules.params
     g, h = objective.gradients(rows.margin, rows.y, rows.weight)
-    chosen, factor = sampling.of_round(params, g, number)
+    sample = sampling.of_round(params, g, number, number)
+    chosen, factor = sample.rows, sample.factor[:, None]
     gh = np.zeros((len(g), 2 * g.shape[1]), dtype=np.int64)
-    gh[chosen] = rules.fixed.encode(g[chosen] * factor[:, None], h[chosen] * factor[:, None])
-    width = gh.shape[1] // params.trees_per_round
-    trees = []
-    for i in range(params.trees_per_round):
-        tree_number = number * params.trees_per_round + i
-        columns = sampling.columns(params.seed, tree_number, groups, params.colsample_bytree)
-        own = np.ascontiguousarray(gh[:, i * width : (i + 1) * width])
-        tree = grow(rules, rows.bins, own, chosen, columns)
-        trees.append(renewed(tree, rules, rows, chosen) if objective.renews_leaves else tree)
+    gh[chosen] = rules.fixed.encode(g[chosen] * factor, h[chosen] * factor)
+    tree_number = int(forest.starts(params)[number])
+    trees: list[Tree] = []
+    for own in np.split(gh, params.trees_per_round, axis=1):
+        mine = np.ascontiguousarray(own)
+        for inside in sample.trees:
+            columns = sampling.columns(params.seed, tree_number, groups, params.column_rate)
+            tree = grow(rules, rows.bins, mine, inside, columns)
+            tree = renewed(tree, rules, rows, inside) if objective.renews_leaves else tree
+            trees.append(replace(tree, value=tree.value / len(sample.trees)))
+            tree_number += 1
     return tuple(trees)
 
 
@@ -255,12 +269,13 @@ def renewed(tree: Tree, rules: Rules, rows: Watched, chosen: Rows) -> Tree:
 
 
 def add_to_margin(margin: Floats, added: Sequence[Floats]) -> None:
-    """Adds a round in place: one (n, 1) array per class, or one (n, outputs) array."""
-    if len(added) == 1:
-        margin += added[0]
-        return
-    for c, one in enumerate(added):
-        margin[:, c] += one[:, 0]
+    """Adds a round's trees in place, float64 (n, outputs) each, or (n, 1) class after class."""
+    per_class = len(added) // margin.shape[1]
+    for i, one in enumerate(added):
+        if one.shape[1] == margin.shape[1]:
+            margin += one
+        else:
+            margin[:, i // per_class] += one[:, 0]
 
 
 def _node(rules: Rules, total: Sums, won: Split | None) -> Node:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -23,6 +23,7 @@ MAX_DEPTH = 14  # a layer has at most 2**14 nodes, the limit of every message th
 MAX_BIN = 255  # with the index of missing values a bin fits into one byte
 NUM_CLASS_MAX = 1000  # a row costs two sums per class; beyond this no exchange would end
 ROUNDS_MAX = 10_000  # bounds a job's length and the model's size
+FOREST_TREES_MAX = 1000  # of a round; nodes of all of them travel in one message
 
 _BINARY: tuple[MetricName, ...] = (
     "auc", "aucpr", "map", "ks", "logloss", "error", "accuracy", "f1", "rmse", "mae",
@@ -59,6 +60,41 @@ class Goss(Settings):
         return (1.0 - self.top_rate) / self.other_rate
 
 
+class Speed(Settings):
+    """How soon the values of a dynamic forest arrive: the share of the rounds it takes them."""
+
+    n_trees: float = Field(1.0, gt=0.0, le=1.0)
+    subsample: float = Field(1.0, gt=0.0, le=1.0)
+
+
+TreeCount = Annotated[int, Field(ge=1, le=FOREST_TREES_MAX)]
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+
+
+class Dynamic(Settings):
+    """Values of the first and the last round, between which a forest moves (Dynamic FedGBF)."""
+
+    n_trees: tuple[TreeCount, TreeCount] = Field((5, 2), strict=False)
+    subsample: tuple[Share, Share] = Field((0.1, 0.3), strict=False)
+    speed: Speed = Speed()
+
+
+class Forest(Settings):
+    """Several trees a round, grown at once and averaged (FedGBF); for each class if they differ."""
+
+    n_trees: int = Field(5, ge=1, le=FOREST_TREES_MAX)  # of every round
+    subsample: float = Field(0.3, gt=0.0, le=1.0)  # chance of a row to be used by a tree
+    colsample_bytree: float = Field(1.0, gt=0.0, le=1.0)  # share of columns used by a tree
+    dynamic: Dynamic | None = None  # in place of n_trees and subsample
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        both = sorted({"n_trees", "subsample"} & self.model_fields_set)
+        if self.dynamic is not None and both:
+            raise ValueError(f"{both[0]} and dynamic are two ways to say it: use one of them")
+        return self
+
+
 class TreeParams(Settings):
     """Settings every boosting protocol shares; names, defaults and meaning are XGBoost's.
 
@@ -82,6 +118,7 @@ class TreeParams(Settings):
     subsample: float = Field(1.0, gt=0.0, le=1.0)  # chance of a row to be used in a round
     goss: Goss | None = None  # absent: no sampling by gradients
     colsample_bytree: float = Field(1.0, gt=0.0, le=1.0)  # share of columns used by a tree
+    forest: Forest | None = None  # absent: one tree a round (and class)
     scale_pos_weight: float = Field(1.0, gt=0.0)  # factor on the weight of rows with label 1
     tweedie_variance_power: float = Field(1.5, gt=1.0, lt=2.0)  # 1 is Poisson, 2 is gamma
     base_score: float | None = None  # first prediction; None: estimated from the labels
@@ -108,6 +145,10 @@ class TreeParams(Settings):
             raise ValueError(f"scale_pos_weight needs binary:logistic, not {self.objective}")
         if self.goss is not None and self.subsample != 1.0:
             raise ValueError("goss and subsample are two ways to sample rows: use one of them")
+        if self.forest is not None:
+            for name in ("subsample", "colsample_bytree", "goss"):
+                if name in self.model_fields_set:
+                    raise ValueError(f"a forest has samples of its own: leave {name} out")
         return self
 
     @model_validator(mode="after")
@@ -150,6 +191,11 @@ class TreeParams(Settings):
         return self.num_class or 1
 
     @property
+    def column_rate(self) -> float:
+        """Share of columns used by a tree."""
+        return self.colsample_bytree if self.forest is None else self.forest.colsample_bytree
+
+    @property
     def trees_per_round(self) -> int:
-        """One, or one per class unless a tree has vector leaves."""
+        """One, or one per class unless a tree has vector leaves; a forest has so many times N."""
         return 1 if self.multi_output else self.n_outputs

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core import forest
 from fedboost.core.params import TreeParams
 
 Rows = NDArray[np.int32]
@@ -19,6 +21,7 @@ class Purpose(IntEnum):
     ROWS = 1
     COLUMNS = 2
     GOSS = 3
+    FOREST = 4
 
 
 def draws(seed: int, purpose: Purpose, *numbers: int, n: int) -> NDArray[np.uint64]:
@@ -32,9 +35,18 @@ def draws(seed: int, purpose: Purpose, *numbers: int, n: int) -> NDArray[np.uint
 
 def rows(seed: int, round_number: int, n_rows: int, rate: float) -> Rows:
     """Rows of a round, each with chance `rate` (`subsample`); int32, ascending, at least one."""
+    return _with_chance(rate, n_rows, seed, Purpose.ROWS, round_number)
+
+
+def forest_rows(seed: int, round_number: int, place: int, n_rows: int, rate: float) -> Rows:
+    """Rows of the tree at `place` in the forest of a round; as `rows`."""
+    return _with_chance(rate, n_rows, seed, Purpose.FOREST, round_number, place)
+
+
+def _with_chance(rate: float, n_rows: int, seed: int, purpose: Purpose, *numbers: int) -> Rows:
     if rate >= 1.0:
         return np.arange(n_rows, dtype=np.int32)
-    words = draws(seed, Purpose.ROWS, round_number, n=n_rows)
+    words = draws(seed, purpose, *numbers, n=n_rows)
     chosen = np.flatnonzero((words >> np.uint64(11)) * 2.0**-53 < rate)
     return (chosen if len(chosen) else np.array([np.argmin(words)])).astype(np.int32)
 
@@ -59,16 +71,36 @@ def own_columns(seed: int, tree: int, group: int, count: int, rate: float) -> Ro
     return np.sort(np.argsort(words, kind="stable")[:keep]).astype(np.int32)
 
 
-def of_round(params: TreeParams, gradients: Floats, round_number: int) -> tuple[Rows, Floats]:
-    """The rows of a round by the job's `subsample` or `goss`, and the factor on their g and h.
+@dataclass(frozen=True)
+class Sample:
+    """The training rows that the trees of a round learn from."""
 
-    gradients float64 (n, k) of all training rows. Returns int32 (m,) ascending and float64 (m,).
+    trees: tuple[Rows, ...]  # of each tree of the round's forest; the same for every class
+    rows: Rows  # (m,) that some tree uses, ascending
+    factor: Floats  # (m,) on their g and h
+
+
+def of_round(params: TreeParams, gradients: Floats, round_number: int, this: int) -> Sample:
+    """The rows of a round by the job's `subsample`, `goss` or `forest`.
+
+    gradients float64 (n, k) of all training rows. Draws go by `round_number` over all rounds,
+    a dynamic forest by `this`, the round of the job.
     """
+    n_rows = len(gradients)
     if params.goss is not None:
         rates = params.goss.top_rate, params.goss.other_rate
-        return goss(gradients, params.seed, round_number, *rates)
-    chosen = rows(params.seed, round_number, len(gradients), params.subsample)
-    return chosen, np.ones(len(chosen))
+        chosen, factor = goss(gradients, params.seed, round_number, *rates)
+        return Sample((chosen,), chosen, factor)
+    rate = float(forest.rates(params)[this])
+    if params.forest is None:
+        chosen = rows(params.seed, round_number, n_rows, rate)
+        return Sample((chosen,), chosen, np.ones(len(chosen)))
+    n_trees = int(forest.sizes(params)[this])
+    trees = tuple(
+        forest_rows(params.seed, round_number, place, n_rows, rate) for place in range(n_trees)
+    )
+    used = np.unique(np.concatenate(trees))
+    return Sample(trees, used, np.ones(len(used)))
 
 
 def goss(

@@ -43,7 +43,7 @@ REVEALS: dict[str, tuple[str, str]] = {
         "public by its nature.",
     ),
     "fedboost.secureboost.EncryptedGradients": (
-        "to the hosts, which training rows take part in a tree; with goss, that these have large gradients or were drawn.",
+        "to the hosts, which training rows take part in each tree; with goss, that these have large gradients or were drawn.",
         "encrypted under the guest's key.",
     ),
     "fedboost.secureboost.Frontier": (

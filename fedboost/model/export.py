@@ -16,8 +16,8 @@ The children of node i are 2i+1 (left) and 2i+2 (right). Values below `threshold
 go left, missing ones where `missing` says; a threshold of null sends every value that is present
 to the left. Of a column that has `categories` those of a split go left; all that the model knows
 are in the file's own `categories`, and others count as missing. A row's margins are `base_margin`
-plus the leaf it reaches in each tree; where `trees_per_round` is k > 1, tree t adds to margin
-t mod k alone.
+plus the leaf it reaches in each tree. Round r has `trees_per_round` times forest[r] trees; where
+`trees_per_round` is k > 1, the first forest[r] of them add to margin 0 alone, and so on.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Share:
 def facts(stored: dict[str, Any]) -> dict[str, Any]:
     """The model's facts in a few words, from those of a shard: what `model list` shows."""
     history, trees = stored.get("history") or [], stored["trees"]
-    rounds = trees // stored.get("trees_per_round", 1)
+    rounds = len(stored.get("forest", ()))  # a host does not know
     return {
         "model": stored["job"],
         "name": stored["name"],

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import categories, objectives
+from fedboost.model import rounds
 from fedboost.model.export import short
 from fedboost.model.vertical import LEAF, Whole
 
@@ -41,7 +42,7 @@ def xgboost_json(model: Whole) -> str:
     names = feature_names(model)
     base_score, rest = _base(model)
     trees, classes = _trees(model, rest, len(names))
-    per_round = len(rest)
+    ends = rounds.ends(model.facts) * model.arrays["value"].shape[1]
     learner = {
         "attributes": {},
         "feature_names": names,
@@ -49,7 +50,7 @@ def xgboost_json(model: Whole) -> str:
         "gradient_booster": {
             "model": {
                 "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
-                "iteration_indptr": list(range(0, len(trees) + 1, per_round)),
+                "iteration_indptr": [0, *ends.tolist()],
                 "tree_info": classes,
                 "trees": trees,
             },
@@ -58,7 +59,7 @@ def xgboost_json(model: Whole) -> str:
         "learner_model_param": {
             "base_score": repr(base_score),
             "boost_from_average": "1",
-            "num_class": str(per_round if per_round > 1 else 0),
+            "num_class": str(len(rest) if len(rest) > 1 else 0),
             "num_feature": str(len(names)),
             "num_target": "1",
         },
@@ -130,10 +131,11 @@ def _trees(model: Whole, rest: Floats, n_features: int) -> tuple[list[dict[str, 
     width = model.arrays["value"].shape[1]  # 1 where every class has trees of its own
     trees: list[dict[str, Any]] = []
     classes: list[int] = []
-    for start, stop in zip(model.shape.roots, ends, strict=True):
+    own = rounds.classes(model.facts).tolist()
+    for start, stop, margin in zip(model.shape.roots, ends, own, strict=True):
         for column in range(width):
-            output = len(trees) % len(rest)
-            added = float(rest[output]) if len(trees) < len(rest) else 0.0
+            output = column if margin == rounds.ALL else margin
+            added = 0.0 if output in classes else float(rest[output])
             trees.append(_tree(model, slice(int(start), int(stop)), column, added))
             trees[-1]["id"] = len(trees) - 1
             trees[-1]["tree_param"]["num_feature"] = str(n_features)

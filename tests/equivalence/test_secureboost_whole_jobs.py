@@ -217,15 +217,15 @@ def test_in_mix_an_idle_host_has_nothing_in_its_ledger(tmp_path):
 @pytest.mark.parametrize("mode", ["default", "mix"])
 def test_a_break_amid_the_classes_of_a_round_loses_nothing(tmp_path, monkeypatch, mode):
     job = made({**CLASSES, "mode": mode, "max_depth": 2}, (2, 2), weighted=True)
-    closed, close_tree = [], training.close_tree
+    closed, close_trees = [], training.close_trees
 
     def failing(me):
         closed.append(me.trees_closed)
         if len(closed) == 5:  # the second of three classes, in the second round
             raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return close_tree(me)
+        return close_trees(me)
 
-    monkeypatch.setattr(training, "close_tree", failing)
+    monkeypatch.setattr(training, "close_trees", failing)
     spec, sources = spec_of(job), {}
     for party, table in arrow_tables(job).items():
         pq.write_table(table, tmp_path / f"{party}.parquet")

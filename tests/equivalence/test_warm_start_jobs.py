@@ -208,7 +208,7 @@ def test_the_rows_of_a_continued_training_count_as_predicted(place):
 BREAKS = {
     "before the rows are scored": (predicting, "ask_hosts", 1),
     "once they are": (training, "share_key", 1),
-    "amid the new rounds": (training, "close_tree", 2),
+    "amid the new rounds": (training, "close_trees", 2),
 }
 
 

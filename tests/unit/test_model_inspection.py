@@ -115,7 +115,7 @@ def test_importance_adds_up_the_gain_of_every_split_once():
 
 def test_the_metrics_shown_are_those_of_the_last_round_that_was_kept():
     facts = random_model(0)["bank"].facts
-    found = inspection.facts({**facts, "trees": 2})
+    found = inspection.facts({**facts, "trees": 2, "forest": [1, 1]})
     assert found["metrics"] == {"train": {"auc": 0.6}}
     assert inspection.facts(random_model(0)["telco"].facts)["metrics"] == {}
 
@@ -124,4 +124,4 @@ def test_the_metrics_of_a_model_with_classes_are_those_of_its_last_round():
     facts = random_model(0, "multi:softprob", trees=12, per_round=3)["bank"].facts
     history = facts["history"]
     assert inspection.facts(facts)["metrics"] == history[3]
-    assert inspection.facts({**facts, "trees": 6})["metrics"] == history[1]
+    assert inspection.facts({**facts, "trees": 6, "forest": [1, 1]})["metrics"] == history[1]

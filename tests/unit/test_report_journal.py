@@ -143,7 +143,7 @@ def tree(scribe: Scribe, number: int) -> None:
         sent = [(host, "bank", rows // 16) for host in hosts]
         scribe.step("secureboost", "divide_rows", dict.fromkeys(hosts, 0.02), sent)
         scribe.step("secureboost", "grow_nodes", {"bank": 0.015})
-    scribe.step("secureboost", "close_tree", {"bank": 0.05})
+    scribe.step("secureboost", "close_trees", {"bank": 0.05})
     told = measured(sample, number) if "metrics" in sample.told else []
     progress = Progress(round="tree", done=number, of=sample.trees)
     done = RoundDone(

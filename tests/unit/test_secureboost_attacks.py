@@ -204,8 +204,8 @@ def test_a_refused_frontier_changes_nothing():
         last = next(p for p in reversed(room.posted) if p.envelope.receiver == HOST)
         me, good = room.state(HOST), last.message
         before = (
-            me.tree.growth.everyone.leaves(),
-            list(me.tree.opened),
+            me.growing().trees[0].growth.everyone.leaves(),
+            list(me.growing().opened),
             dict(me.offers),
             me.number,
         )
@@ -216,14 +216,14 @@ def test_a_refused_frontier_changes_nothing():
             with pytest.raises(PeerError):
                 host_steps.sum_candidates(me, bad)
             assert before == (
-                me.tree.growth.everyone.leaves(),
-                me.tree.opened,
+                me.growing().trees[0].growth.everyone.leaves(),
+                me.growing().opened,
                 me.offers,
                 me.number,
             )
         sums = host_steps.sum_candidates(me, good).send
         assert isinstance(sums, pb.CandidateSums)
-        assert values_of(sums.candidates) == [len(me.offers[n].order) for n in me.tree.opened]
+        assert values_of(sums.candidates) == [len(me.offers[n].order) for n in me.growing().opened]
 
     now(run())
 

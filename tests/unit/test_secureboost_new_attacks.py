@@ -138,8 +138,10 @@ def test_a_refused_choice_of_categories_changes_nothing():
     now(run())
 
 
-def grouped(categories=None, missing=None):
+def grouped(categories=None, missing=None, columns=None):
     def lie(sums):
+        if columns is not None:
+            sums.columns.CopyFrom(wire.pack(np.array(columns, np.int32)))
         if categories is not None:
             sums.categories.CopyFrom(wire.pack(np.array(categories, np.int32)))
         if missing is not None:
@@ -151,22 +153,27 @@ def grouped(categories=None, missing=None):
 @pytest.mark.parametrize(
     "lie",
     [
-        grouped([[0]]),
-        grouped([[-1]]),
-        grouped([[256]]),
-        grouped([[255]], [True]),  # in bounds, and more sums than came
-        grouped([[5]]),
-        grouped([[3]]),
-        grouped([[4, 1]]),
+        grouped([0]),
+        grouped([-1]),
+        grouped([256]),
+        grouped([255], [True]),  # in bounds, and more sums than came
+        grouped([5]),
+        grouped([3]),
+        grouped([4, 1]),
         grouped([[4], [4]]),
-        grouped([4]),
-        grouped([[]]),
+        grouped(columns=[0]),
+        grouped(columns=[2]),
+        grouped(columns=[-1]),
+        grouped(columns=[2**31 - 1]),
+        grouped([4, 1], columns=[2]),
+        grouped([]),
         grouped(missing=[False]),
         grouped(missing=[True, True]),
         grouped(missing=[True] * 9),
         grouped(missing=[]),
         lambda sums: sums.ClearField("missing"),
         lambda sums: sums.ClearField("categories"),
+        lambda sums: sums.ClearField("columns"),
         lambda sums: (sums.ClearField("categories"), sums.ClearField("missing")),
     ],
 )
@@ -187,7 +194,8 @@ def test_more_sums_than_a_host_may_send_are_refused_before_they_are_decrypted():
         most = guest_steps.HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
         flood = pb.CandidateSums(
             candidates=wire.pack(np.array([most], np.int32)),
-            categories=wire.pack(np.array([[1]], np.int32)),
+            columns=wire.pack(np.array([1], np.int32)),
+            categories=wire.pack(np.array([1], np.int32)),
             missing=wire.pack_bits(np.array([False])),
         )
         with pytest.raises(PeerError, match=f"{most} is the most"):

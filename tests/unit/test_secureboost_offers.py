@@ -159,7 +159,7 @@ def test_the_largest_lawful_choice_fits_its_bound():
 
 # What a host may say about its sums
 
-SHAPES = [Shape(3, (4, 3), (True, False)), Shape(0, (1, 255), (False, True))]
+SHAPES = [Shape(3, (4, 3), (True, False)), Shape(0, (255,), (True,))]  # of different trees
 
 
 def spoilt(**fields):
@@ -181,8 +181,8 @@ def bits(count):
 
 
 def test_shapes_survive_the_wire():
-    assert offers.shapes_of(offers.write_shapes(SHAPES), 2, 257, "shop") == SHAPES
-    assert [shape.n_sums for shape in SHAPES] == [11, 257]
+    assert offers.shapes_of(offers.write_shapes(SHAPES), 2, 256, "shop") == SHAPES
+    assert [shape.n_sums for shape in SHAPES] == [11, 256]
     plain = [Shape(3), Shape(0)]
     message = offers.write_shapes(plain)
     assert not message.HasField("categories")
@@ -193,27 +193,34 @@ def test_shapes_survive_the_wire():
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"categories": ints([[4, 0], [1, 255]])}, "cannot be"),
-        ({"categories": ints([[4, -1], [1, 255]])}, "cannot be"),
-        ({"categories": ints([[4, 3], [1, MAX_BIN + 1]])}, "cannot be"),
-        ({"categories": ints([[4, 3], [1, 2**31 - 1]])}, "cannot be"),
+        ({"categories": ints([4, 0, 255])}, "cannot be"),
+        ({"categories": ints([4, -1, 255])}, "cannot be"),
+        ({"categories": ints([4, 3, MAX_BIN + 1])}, "cannot be"),
+        ({"categories": ints([4, 3, 2**31 - 1])}, "cannot be"),
         ({"candidates": ints([3, -1])}, "cannot be"),
-        ({"categories": ints([[4, 3]])}, "number of shop's categories must be"),
-        ({"categories": ints([4, 3, 1, 255])}, "number of shop's categories must be"),
-        ({"categories": ints([[4], [1]])}, "bits set beyond the 2"),
-        ({"categories": ints([[4] * 5, [1] * 5])}, "with missing values must be"),
+        ({"columns": ints([2, -1])}, "number of shop's categories must be"),
+        ({"columns": ints([4, -1])}, "cannot be"),
+        ({"columns": ints([1, 1])}, "number of shop's categories must be"),
+        ({"columns": ints([2**31 - 1, 2**31 - 1])}, "number of shop's categories must be"),
+        ({"columns": ints([3])}, "number of shop's categorical columns must be"),
+        ({"columns": None}, "number of shop's categorical columns must be"),
+        ({"columns": ints([1, 2]), "candidates": ints([3, 250])}, "256 is the most"),
+        ({"categories": ints([[4, 3, 255]])}, "number of shop's categories must be"),
+        ({"categories": ints([4, 3])}, "number of shop's categories must be"),
+        ({"categories": ints([4] * 9), "columns": ints([4, 5])}, "with missing values must be"),
+        ({"categories": ints([4, 3]), "columns": ints([1, 1])}, "bits set beyond the 2"),
         ({"missing": bits(9)}, "with missing values must be"),
         ({"missing": bits(0)}, "with missing values must be"),
         ({"missing": None}, "with missing values must be"),
         ({"categories": None}, "number of shop's categories must be"),
-        ({"candidates": ints([4, 1])}, "258 candidates for one node; 257 is the most"),
-        ({"candidates": ints([250, 0])}, "258 candidates for one node; 257 is the most"),
-        ({"candidates": ints([2**31 - 1, 0])}, "257 is the most"),
+        ({"candidates": ints([4, 1])}, "257 candidates for one node; 256 is the most"),
+        ({"candidates": ints([250, 0])}, "258 candidates for one node; 256 is the most"),
+        ({"candidates": ints([2**31 - 1, 0])}, "256 is the most"),
     ],
 )
 def test_shapes_that_cannot_be_are_refused(fields, says):
     with pytest.raises(PeerError, match=says):
-        offers.shapes_of(spoilt(**fields), 2, 257, "shop")
+        offers.shapes_of(spoilt(**fields), 2, 256, "shop")
 
 
 # Both sides together

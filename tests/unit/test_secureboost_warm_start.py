@@ -130,7 +130,7 @@ def changed_key(first_tree):
 def test_more_earlier_trees_than_a_host_knows_of_are_refused(first_tree):
     error = ended(changed_key(first_tree))
     assert f"the guest begins at tree {first_tree}, expected" in error.what
-    assert f"the {TREES} trees of the model" in error.what
+    assert f"at most its {TREES} trees" in error.what
     assert error.where["step"] == "accept_key"
 
 
@@ -143,12 +143,25 @@ def test_earlier_trees_of_a_job_that_continues_no_model_are_refused(first_tree):
 @pytest.mark.parametrize("first_tree", [1, 2, 4, 5])
 def test_a_first_tree_amid_the_classes_of_a_round_is_refused(first_tree):
     seat = conversations.warm_start().seats[HOSTS[0]]
-    model = Artefact({**seat.artefacts[MODEL].facts, "trees": 6}, {})
+    model = Artefact(
+        {**seat.artefacts[MODEL].facts, "trees": 6, "trees_per_round": 3, "forest": [1, 1]}, {}
+    )
     seat = replace(seat, params=said(**CLASSES), artefacts={MODEL: model})
-    with pytest.raises(PeerError, match="whole rounds of 3"):
+    with pytest.raises(PeerError, match="whole rounds of the model"):
         earlier.check_first_tree(seat, first_tree)
     earlier.check_first_tree(seat, 3)
     earlier.check_first_tree(seat, 6)
+
+
+def test_a_first_tree_amid_a_forest_is_refused():
+    seat = conversations.warm_start().seats[HOSTS[0]]
+    model = Artefact({**seat.artefacts[MODEL].facts, "trees": 7, "forest": [4, 2, 1]}, {})
+    seat = replace(seat, artefacts={MODEL: model})
+    for first_tree in (4, 6, 7):
+        earlier.check_first_tree(seat, first_tree)
+    for first_tree in (1, 3, 5, 8):
+        with pytest.raises(PeerError, match="whole rounds of the model"):
+            earlier.check_first_tree(seat, first_tree)
 
 
 @pytest.mark.parametrize("tree", [0, 1, 3])

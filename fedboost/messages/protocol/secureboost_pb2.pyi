@@ -27,16 +27,18 @@ class EncryptionKey(_message.Message):
     def __init__(self, scheme: _Optional[str] = ..., key: _Optional[bytes] = ..., value_bits: _Optional[int] = ..., first_tree: _Optional[int] = ...) -> None: ...
 
 class EncryptedGradients(_message.Message):
-    __slots__ = ("tree", "first_row", "rows", "taking_part")
+    __slots__ = ("tree", "first_row", "rows", "taking_part", "trees")
     TREE_FIELD_NUMBER: _ClassVar[int]
     FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     TAKING_PART_FIELD_NUMBER: _ClassVar[int]
+    TREES_FIELD_NUMBER: _ClassVar[int]
     tree: int
     first_row: int
     rows: Ciphertexts
     taking_part: _array_pb2.Array
-    def __init__(self, tree: _Optional[int] = ..., first_row: _Optional[int] = ..., rows: _Optional[_Union[Ciphertexts, _Mapping]] = ..., taking_part: _Optional[_Union[_array_pb2.Array, _Mapping]] = ...) -> None: ...
+    trees: _array_pb2.Array
+    def __init__(self, tree: _Optional[int] = ..., first_row: _Optional[int] = ..., rows: _Optional[_Union[Ciphertexts, _Mapping]] = ..., taking_part: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., trees: _Optional[_Union[_array_pb2.Array, _Mapping]] = ...) -> None: ...
 
 class Frontier(_message.Message):
     __slots__ = ("divided", "goes_right", "open")
@@ -49,16 +51,18 @@ class Frontier(_message.Message):
     def __init__(self, divided: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., goes_right: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., open: _Optional[_Union[_array_pb2.Array, _Mapping]] = ...) -> None: ...
 
 class CandidateSums(_message.Message):
-    __slots__ = ("candidates", "packages", "categories", "missing")
+    __slots__ = ("candidates", "packages", "columns", "categories", "missing")
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     PACKAGES_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     CATEGORIES_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
     candidates: _array_pb2.Array
     packages: Ciphertexts
+    columns: _array_pb2.Array
     categories: _array_pb2.Array
     missing: _array_pb2.Array
-    def __init__(self, candidates: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., packages: _Optional[_Union[Ciphertexts, _Mapping]] = ..., categories: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., missing: _Optional[_Union[_array_pb2.Array, _Mapping]] = ...) -> None: ...
+    def __init__(self, candidates: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., packages: _Optional[_Union[Ciphertexts, _Mapping]] = ..., columns: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., categories: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., missing: _Optional[_Union[_array_pb2.Array, _Mapping]] = ...) -> None: ...
 
 class WonSplits(_message.Message):
     __slots__ = ("nodes", "tied", "candidates", "sizes")

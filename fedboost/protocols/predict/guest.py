@@ -14,7 +14,7 @@ from fedboost.data.frame import Values, values_at
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Count, Told
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
-from fedboost.model import vertical
+from fedboost.model import rounds, vertical
 from fedboost.model.vertical import Shape
 from fedboost.protocols.predict.columns import model_of, model_values
 
@@ -90,10 +90,9 @@ def follow_answers(me: Guest, got: Mapping[str, Directions]) -> Out:
 def close_batch(me: Guest) -> Out:
     """Adds up the leaves that the batch has reached."""
     value = me.model.arrays["value"].astype(np.float64)
-    per_round = me.model.facts["trees_per_round"]
-    for tree in range(me.at.shape[1]):  # in the order of training, so that sums have the same bits
-        output = tree % per_round
-        outputs = slice(None) if per_round == 1 else slice(output, output + 1)
+    # In the order of training, so that sums have the same bits.
+    for tree, output in enumerate(rounds.classes(me.model.facts).tolist()):
+        outputs = slice(None) if output == rounds.ALL else slice(output, output + 1)
         me.margin[me.rows, outputs] += value[me.at[:, tree]]
     me.first = me.rows.stop
     if me.first < me.values.shape[0]:

@@ -39,9 +39,11 @@ class Additions:
 class Cells(ABC):
     """The cells of the columns that a tree may use."""
 
-    def __init__(self, n_bins: Places) -> None:
-        self.n_bins = n_bins  # (columns,) without the cell of missing rows
-        self.starts = np.concatenate(([0], np.cumsum(n_bins + 1)))
+    def __init__(self, binning: Binning, columns: Rows) -> None:
+        self.columns = columns  # their numbers in the table
+        self.by_category = binning.is_categorical[columns]
+        self.n_bins = binning.n_bins[columns].astype(np.int64)  # without the cell of missing rows
+        self.starts = np.concatenate(([0], np.cumsum(self.n_bins + 1)))
 
     @property
     def n_cells(self) -> int:
@@ -62,18 +64,17 @@ def of_columns(binning: Binning, bins: Bins, columns: Rows, *, leave_out: bool) 
 
     A sparse table's zeros are always left out.
     """
-    n_bins = binning.n_bins[columns].astype(np.int64)
     if isinstance(bins, SparseBins):
-        return SparseCells(bins.take(columns), n_bins)
-    return DenseCells(bins[:, columns], n_bins, leave_out=leave_out)
+        return SparseCells(binning, columns, bins)
+    return DenseCells(binning, columns, bins, leave_out=leave_out)
 
 
 class DenseCells(Cells):
     """A byte for every row and column."""
 
-    def __init__(self, bins: Dense, n_bins: Places, *, leave_out: bool) -> None:
-        super().__init__(n_bins)
-        self._bins = np.minimum(bins, n_bins.astype(np.uint8))
+    def __init__(self, binning: Binning, columns: Rows, bins: Dense, *, leave_out: bool) -> None:
+        super().__init__(binning, columns)
+        self._bins = np.minimum(bins[:, columns], self.n_bins.astype(np.uint8))
         self._leave_out = leave_out
 
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
@@ -108,12 +109,13 @@ class DenseCells(Cells):
 class SparseCells(Cells):
     """The entries of a sparse table, and nothing for its zeros."""
 
-    def __init__(self, bins: SparseBins, n_bins: Places) -> None:
-        super().__init__(n_bins)
-        self._bins = bins
-        self._columns = bins.columns
-        self._in_column = np.minimum(bins.bins, n_bins[self._columns])
-        (self._lacking,) = np.nonzero(self._in_column == n_bins[self._columns])
+    def __init__(self, binning: Binning, columns: Rows, bins: SparseBins) -> None:
+        super().__init__(binning, columns)
+        self._bins = bins.take(columns)
+        self._columns = self._bins.columns
+        most = self.n_bins[self._columns]
+        self._in_column = np.minimum(self._bins.bins, most)
+        (self._lacking,) = np.nonzero(self._in_column == most)
 
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
         """An entry adds to one cell; the zeros' are left out."""

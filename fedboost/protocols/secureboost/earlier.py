@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core import forest
 from fedboost.core.binning import Binning, Codes
 from fedboost.core.objectives import Objective
 from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import GUEST, MODEL, Artefact, Seat
-from fedboost.model import columns, vertical
+from fedboost.model import columns, rounds, vertical
 from fedboost.model.vertical import GuestNode, OwnSplit
 from fedboost.protocols.secureboost import plan
 from fedboost.protocols.secureboost.params import SecureBoostParams
@@ -34,6 +35,7 @@ class Start:
     margin: Floats  # (rows, outputs)
     base_margin: Floats  # (outputs,) what the trees add to
     rounds: int = 0  # of the earlier model
+    forest: list[int] = field(default_factory=list)  # trees of each of them, for each class
     nodes: list[GuestNode] = field(default_factory=list)
     history: list[dict[str, dict[str, float]]] = field(default_factory=list)  # one a round
 
@@ -77,7 +79,7 @@ def start(seat: Seat, objective: Objective) -> Start:
         base = objective.base_margin
         return Start(np.tile(base, (seat.frame.n_rows, 1)), base)
     model = seat.artefacts[MODEL]
-    rounds = int(model.facts["trees"]) // seat.params.trees_per_round
+    sizes: list[int] = model.facts["forest"]
     places = columns.places(model.facts, seat.frame)
     nodes = [
         node if node.split is None else replace(node, split=_moved(node.split, places))
@@ -86,9 +88,10 @@ def start(seat: Seat, objective: Objective) -> Start:
     return Start(
         margin=seat.artefacts["predict"].arrays["prediction"].astype(np.float64),
         base_margin=np.array(model.facts["base_margin"], np.float64),
-        rounds=rounds,
+        rounds=len(sizes),
+        forest=list(sizes),
         nodes=nodes,
-        history=list(model.facts["history"][:rounds]),  # early stopping has dropped later ones
+        history=list(model.facts["history"][: len(sizes)]),  # early stopping has dropped later ones
     )
 
 
@@ -114,11 +117,10 @@ def check_first_tree(seat: Seat, first_tree: int) -> None:
         if first_tree:
             raise PeerError(f"the guest begins at tree {first_tree}, the job continues no model")
         return
-    most, per_round = int(model.facts["trees"]), seat.params.trees_per_round
-    if not 0 < first_tree <= most or first_tree % per_round:
+    if first_tree not in rounds.ends(model.facts):
         raise PeerError(
-            f"the guest begins at tree {first_tree}, expected whole rounds of {per_round} "
-            f"and at most the {most} trees of the model"
+            f"the guest begins at tree {first_tree}, expected whole rounds of the model "
+            f"and at most its {model.facts['trees']} trees"
         )
 
 
@@ -127,8 +129,8 @@ def host_shard(
 ) -> Artefact:
     """A host's shard: its splits of the `first_tree` earlier trees, then those of this job.
 
-    `last_tree` is the last one that the host took part in. A host does not hear of trees that
-    are not its own, so `trees` is the most that the model can have.
+    `last_tree` is the first of the last ones that the host took part in. A host does not hear of
+    trees that are not its own, so `trees` and `forest` are of all rounds that the model can have.
     """
     assert seat.frame is not None
     params: SecureBoostParams = seat.params
@@ -138,12 +140,27 @@ def host_shard(
         places = columns.places(model.facts, seat.frame)
         earlier = vertical.arrays_to_splits(model.arrays)
         kept = [_moved(split, places) for split in earlier if split.tree < first_tree]
-    unheard = plan.next_tree(params, seat.table, seat.party, last_tree - first_tree)
-    trees = first_tree + min(unheard, params.n_estimators * params.trees_per_round)
-    facts = {"columns": list(seat.frame.columns), "categories": listed(seat, cuts), "trees": trees}
+    following, unheard, _ = plan.next_grove(params, seat.table, seat.party, last_tree - first_tree)
+    facts = {
+        "columns": list(seat.frame.columns),
+        "categories": listed(seat, cuts),
+        "trees": first_tree + unheard,
+        "trees_per_round": params.trees_per_round,
+        "forest": [*_rounds_of(seat, first_tree), *forest.sizes(params)[:following].tolist()],
+    }
     return Artefact(facts, vertical.splits_to_arrays([*kept, *splits]))
 
 
 def _moved(split: OwnSplit, places: list[int]) -> OwnSplit:
     """The same split, its column numbered as in the job's table."""
     return replace(split, feature=places[split.feature])
+
+
+def _rounds_of(seat: Seat, first_tree: int) -> list[int]:
+    """Trees for each class in each of the earlier rounds that the guest has kept."""
+    if MODEL not in seat.artefacts:
+        return []
+    facts = seat.artefacts[MODEL].facts
+    kept = int(np.count_nonzero(rounds.ends(facts) <= first_tree))
+    sizes: list[int] = facts["forest"]
+    return sizes[:kept]

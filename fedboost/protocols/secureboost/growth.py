@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from fedboost import wire
 from fedboost.core.partition import Partition
+from fedboost.core.sampling import Sample
 from fedboost.errors import PeerError
 from fedboost.messages.array_pb2 import Array
+from fedboost.messages.protocol import secureboost_pb2 as pb
 
 Division = tuple[int, NDArray[np.bool_]]  # a node, and which of its rows (ascending) go right
 
@@ -46,3 +48,31 @@ def read_divisions(
     bits = wire.unpack_bits(goes_right, sum(rows), f"the rows that {sender} divides")
     parts = np.split(bits, np.cumsum(rows)[:-1]) if rows else []
     return dict(zip(expected, parts, strict=True))
+
+
+def write_sample(part: pb.EncryptedGradients, sample: Sample, n_rows: int) -> None:
+    """Says which of `n_rows` training rows take part, and in which trees, where not all do."""
+    if len(sample.rows) < n_rows:
+        taking_part = np.zeros(n_rows, np.bool_)
+        taking_part[sample.rows] = True
+        part.taking_part.CopyFrom(wire.pack_bits(taking_part))
+    if len(sample.trees) > 1:
+        inside = np.stack([np.isin(sample.rows, rows) for rows in sample.trees])
+        part.trees.CopyFrom(wire.pack_bits(inside.ravel()))
+
+
+def read_sample(part: pb.EncryptedGradients, n_rows: int, n_trees: int) -> list[NDArray[np.bool_]]:
+    """Which of the training rows each tree learns from, bool (n_rows,) each."""
+    taking_part = np.ones(n_rows, np.bool_)
+    if part.HasField("taking_part"):
+        taking_part = wire.unpack_bits(part.taking_part, n_rows, "the rows that take part")
+    (rows,) = np.nonzero(taking_part)
+    inside = np.ones((n_trees, len(rows)), np.bool_)
+    if n_trees > 1 or part.HasField("trees"):
+        what = "the rows of each tree"
+        inside = wire.unpack_bits(part.trees, n_trees * len(rows), what).reshape(n_trees, -1)
+        if not inside.any(axis=0).all() or not inside.any(axis=1).all():
+            raise PeerError("the guest sent a tree without rows, or rows without a tree")
+    found = np.zeros((n_trees, n_rows), np.bool_)
+    found[:, rows] = inside
+    return list(found)

@@ -14,7 +14,8 @@ from fedboost.core.bins import Bins
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.local import Rules
 from fedboost.core.objectives import Objective
-from fedboost.crypto.api import Ciphertexts, PrivateKey
+from fedboost.core.sampling import Sample
+from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.errors import ConfigError, PeerError
@@ -24,9 +25,9 @@ from fedboost.messages.protocol import secureboost_pb2 as pb
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode
 from fedboost.protocols.secureboost import earlier, plan, words
-from fedboost.protocols.secureboost.growth import read_divisions
-from fedboost.protocols.secureboost.guest_tree import GuestTree, Won
-from fedboost.protocols.secureboost.offers import Shape, shapes_of, write_choices
+from fedboost.protocols.secureboost.growth import read_divisions, write_sample
+from fedboost.protocols.secureboost.guest_tree import GuestGrove, GuestTree, Won
+from fedboost.protocols.secureboost.offers import read_sums, write_choices
 from fedboost.protocols.secureboost.plan import Plan
 
 Floats = NDArray[np.float64]
@@ -55,10 +56,11 @@ class Guest:
     history: list[dict[str, dict[str, float]]] = field(default_factory=list)  # one a round
     # The round and the tree under way
     plan: Plan | None = None
-    sampled: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
+    sample: Sample | None = None
     gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, 2·all outputs)
+    forest: list[int] = field(default_factory=list)  # trees of each round, for each class
     trees_closed: int = 0
-    tree: GuestTree | None = None
+    grove: GuestGrove | None = None
 
     @property
     def parts(self) -> dict[str, NDArray[np.int32]]:
@@ -69,10 +71,10 @@ class Guest:
             parts["validation"] = np.flatnonzero(held).astype(np.int32)
         return parts
 
-    def growing(self) -> GuestTree:
-        """The tree under way."""
-        assert self.tree is not None
-        return self.tree
+    def growing(self) -> GuestGrove:
+        """The trees under way."""
+        assert self.grove is not None
+        return self.grove
 
 
 def begin(seat: Seat) -> Guest:
@@ -106,7 +108,8 @@ def begin(seat: Seat) -> Guest:
         first_round=start.rounds,
         nodes=start.nodes,
         history=start.history,
-        trees_closed=start.rounds * params.trees_per_round,
+        forest=start.forest,
+        trees_closed=sum(start.forest) * params.trees_per_round,
     )
     _measure(me)  # refuses rows that a metric cannot rank, before a tree has grown
     return me
@@ -130,7 +133,7 @@ def share_key(me: Guest) -> Out:
             scheme=encryption.scheme,
             key=me.key.public_bytes(),
             value_bits=me.layout.value_bits,
-            first_tree=me.first_round * params.trees_per_round,
+            first_tree=sum(me.forest[: me.first_round]) * params.trees_per_round,
         )
     )
 
@@ -142,13 +145,11 @@ def start_round(me: Guest) -> Out:
     me.plan = plan.of_round(me.seat.params, me.seat.table, number - me.first_round)
     train = me.parts["train"]
     g, h = me.objective.gradients(me.margin[train], me.y[train], me.weight[train])
-    chosen, factor = sampling.of_round(params, g, number)
-    rows = train[chosen]
-    me.sampled = np.zeros(len(me.y), np.bool_)
-    me.sampled[rows] = True
+    me.sample = sampling.of_round(params, g, number, number - me.first_round)
+    me.forest.append(len(me.sample.trees))
+    chosen, factor = me.sample.rows, me.sample.factor[:, None]
     me.gh = np.zeros((len(me.y), 2 * params.n_outputs), np.int64)
-    amplified = factor[:, None]
-    me.gh[rows] = me.rules.fixed.encode(g[chosen] * amplified, h[chosen] * amplified)
+    me.gh[train[chosen]] = me.rules.fixed.encode(g[chosen] * factor, h[chosen] * factor)
     _plant(me)
     return Out()
 
@@ -157,9 +158,9 @@ def encrypt_gradients(me: Guest) -> Iterator[Out]:
     """The packed gradients of the rows that take part, in parts (Algorithms 3 and 7, signed)."""
     assert me.key is not None
     assert me.layout is not None
-    train = me.parts["train"]
-    taking_part = me.sampled[train]
-    gh = me.growing().gh[train[taking_part]]
+    assert me.sample is not None
+    train, sample = me.parts["train"], me.sample
+    gh = me.growing().trees[0].gh[train[sample.rows]]
     first, lanes = 0, len(me.layout.lanes)
     for block in me.key.encrypt(gh, me.layout):
         part = pb.EncryptedGradients(
@@ -167,17 +168,16 @@ def encrypt_gradients(me: Guest) -> Iterator[Out]:
             first_row=first,
             rows=pb.Ciphertexts(count=len(block), data=block.to_bytes()),
         )
-        if first == 0 and not taking_part.all():
-            part.taking_part.CopyFrom(wire.pack_bits(taking_part))
+        if first == 0:
+            write_sample(part, sample, len(train))
         yield Out(send=part)
         first += len(block) // lanes
 
 
 def open_layer(me: Guest) -> Out:
     """Tells the hosts how the layer above divided and which nodes look for a split."""
-    tree = me.growing()
-    opened = tree.open_layer()
-    divided = tree.growth.last_divided
+    grove = me.growing()
+    opened, divided = grove.open_layer(), grove.last_divided
     bits = np.concatenate([np.empty(0, np.bool_), *(bits for _, bits in divided)])
     return Out(
         send=pb.Frontier(
@@ -191,16 +191,23 @@ def open_layer(me: Guest) -> Out:
 def choose_splits(me: Guest, got: Mapping[str, pb.CandidateSums]) -> Out:
     """The best split of every open node among all candidates; ties as in the pooled table."""
     assert me.plan is not None
-    tree = me.growing()
+    grove = me.growing()
     if set(got) != set(me.plan.hosts):
         raise PeerError(f"{', '.join(got)} offered splits, expected {', '.join(me.plan.hosts)}")
-    offers = {host: _decrypted(me, host, message) for host, message in got.items()}
-    won = tree.own_best(me.trees_closed) if me.plan.guest_competes else {}
+    assert me.key is not None
+    assert me.layout is not None
+    most = HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
+    opened = len(grove.opened)
+    offers = {
+        host: read_sums(message, me.key, me.layout, opened, most, host)
+        for host, message in got.items()
+    }
+    won = grove.own_best(me.trees_closed) if me.plan.guest_competes else {}
     tied: dict[str, dict[int, list[NDArray[np.int64]]]] = {host: {} for host in got}
-    for place, node in enumerate(tree.opened):
+    for place, node in enumerate(grove.opened):
         best, winner = won.get(node), ""
         for host in me.plan.hosts:
-            found = tree.best_of(node, *offers[host][place])
+            found = grove.best_of(node, *offers[host][place])
             if found is not None and (best is None or found.gain > best.gain):
                 number = me.seat.table.hosts.index(host) + 1
                 best, winner = Won(number, found.gain, found.left), host
@@ -209,53 +216,46 @@ def choose_splits(me: Guest, got: Mapping[str, pb.CandidateSums]) -> Out:
             won[node] = best
         if winner:
             tied[winner][node] = choices
-    tree.choose({node: won[node] for node in tree.opened if node in won})
+    grove.choose({node: won[node] for node in grove.opened if node in won})
     return Out(send={host: write_choices(ties) for host, ties in tied.items()})
 
 
 def grow_nodes(me: Guest, got: Mapping[str, pb.RowDivisions]) -> Out:
     """Divides the rows of the chosen nodes; refuses a division that is not the split offered."""
-    tree = me.growing()
-    divisions = tree.own_divisions()
+    grove = me.growing()
+    divisions = grove.own_divisions()
     for host, message in got.items():
-        number = me.seat.table.hosts.index(host) + 1
-        owned = [node for node in tree.chosen if tree.won[node].owner == number]
-        rows = [len(tree.growth.everyone.rows(node)) for node in owned]
+        owned = grove.owned(me.seat.table.hosts.index(host) + 1)
+        rows = grove.n_rows(owned)
         divisions |= read_divisions(message.nodes, message.goes_right, owned, rows, host)
-    tree.divide(divisions, me.seat.table.hosts)
-    return Out(told=Told(ends="" if tree.open_layer() else "layer"))
+    grove.divide(divisions, me.seat.table.hosts)
+    return Out(told=Told(ends="" if grove.open_layer() else "layer"))
 
 
 def grow_alone(me: Guest) -> Out:
     """The layers that nobody but the guest has a part in: all of them in one go."""
     assert me.plan is not None
-    tree = me.growing()
+    grove = me.growing()
     for _ in range(me.plan.guest_layers):
-        if not tree.open_layer():
+        if not grove.open_layer():
             break
-        tree.choose(tree.own_best(me.trees_closed))
-        tree.divide(tree.own_divisions())
+        grove.choose(grove.own_best(me.trees_closed))
+        grove.divide(grove.own_divisions())
     return Out()
 
 
-def close_tree(me: Guest) -> Out:
-    """Leaf values, and the margins with them."""
-    params, tree = me.rules.params, me.growing()
-    values = tree.leaves()
-    if me.objective.renews_leaves:
-        for node in values:
-            rows = tree.growth.training.rows(node)
-            residual = me.y[rows] - me.margin[rows, 0]
-            values[node] = params.learning_rate * np.array(
-                [objectives.median(residual, me.weight[rows])]
-            )
-    me.nodes += tree.finished(me.trees_closed, values)
+def close_trees(me: Guest) -> Out:
+    """Leaf values, and the margins with them; the trees of a forest share a round's step."""
+    grove, params = me.growing(), me.rules.params
     outputs = _outputs(me)
-    for node, value in values.items():
-        me.margin[tree.growth.everyone.rows(node), outputs] += value
-    me.trees_closed += 1
-    me.tree = None
-    if me.trees_closed % params.trees_per_round:
+    found = [_leaves(me, tree) for tree in grove.trees]  # before any margin moves
+    for tree, values in zip(grove.trees, found, strict=True):
+        me.nodes += tree.finished(me.trees_closed, values)
+        for node, value in values.items():
+            me.margin[tree.growth.everyone.rows(node), outputs] += value
+        me.trees_closed += 1
+    me.grove = None
+    if me.trees_closed < sum(me.forest) * params.trees_per_round:
         _plant(me)
     return Out()
 
@@ -276,7 +276,7 @@ def close_model(me: Guest) -> Out:
     best = _best_round(me)
     told = Told(best=words.as_metrics(me.history[best]))
     told.counts.add(name="rounds", count=best + 1)
-    told.counts.add(name="trees", count=(best + 1) * me.rules.params.trees_per_round)
+    told.counts.add(name="trees", count=_n_kept(me))
     if me.first_round:
         told.counts.add(name="earlier_rounds", count=me.first_round)
     told.counts.extend(Count(name=name, count=len(rows)) for name, rows in me.parts.items())
@@ -289,7 +289,8 @@ def close_model(me: Guest) -> Out:
 
 def snapshot(me: Guest) -> Artefact:
     """Finished trees, margins and metrics; the key is drawn anew by the next attempt."""
-    facts = {"history": me.history, "stopping": asdict(me.stopping), "trees": me.trees_closed}
+    forest = list(me.forest)  # which grows when the next round starts
+    facts = {"history": me.history, "stopping": asdict(me.stopping), "forest": forest}
     arrays = vertical.nodes_to_arrays(me.nodes, _width(me))
     return Artefact(facts, {**arrays, "margin": me.margin})
 
@@ -298,7 +299,8 @@ def restore(me: Guest, kept: Artefact) -> Told:
     """Carries on after the last finished round."""
     me.history = list(kept.facts["history"])
     me.stopping = EarlyStopping(**kept.facts["stopping"])
-    me.trees_closed = kept.facts["trees"]
+    me.forest = list(kept.facts["forest"])
+    me.trees_closed = sum(me.forest) * me.rules.params.trees_per_round
     me.nodes = vertical.arrays_to_nodes(kept.arrays)
     me.margin = kept.arrays["margin"].astype(np.float64)
     return Told(ends="tree" if me.stopping.stop else "")
@@ -314,8 +316,9 @@ def finish(me: Guest) -> Artefact:
         "base_margin": me.base_margin.tolist(),
         "columns": list(frame.columns),
         "categories": earlier.listed(me.seat, me.rules.binning),
-        "trees": (_best_round(me) + 1) * params.trees_per_round,
+        "trees": _n_kept(me),
         "trees_per_round": params.trees_per_round,
+        "forest": me.forest[: _best_round(me) + 1],
         "history": me.history,
     }
     return Artefact(facts, vertical.nodes_to_arrays(_kept(me), _width(me)))
@@ -323,9 +326,10 @@ def finish(me: Guest) -> Artefact:
 
 def bytes_max(me: Guest, step: str) -> int:
     """Answers are as large as the open nodes and the widest host make them."""
-    opened = [] if me.tree is None else me.tree.opened
+    opened = [] if me.grove is None else me.grove.opened
     if step == "grow_nodes":
-        return len(me.y) // 8 + 8 * len(opened) + wire.PIECE_BYTES
+        trees = 0 if me.grove is None else len(me.grove.trees)
+        return trees * len(me.y) // 8 + 8 * len(opened) + wire.PIECE_BYTES
     if me.key is None or me.layout is None:
         return 0
     per_node = me.layout.package_count([HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin])
@@ -334,23 +338,42 @@ def bytes_max(me: Guest, step: str) -> int:
 
 
 def _plant(me: Guest) -> None:
-    """The next tree of the round, at its root."""
-    params = me.rules.params
+    """The next trees of the round, at their roots."""
+    assert me.sample is not None
+    params, train = me.rules.params, me.parts["train"]
     outputs = _outputs(me)
     pairs = slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
-    columns = sampling.own_columns(
-        params.seed, me.trees_closed, 0, me.bins.shape[1], params.colsample_bytree
-    )
-    gh = np.ascontiguousarray(me.gh[:, pairs])
-    me.tree = GuestTree(me.rules, me.bins, gh, me.sampled, columns)
+    gh, trees = np.ascontiguousarray(me.gh[:, pairs]), []
+    for place, rows in enumerate(me.sample.trees):
+        columns = sampling.own_columns(
+            params.seed, me.trees_closed + place, 0, me.bins.shape[1], params.column_rate
+        )
+        sampled = np.zeros(len(me.y), np.bool_)
+        sampled[train[rows]] = True
+        trees.append(GuestTree(me.rules, me.bins, gh, sampled, columns))
+    me.grove = GuestGrove(trees)
+
+
+def _leaves(me: Guest, tree: GuestTree) -> dict[int, Floats]:
+    """The leaves' values (outputs,), divided by the trees whose average they are."""
+    values = tree.leaves()
+    if me.objective.renews_leaves:
+        for node in values:
+            rows = tree.growth.training.rows(node)
+            residual = me.y[rows] - me.margin[rows, 0]
+            values[node] = me.rules.params.learning_rate * np.array(
+                [objectives.median(residual, me.weight[rows])]
+            )
+    return {node: value / me.forest[-1] for node, value in values.items()}
 
 
 def _outputs(me: Guest) -> slice:
-    """The margins that the tree under way adds to: its class's, or all of them."""
+    """The margins that the trees under way add to: their class's, or all of them."""
     per_round = me.rules.params.trees_per_round
     if per_round == 1:
         return slice(None)
-    output = me.trees_closed % per_round
+    before = sum(me.forest[:-1]) * per_round
+    output = (me.trees_closed - before) // me.forest[-1]
     return slice(output, output + 1)
 
 
@@ -358,21 +381,6 @@ def _width(me: Guest) -> int:
     """Values of a leaf."""
     params = me.rules.params
     return params.n_outputs // params.trees_per_round
-
-
-def _decrypted(me: Guest, host: str, message: pb.CandidateSums) -> list[tuple[Sums, Shape]]:
-    """A host's sums, one array (sums, 2·outputs) for each open node, and how they are arranged."""
-    assert me.key is not None
-    assert me.layout is not None
-    most = HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
-    shapes = shapes_of(message, len(me.growing().opened), most, host)
-    counts = [shape.n_sums for shape in shapes]
-    count = me.layout.package_count(counts)
-    if message.packages.count != count:
-        raise PeerError(f"{host} sent {message.packages.count} packages, its counts need {count}")
-    packages = Ciphertexts.received(message.packages.data, count, me.key.width)
-    sums = me.key.decrypt(packages, me.layout, counts)
-    return list(zip(np.split(sums, np.cumsum(counts)[:-1]), shapes, strict=True)) if counts else []
 
 
 def _measure(me: Guest) -> dict[str, dict[str, float]]:
@@ -385,7 +393,11 @@ def _best_round(me: Guest) -> int:
     return last if me.stopping.best is None else me.first_round + me.stopping.best_round
 
 
+def _n_kept(me: Guest) -> int:
+    """The trees that the model keeps."""
+    return sum(me.forest[: _best_round(me) + 1]) * me.rules.params.trees_per_round
+
+
 def _kept(me: Guest) -> list[GuestNode]:
-    """The nodes of the trees that the model keeps."""
-    trees = (_best_round(me) + 1) * me.rules.params.trees_per_round
+    trees = _n_kept(me)
     return [node for node in me.nodes if node.tree < trees]

@@ -15,6 +15,7 @@ from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.errors import PeerError
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode, OwnSplit
+from fedboost.protocols.secureboost.grove import STRIDE, Grove
 from fedboost.protocols.secureboost.growth import Growth
 from fedboost.protocols.secureboost.offers import Best, Shape, best_of
 
@@ -160,3 +161,54 @@ class GuestTree:
         n_cells = self._rules.binning.n_cells
         built = histogram.build(self._bins, rows, self.gh, n_cells, self._columns)
         return dict(zip(self.opened, built, strict=True))
+
+
+class GuestGrove(Grove[GuestTree]):
+    """Trees that grow at once; nodes by number (Grove)."""
+
+    @property
+    def chosen(self) -> list[int]:
+        """The nodes of this layer that divide."""
+        return self.numbers(tree.chosen for tree in self.trees)
+
+    def open_layer(self) -> list[int]:
+        """The nodes that may divide; none where every tree has grown to its end."""
+        return self.numbers(tree.open_layer() for tree in self.trees)
+
+    def own_best(self, first: int) -> dict[int, Won]:
+        """The guest's own best splits; `first` is the number of the first tree."""
+        found = [tree.own_best(first + place) for place, tree in enumerate(self.trees)]
+        return dict(
+            zip(self.numbers(found), [won for own in found for won in own.values()], strict=True)
+        )
+
+    def best_of(self, number: int, sums: Sums, shape: Shape) -> Best | None:
+        """The best of a host's offer for an open node."""
+        tree, node = self.at(number)
+        return tree.best_of(node, sums, shape)
+
+    def choose(self, won: Mapping[int, Won]) -> None:
+        """Takes the winners of this layer."""
+        own: list[dict[int, Won]] = [{} for _ in self.trees]
+        for number, one in won.items():
+            place, node = divmod(number, STRIDE)
+            own[place][node] = one
+        for tree, mine in zip(self.trees, own, strict=True):
+            tree.choose(mine)
+
+    def owned(self, owner: int) -> list[int]:
+        """The nodes of this layer that a split of this owner divides."""
+        return self.numbers(
+            [node for node in tree.chosen if tree.won[node].owner == owner] for tree in self.trees
+        )
+
+    def own_divisions(self) -> dict[int, NDArray[np.bool_]]:
+        """How the rows divide at the guest's own splits."""
+        found = [tree.own_divisions() for tree in self.trees]
+        bits = [one for own in found for one in own.values()]
+        return dict(zip(self.numbers(found), bits, strict=True))
+
+    def divide(self, divisions: Mapping[int, NDArray[np.bool_]], hosts: Sequence[str] = ()) -> None:
+        """Moves the rows of every tree, and refuses as `GuestTree.divide` does."""
+        for tree, own in zip(self.trees, self.by_tree(divisions), strict=True):
+            tree.divide(own, hosts)

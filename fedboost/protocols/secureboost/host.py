@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.core import binning, fixed_point, sampling, split
+from fedboost.core import binning, fixed_point, forest, sampling, split
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins, of_rows
 from fedboost.core.categories import NO_THRESHOLD
@@ -24,7 +24,8 @@ from fedboost.messages.protocol import secureboost_pb2 as pb
 from fedboost.model import vertical
 from fedboost.model.vertical import OwnSplit
 from fedboost.protocols.secureboost import cells, earlier, plan
-from fedboost.protocols.secureboost.growth import read_divisions
+from fedboost.protocols.secureboost.grove import STRIDE, Grove
+from fedboost.protocols.secureboost.growth import read_divisions, read_sample
 from fedboost.protocols.secureboost.host_tree import Found, HostTree
 from fedboost.protocols.secureboost.offers import (
     Grouped,
@@ -52,17 +53,17 @@ class Host:
     blinders: Blinders | None = None
     splits: list[OwnSplit] = field(default_factory=list)  # of this job
     first_tree: int | None = None  # of this job, once the guest has said
-    # The tree that grows
-    number: int = -1  # counted with the trees of the model that the job continues
-    tree: HostTree | None = None
+    # The trees that grow
+    number: int = -1  # of the first, counted with the trees of the model that the job continues
+    grove: Grove[HostTree] | None = None
     gradients: Ciphertexts | None = None
     offers: dict[int, Offer] = field(default_factory=dict)  # of this layer
     divided: dict[int, NDArray[np.bool_]] = field(default_factory=dict)  # our own, this layer
 
-    def growing(self) -> HostTree:
-        """The tree under way."""
-        assert self.tree is not None
-        return self.tree
+    def growing(self) -> Grove[HostTree]:
+        """The trees under way."""
+        assert self.grove is not None
+        return self.grove
 
 
 def begin(seat: Seat) -> Host:
@@ -119,17 +120,18 @@ def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
 
 
 def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
-    """The packed gradients of the rows that take part, checked; a new tree begins."""
+    """The packed gradients of the rows that take part, checked; new trees begin."""
     assert me.key is not None
     assert me.layout is not None
     parts: list[Ciphertexts] = []
-    number, held, tree, lanes = 0, 0, None, len(me.layout.lanes)
+    number, held, expected, lanes = 0, 0, 0, len(me.layout.lanes)
+    grove: Grove[HostTree] | None = None
     for part in got:
-        if tree is None:
-            number, tree = part.tree, _begun(me, part)
+        if grove is None:
+            number, (grove, expected) = part.tree, _begun(me, part)
         rows, odd = divmod(part.rows.count, lanes)
-        fits = 0 < rows <= tree.n_rows - held and not odd
-        again = held > 0 and part.HasField("taking_part")
+        fits = 0 < rows <= expected - held and not odd
+        again = held > 0 and (part.HasField("taking_part") or part.HasField("trees"))
         if part.first_row != held or not fits or part.tree != number or again:
             raise PeerError(
                 f"the guest sent gradients of row {part.first_row}, expected row {held}"
@@ -137,10 +139,9 @@ def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
         parts.append(Ciphertexts.received(part.rows.data, rows, me.key.width, lanes))
         me.key.check(parts[-1])
         held += rows
-    if tree is None or held != tree.n_rows:
-        expected = 0 if tree is None else tree.n_rows
+    if grove is None or held != expected:
         raise PeerError(f"the guest sent gradients of {held} rows, expected {expected}")
-    me.number, me.tree, me.gradients = number, tree, Ciphertexts.concat(parts)
+    me.number, me.grove, me.gradients = number, grove, Ciphertexts.concat(parts)
     me.offers, me.divided = {}, {}
     return Out()
 
@@ -152,15 +153,18 @@ def sum_candidates(me: Host, got: pb.Frontier) -> Out:
     assert me.blinders is not None
     assert me.gradients is not None
     _follow(me, got)
-    tree = me.growing()
-    sums, found = tree.candidate_sums(me.key, me.gradients)
-    me.offers, sent = {}, [np.empty(0, np.int64)]
-    for node, own in found.items():
-        me.offers[node], places = _shuffled(me, node, own)
-        sent.append(places)
+    me.offers, sent = {}, []
+    for slot, tree in enumerate(me.growing().trees):
+        if not tree.opened:
+            continue
+        sums, found = tree.candidate_sums(me.key, me.gradients)
+        for node, own in found.items():
+            offer, places = _shuffled(me, me.number + slot, node, own)
+            me.offers[slot * STRIDE + node] = offer
+            sent.append(sums[places])
     shapes = [offer.shape for offer in me.offers.values()]
     counts = [shape.n_sums for shape in shapes]
-    released = me.key.release(sums[np.concatenate(sent)], me.layout, me.blinders, counts)
+    released = me.key.release(Ciphertexts.concat(sent), me.layout, me.blinders, counts)
     me.blinders.prepare(2 * len(released))  # the next layer has up to twice as many nodes
     message = write_shapes(shapes)
     message.packages.CopyFrom(pb.Ciphertexts(count=len(released), data=released.to_bytes()))
@@ -169,15 +173,16 @@ def sum_candidates(me: Host, got: pb.Frontier) -> Out:
 
 def divide_rows(me: Host, got: pb.WonSplits) -> Out:
     """How the rows of the won nodes divide; of tied candidates the lowest column and bin count."""
-    growth = me.growing().growth
-    won = read_choices(got, me.offers)
+    grove, won = me.growing(), read_choices(got, me.offers)
     me.divided = {}
-    for node, (column, place, missing_left, left_bins) in won.items():
+    for number, (column, place, missing_left, left_bins) in won.items():
+        tree, node = grove.at(number)
         threshold = NO_THRESHOLD if left_bins else me.binning.threshold(column, place)
-        me.splits.append(OwnSplit(me.number, node, column, threshold, missing_left, left_bins))
-        bins = of_rows(me.bins, column, growth.everyone.rows(node))
+        rule = (column, threshold, missing_left, left_bins)
+        me.splits.append(OwnSplit(me.number + number // STRIDE, node, *rule))
+        bins = of_rows(me.bins, column, tree.growth.everyone.rows(node))
         missing = me.binning.missing
-        me.divided[node] = split.goes_right(bins, place, missing_left, missing, left_bins)
+        me.divided[number] = split.goes_right(bins, place, missing_left, missing, left_bins)
     bits = np.concatenate([np.empty(0, np.bool_), *me.divided.values()])
     return Out(
         send=pb.RowDivisions(
@@ -207,65 +212,74 @@ def finish(me: Host) -> Artefact:
 
 def bytes_max(me: Host, step: str) -> int:
     """As large as rows, nodes and offers make it."""
+    trees = int(forest.sizes(me.seat.params).max())
     if step == "receive_gradients":
         width = 0 if me.key is None else me.key.width
-        return PART_MAX * width + me.bins.shape[0] // 8 + 1024
+        return PART_MAX * width + (1 + trees) * me.bins.shape[0] // 8 + 1024
     if step == "sum_candidates":
-        return me.bins.shape[0] // 8 + 8 * FRONTIER_NODES_MAX + 1024
+        return trees * (me.bins.shape[0] // 8 + 8 * FRONTIER_NODES_MAX) + 1024
     if step == "divide_rows":
         return choices_bytes_max(me.offers)
     return wire.CONTROL_BYTES_MAX
 
 
-def _begun(me: Host, first: pb.EncryptedGradients) -> HostTree:
-    """A tree at its root, with the rows that the guest says take part."""
-    training = np.flatnonzero(~me.seat.validation)
-    taking_part = np.ones(len(training), np.bool_)
-    if first.HasField("taking_part"):
-        what = "the rows that take part"
-        taking_part = wire.unpack_bits(first.taking_part, len(training), what)
-    params, table = me.seat.params, me.seat.table
+def _begun(me: Host, first: pb.EncryptedGradients) -> tuple[Grove[HostTree], int]:
+    """Trees at their roots, and how many rows' gradients come: those that some tree learns from."""
     assert me.first_tree is not None
+    params, table = me.seat.params, me.seat.table
     done = me.number - me.first_tree
-    expected = me.first_tree + plan.next_tree(params, table, me.seat.party, done)
-    if first.tree != expected:
+    _, number, n_trees = plan.next_grove(params, table, me.seat.party, done)
+    expected = me.first_tree + number
+    if not n_trees or first.tree != expected:
         raise PeerError(f"the guest began tree {first.tree}, expected tree {expected}")
-    sampled = np.zeros(me.bins.shape[0], np.bool_)
-    sampled[training[taking_part]] = True
+    (training,) = np.nonzero(~me.seat.validation)
+    inside = np.zeros((n_trees, me.bins.shape[0]), np.bool_)
+    inside[:, training] = read_sample(first, len(training), n_trees)
+    taking_part = inside.any(axis=0)
+    place = np.cumsum(taking_part) - 1
     group = table.hosts.index(me.seat.party) + 1
-    columns = sampling.own_columns(
-        params.seed, first.tree, group, me.bins.shape[1], params.colsample_bytree
-    )
-    own = cells.of_columns(me.binning, me.bins, columns, leave_out=params.sparse_histograms)
-    by_category, subtraction = me.binning.is_categorical[columns], params.histogram_subtraction
-    return HostTree(own, by_category, sampled, columns, subtraction=subtraction)
+    trees = []
+    for slot, sampled in enumerate(inside):
+        columns = sampling.own_columns(
+            *(params.seed, expected + slot, group, me.bins.shape[1], params.column_rate)
+        )
+        own = cells.of_columns(me.binning, me.bins, columns, leave_out=params.sparse_histograms)
+        tree = HostTree(own, sampled, place, subtraction=params.histogram_subtraction)
+        trees.append(tree)
+    return Grove(trees), int(np.count_nonzero(taking_part))
 
 
 def _follow(me: Host, got: pb.Frontier) -> None:
     """Divides the rows as the guest says, and checks that what it opens can be open."""
-    tree = me.growing()
+    grove = me.growing()
     divided = wire.unpack(got.divided, "i4", (None,), "the divided nodes").tolist()
     strangers = set(divided) - set(me.offers)
     if strangers or len(set(divided)) != len(divided) or set(me.divided) - set(divided):
         raise PeerError("the guest divided nodes that were not open, or not the ones it chose")
-    rows = [len(tree.growth.everyone.rows(node)) for node in divided]
+    rows = grove.n_rows(divided)
     divisions = read_divisions(got.divided, got.goes_right, divided, rows, "the guest")
-    for node, bits in me.divided.items():
-        if not np.array_equal(divisions[node], bits):
-            raise PeerError(f"the guest divided node {node} otherwise than we did")
-    may_open = {child for node in divided for child in (left_child(node), right_child(node))}
+    for number, bits in me.divided.items():
+        if not np.array_equal(divisions[number], bits):
+            raise PeerError(f"the guest divided node {number} otherwise than we did")
+    own = grove.by_tree(divisions)
+    may_open = set(grove.numbers(_children(nodes) for nodes in own))
     opened = wire.unpack(got.open, "i4", (None,), "the open nodes").tolist()
     if not me.offers:
-        may_open = {ROOT}
+        may_open = set(grove.numbers([ROOT] for _ in own))
     if not opened or set(opened) - may_open or sorted(set(opened)) != opened:
         raise PeerError("the guest opened nodes that are not children of divided ones")
-    tree.growth.divide(list(divisions.items()))
-    tree.opened = opened
+    for slot, (tree, mine) in enumerate(zip(grove.trees, own, strict=True)):
+        tree.growth.divide(list(mine.items()))
+        tree.opened = [number - slot * STRIDE for number in opened if number // STRIDE == slot]
 
 
-def _shuffled(me: Host, node: int, found: Found) -> tuple[Offer, Places]:
+def _children(nodes: Iterable[int]) -> list[int]:
+    return [child for node in nodes for child in (left_child(node), right_child(node))]
+
+
+def _shuffled(me: Host, tree: int, node: int, found: Found) -> tuple[Offer, Places]:
     """A node's offer in a fresh secret order, and the places of its sums in that order."""
-    secrets, about = me.seat.secrets, (me.number, node)
+    secrets, about = me.seat.secrets, (tree, node)
     order = secrets.permutation(len(found.listed), "candidates", *about)
     places, grouped = [found.sums[order]], []
     for chosen in secrets.permutation(len(found.grouped), "columns", *about).tolist():

@@ -32,27 +32,18 @@ class Found:
 class HostTree:
     """One tree. Every layer: divide as the guest says, then `candidate_sums` of the open nodes."""
 
-    def __init__(
-        self,
-        cells: Cells,
-        by_category: Bits,
-        sampled: Bits,
-        columns: NDArray[np.int32],
-        *,
-        subtraction: bool,
-    ) -> None:
-        """Cells of the columns that the tree may use, int32, and which of these are categorical;
-        sampled bool (n,): the rows whose gradients are encrypted, in their order; `subtraction`:
-        whether a node's sums may be its parent's minus its sibling's (SecureBoost+, section 4.3).
+    def __init__(self, cells: Cells, sampled: Bits, place: Places, *, subtraction: bool) -> None:
+        """Cells of the columns that the tree may use; sampled bool (n,): the rows that it learns
+        from; place int64 (n,): where each row's gradients are among the encrypted ones;
+        `subtraction`: whether a node's sums may be its parent's minus its sibling's (SecureBoost+,
+        section 4.3).
         """
         self.growth = Growth(sampled)
         self.opened: list[int] = []
-        self.n_rows = int(np.count_nonzero(sampled))
-        self._cells_of, self._by_category = cells, by_category
-        self._columns, self._subtraction = columns, subtraction
-        self._place = np.cumsum(sampled) - 1  # of a row among the gradients
+        self._cells_of, self._place, self._subtraction = cells, place, subtraction
+        self._columns, self._by_category = cells.columns, cells.by_category
         self._n_bins, self._starts = cells.n_bins, cells.starts
-        self._ordered = np.where(by_category, 0, self._n_bins)  # bins that thresholds divide
+        self._ordered = np.where(self._by_category, 0, self._n_bins)  # bins that thresholds divide
         self._cells: dict[int, Ciphertexts] = {}  # of the open nodes
 
     def candidate_sums(

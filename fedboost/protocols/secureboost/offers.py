@@ -23,6 +23,8 @@ from fedboost.core.categories import Divisions
 from fedboost.core.local import Rules
 from fedboost.core.params import MAX_BIN
 from fedboost.core.split import Candidates
+from fedboost.crypto.api import Ciphertexts, PrivateKey
+from fedboost.crypto.packing import GhLayout
 from fedboost.errors import PeerError
 from fedboost.messages.protocol import secureboost_pb2 as pb
 
@@ -60,17 +62,25 @@ def shapes_of(message: pb.CandidateSums, nodes: int, most: int, host: str) -> li
     """
     what = f"the number of {host}'s candidates"
     counts = wire.unpack(message.candidates, "i4", (nodes,), what).tolist()
-    grouped, missing = np.empty((nodes, 0), np.int32), np.empty((nodes, 0), np.bool_)
-    if message.HasField("categories") or message.HasField("missing"):
+    columns, grouped, missing = np.zeros(nodes, np.int64), np.empty(0, np.int32), np.empty(0, bool)
+    if any(message.HasField(name) for name in ("columns", "categories", "missing")):
+        what = f"the number of {host}'s categorical columns"
+        columns = wire.unpack(message.columns, "i4", (nodes,), what).astype(np.int64)
         what = f"the number of {host}'s categories"
-        grouped = wire.unpack(message.categories, "i4", (nodes, None), what).astype(np.int32)
+        grouped = wire.unpack(message.categories, "i4", (int(columns.sum()),), what).astype(
+            np.int64
+        )
         what = f"the columns of {host} with missing values"
-        missing = wire.unpack_bits(message.missing, grouped.size, what).reshape(grouped.shape)
-    if min(counts, default=0) < 0 or (grouped < 1).any() or (grouped > MAX_BIN).any():
+        missing = wire.unpack_bits(message.missing, len(grouped), what)
+    least = min(*counts, *columns.tolist(), 0)
+    if least < 0 or not all(1 <= count <= MAX_BIN for count in grouped.tolist()):
         raise PeerError(f"{host} sent a number of candidates or categories that cannot be")
+    ends = np.cumsum(columns)[:-1]
     shapes = [
-        Shape(count, tuple(own), tuple(lacks))
-        for count, own, lacks in zip(counts, grouped.tolist(), missing.tolist(), strict=True)
+        Shape(count, tuple(own.tolist()), tuple(lacks.tolist()))
+        for count, own, lacks in zip(
+            counts, np.split(grouped, ends), np.split(missing, ends), strict=True
+        )
     ]
     largest = max((shape.n_sums for shape in shapes), default=0)
     if largest > most:
@@ -83,14 +93,30 @@ def write_shapes(shapes: Sequence[Shape]) -> pb.CandidateSums:
     counts = np.array([shape.candidates for shape in shapes], np.int32)
     message = pb.CandidateSums(candidates=wire.pack(counts))
     if any(shape.categories for shape in shapes):
-        grouped = np.array([shape.categories for shape in shapes], np.int32)
-        missing = np.array([shape.missing for shape in shapes], np.bool_)
+        columns = np.array([len(shape.categories) for shape in shapes], np.int32)
+        grouped = np.array([n for shape in shapes for n in shape.categories], np.int32)
+        missing = np.array([lacks for shape in shapes for lacks in shape.missing], np.bool_)
+        message.columns.CopyFrom(wire.pack(columns))
         message.categories.CopyFrom(wire.pack(grouped))
-        message.missing.CopyFrom(wire.pack_bits(missing.ravel()))
+        message.missing.CopyFrom(wire.pack_bits(missing))
     return message
 
 
 # The guest's side
+
+
+def read_sums(
+    message: pb.CandidateSums, key: PrivateKey, layout: GhLayout, nodes: int, most: int, host: str
+) -> list[tuple[Sums, Shape]]:
+    """A host's sums, one array (sums, 2·outputs) for each open node, and how they are arranged."""
+    shapes = shapes_of(message, nodes, most, host)
+    counts = [shape.n_sums for shape in shapes]
+    count = layout.package_count(counts)
+    if message.packages.count != count:
+        raise PeerError(f"{host} sent {message.packages.count} packages, its counts need {count}")
+    packages = Ciphertexts.received(message.packages.data, count, key.width)
+    sums = key.decrypt(packages, layout, counts)
+    return list(zip(np.split(sums, np.cumsum(counts)[:-1]), shapes, strict=True)) if counts else []
 
 
 @dataclass(frozen=True)

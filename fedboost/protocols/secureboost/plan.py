@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedboost.core import forest
 from fedboost.flow import Table
 
 if TYPE_CHECKING:
@@ -34,9 +36,22 @@ def of_round(params: SecureBoostParams, table: Table, number: int) -> Plan:
     return Plan(table.hosts, params.max_depth, True, 0)
 
 
-def next_tree(params: SecureBoostParams, table: Table, host: str, after: int) -> int:
-    """The first tree behind number `after` in which `host` takes part, counted over all rounds."""
-    number = after + 1
-    while host not in of_round(params, table, number // params.trees_per_round).hosts:
-        number += 1
-    return number
+def groves(params: SecureBoostParams) -> Iterator[tuple[int, int, int]]:
+    """The trees that grow at once: round, number of the first one in the job, and how many."""
+    starts = forest.starts(params).tolist()
+    for number, size in enumerate(forest.sizes(params).tolist()):
+        for first in range(starts[number], starts[number + 1], size):
+            yield number, first, size
+
+
+def next_grove(
+    params: SecureBoostParams, table: Table, host: str, after: int
+) -> tuple[int, int, int]:
+    """The first grove behind tree `after` of the job in which `host` takes part.
+
+    Behind the last one, a grove of no trees.
+    """
+    for number, first, size in groves(params):
+        if first > after and host in of_round(params, table, number).hosts:
+            return number, first, size
+    return params.n_estimators, int(forest.starts(params)[-1]), 0

@@ -19,7 +19,7 @@ FLOW = (
         "encrypt_gradients",
         GUEST,
         gives=EncryptedGradients,
-        after=("start_round", "close_tree"),
+        after=("start_round", "close_trees"),
         streams=True,
     ),
     receive_gradients := Step(
@@ -38,8 +38,8 @@ FLOW = (
     choose_splits := Step("choose_splits", GUEST, takes=CandidateSums, gives=WonSplits),
     divide_rows := Step("divide_rows", HOST, takes=WonSplits, gives=RowDivisions),
     grow_nodes := Step("grow_nodes", GUEST, takes=RowDivisions),
-    grow_alone := Step("grow_alone", GUEST, after=("start_round", "grow_nodes", "close_tree")),
-    close_tree := Step("close_tree", GUEST, after=("grow_nodes", "grow_alone")),
+    grow_alone := Step("grow_alone", GUEST, after=("start_round", "grow_nodes", "close_trees")),
+    close_trees := Step("close_trees", GUEST, after=("grow_nodes", "grow_alone")),
     close_round := Step("close_round", GUEST),
     close_model := Step("close_model", GUEST, after=("share_key", "close_round")),
 )
@@ -64,6 +64,6 @@ async def walk(run: Run) -> None:
                 await run(grow_nodes, among=hosts.hosts)
             if hosts.guest_layers:
                 await run(grow_alone)
-            await run(close_tree)
+            await run(close_trees)
         await run(close_round)
     await run(close_model)

@@ -1,0 +1,29 @@
+"""Which trees make up each round of a model, and which margin each of them adds to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ALL = -1  # a tree whose leaves have a value for every margin
+
+
+def ends(facts: Mapping[str, Any]) -> NDArray[np.int64]:
+    """How many trees the model has after each of its rounds, int64 (rounds,).
+
+    `forest` lists the trees of each round for each of `trees_per_round` classes.
+    """
+    sizes = np.array(facts["forest"], np.int64)
+    return np.cumsum(sizes * facts["trees_per_round"])
+
+
+def classes(facts: Mapping[str, Any]) -> NDArray[np.int64]:
+    """The margin that each tree adds to, int64 (trees,), or ALL; class after class in a round."""
+    per_round = facts["trees_per_round"]
+    if per_round == 1:
+        return np.full(int(np.sum(facts["forest"])), ALL, np.int64)
+    own = [np.repeat(np.arange(per_round), size) for size in facts["forest"]]
+    return np.concatenate([np.empty(0, np.int64), *own])

@@ -1,0 +1,72 @@
+"""The trees that grow at once, one or a forest's: their nodes travel under one number each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.params import MAX_DEPTH
+from fedboost.errors import PeerError
+from fedboost.protocols.secureboost.growth import Division, Growth
+
+Bits = NDArray[np.bool_]
+
+STRIDE = 1 << (MAX_DEPTH + 1)  # more than a tree has heap ids
+
+
+class Growing(Protocol):
+    """A tree under way, a guest's or a host's."""
+
+    growth: Growth
+    opened: list[int]
+
+
+T = TypeVar("T", bound=Growing)
+
+
+class Grove(Generic[T]):
+    """Trees by their places; node i of the tree at place k has the number k·STRIDE + i."""
+
+    def __init__(self, trees: Sequence[T]) -> None:
+        self.trees = list(trees)
+
+    def at(self, number: int) -> tuple[T, int]:
+        """The tree and the heap id that a number means; a PeerError for no tree's."""
+        place, node = divmod(number, STRIDE)
+        if not 0 <= place < len(self.trees):
+            raise PeerError(f"there is no node {number} among {len(self.trees)} trees")
+        return self.trees[place], node
+
+    def numbers(self, nodes: Iterable[Iterable[int]]) -> list[int]:
+        """The numbers of some nodes of each tree, in the order of the trees."""
+        return [place * STRIDE + node for place, own in enumerate(nodes) for node in own]
+
+    @property
+    def opened(self) -> list[int]:
+        """The open nodes."""
+        return self.numbers(tree.opened for tree in self.trees)
+
+    @property
+    def last_divided(self) -> list[Division]:
+        """The nodes that were divided in the layer above, and how."""
+        return [
+            (place * STRIDE + node, bits)
+            for place, tree in enumerate(self.trees)
+            for node, bits in tree.growth.last_divided
+        ]
+
+    def n_rows(self, numbers: Iterable[int]) -> list[int]:
+        """How many rows stand in each of these nodes, validation rows among them."""
+        found = (self.at(number) for number in numbers)
+        return [len(tree.growth.everyone.rows(node)) for tree, node in found]
+
+    def by_tree(self, divisions: Mapping[int, Bits]) -> list[dict[int, Bits]]:
+        """The divisions of each tree, by heap id."""
+        own: list[dict[int, Bits]] = [{} for _ in self.trees]
+        for number, bits in divisions.items():
+            place, node = divmod(number, STRIDE)
+            own[place][node] = bits
+        return own
