@@ -13,6 +13,7 @@ from benchmarks.harness import Shown
 Row = dict[str, Any]
 
 XGBOOST = "XGBoost, pooled"
+MODES = ("mix", "layered")  # variants that come on top of all switches
 ONE, MULTI = "one tree a class", "multi-output"
 DISTURBED = 0.2  # cores that others keep busy: above it wall times say little
 
@@ -149,8 +150,10 @@ def _times(group: list[Row]) -> Shown:
         cells = [row["variant"], *_cost(row)]
         for reference in ("baseline", "all"):
             whole = by_name.get(reference)
+            compared = reference == "baseline" or row["variant"] in MODES
             for what in ("wall_s", "cpu_s"):
-                cells.append("" if whole is None else percent(saved(row, whole, what)))
+                share = saved(row, whole, what) if compared and whole is not None else None
+                cells.append(percent(share))
         rows.append((*cells, *_machine(row)))
     heads = ("variant", "wall s", "CPU s", "bytes", "saved of baseline, wall", "CPU time",
              "saved of all, wall", "CPU time", "cores of others", "load average")  # fmt: skip
