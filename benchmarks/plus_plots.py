@@ -65,13 +65,15 @@ def tree_groups(rows: Sequence[Row]) -> list[Group]:
         first = group[0]
         alone = ", each switch alone" if first["part"] == "alone" else ""
         title = f"{first['data']}, {first['scheme']}{alone}: {plus_tables.size(first)}"
-        bars = [
-            Bar(row["wall_s"], COLOURS.get(row["variant"], 2), f"{row['wall_s']:.2f} s")
-            for row in group
-        ]
+        bars = [Bar(row["wall_s"], COLOURS.get(row["variant"], 2), _seconds(row)) for row in group]
         names = [row["variant"].replace("_", " ") for row in group]
         groups.append(Group(title, names, bars))
     return groups
+
+
+def _seconds(row: Row) -> str:
+    cpu = "" if row["cpu_s"] is None else f", CPU {row['cpu_s']:.2f} s"
+    return f"{row['wall_s']:.2f} s{cpu}"
 
 
 def multi_groups(rows: Sequence[Row]) -> list[Group]:

@@ -13,6 +13,7 @@ from benchmarks.harness import Shown
 Row = dict[str, Any]
 
 XGBOOST = "XGBoost, pooled"
+MODES = ("mix", "layered")  # variants that come on top of all switches
 ONE, MULTI = "one tree a class", "multi-output"
 DISTURBED = 0.2  # cores that others keep busy: above it wall times say little
 
@@ -90,10 +91,10 @@ def first_at_least(target: float, curve: Sequence[float]) -> int | None:
     return int(there[0]) + 1 if len(there) else None
 
 
-def to_target(row: Row, reached: Reached) -> float | None:
-    """Seconds until the accuracy was reached, of one row of the kind `multi`."""
+def to_target(row: Row, reached: Reached, clock: str = "wall_s") -> float | None:
+    """Seconds until the accuracy was reached, of one row of the kind `multi`; None: never."""
     trees = reached.trees(row["kind"], row["classes"])
-    return None if trees is None else trees * row["wall_s"]
+    return None if trees is None or row[clock] is None else trees * row[clock]
 
 
 def reached(data: str, curves: Sequence[Row]) -> Reached | None:
@@ -149,8 +150,10 @@ def _times(group: list[Row]) -> Shown:
         cells = [row["variant"], *_cost(row)]
         for reference in ("baseline", "all"):
             whole = by_name.get(reference)
+            compared = reference == "baseline" or row["variant"] in MODES
             for what in ("wall_s", "cpu_s"):
-                cells.append("" if whole is None else percent(saved(row, whole, what)))
+                share = saved(row, whole, what) if compared and whole is not None else None
+                cells.append(percent(share))
         rows.append((*cells, *_machine(row)))
     heads = ("variant", "wall s", "CPU s", "bytes", "saved of baseline, wall", "CPU time",
              "saved of all, wall", "CPU time", "cores of others", "load average")  # fmt: skip
@@ -262,14 +265,12 @@ def _or_never(count: int | None) -> str:
 def _multi(group: list[Row], met: Reached | None) -> Shown:
     rows = []
     for row in group:
-        seconds = None if met is None else to_target(row, met)
-        rows.append(
-            (
-                *(row["kind"], "on" if row["compressing"] else "off", *_cost(row)),
-                *(number(seconds, 0), *_machine(row)),
-            )
-        )
-    heads = ("trees", "compressing", "one tree, wall s", "CPU s", "bytes", "s to target",
+        cells = [row["kind"], "on" if row["compressing"] else "off", *_cost(row)]
+        for clock in ("wall_s", "cpu_s"):
+            cells.append(number(None if met is None else to_target(row, met, clock), 0))
+        rows.append((*cells, *_machine(row)))
+    heads = ("trees", "compressing", "one tree, wall s", "CPU s", "bytes",
+             "wall s to target", "CPU s to target",
              "cores of others", "load average")  # fmt: skip
     title = f"{group[0]['data']}, {group[0]['scheme']}: one tree, {size(group[0])}"
     return Shown(title, heads, rows, _disturbance(group))

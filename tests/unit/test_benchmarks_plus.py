@@ -226,6 +226,7 @@ def test_a_target_never_reached_leaves_no_figure():
     curves, timed = plus_tables.shown(rows)
     assert [cells[3] for cells in curves.rows] == ["3", "never", ""]
     assert [cells[5] for cells in timed.rows] == ["9", "9", "", ""]
+    assert [cells[6] for cells in timed.rows] == ["18", "18", "", ""]
     assert [group.names for group in plus_plots.multi_groups(rows)] == [[ONE, f"{ONE}, compressed"]]
 
 
