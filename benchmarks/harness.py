@@ -33,7 +33,7 @@ PACKAGES = (
 )
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 BUSY = (0, 1, 2, 5, 6)  # of /proc/stat: user, nice, system, irq, softirq
-TREE_ENDS = "close_tree"  # the step after which a tree is finished
+TREE_ENDS = "close_trees"  # the step after which a tree is finished
 say = Console(stderr=True)
 
 

@@ -170,7 +170,7 @@ class FakeClient:
     """A coordinator's client whose one job has long been done."""
 
     def __init__(self, *given, **named):
-        steps = [(3.0, "close_tree"), (4.0, "open_layer"), (7.5, "close_tree")]
+        steps = [(3.0, "close_trees"), (4.0, "open_layer"), (7.5, "close_trees")]
         self._events = [
             Event(at=1.0, stage=StageDone(stage="align")),
             *(Event(at=at, step=StepDone(step=step)) for at, step in steps),
