@@ -34,6 +34,7 @@ class Role(StrEnum):
 
 UNBOUNDED = 1 << 20  # `most` of a loop that only a party's answer ends; nobody knows its rounds
 MODEL = "model"  # the artefact of stages that use a model: the party's own shard
+DISCLOSURE = "disclosure"  # that of one that uses an earlier job's disclosure again
 
 GUEST, HOST, AGGREGATOR = Role.GUEST, Role.HOST, Role.AGGREGATOR
 EVERYBODY = (GUEST, HOST)
@@ -78,6 +79,7 @@ class Artefact:
 
     facts: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[np.generic]] = field(default_factory=dict)
+    disclosure: Artefact | None = None  # beside it, what later jobs may use again
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,7 @@ class Seat:
     frame: Frame | None  # the party's rows; None for a party without data
     validation: NDArray[np.bool_]  # rows of `frame` held out, on every party the same ids
     secrets: Secrets  # fresh for this stage and attempt
+    job_secrets: Secrets  # of this stage, the same in every attempt: for what must not be redrawn
     workers: Workers
     artefacts: Mapping[str, Artefact]  # of the stages before, by their names
     limits: Any  # the party's own policy: what it allows its peers
@@ -164,6 +167,7 @@ class Asks:
     key_bits: int | None = None  # None for schemes without a modulus
     gradient_bits: int | None = None  # declared bits of one encrypted gradient
     insecure: bool = False  # the scheme hides nothing from a curious peer
+    epsilon: float | None = None  # of a value that a host discloses; inf: without noise
 
 
 @dataclass(frozen=True)
@@ -187,6 +191,8 @@ class Protocol:
     leaves: Literal["artefact", "model", "predictions"] = "artefact"  # what `finish` gives
     needs_labels: bool = True  # the guest's table must hold the label
     model: Callable[[Any], str | None] | None = None  # the id of the model that the params name
+    # The id of the job whose disclosure the params use again; nothing comes before such a job.
+    reuses: Callable[[Any], str | None] | None = None
     # Refuses a model that the params cannot use, by the facts of the party's own shard.
     fits: Callable[[Any, Mapping[str, Any]], None] | None = None
     asks: Callable[[Any], Asks] | None = None  # what the parameters ask of a policy
@@ -199,8 +205,14 @@ class Protocol:
 
     def stages(self, params: Any) -> tuple[str, ...]:
         """The protocols of a job with these params, in order; this one is the last."""
+        if self.used_disclosure(params) is not None:
+            return (self.name,)
         scoring = () if self.used_model(params) is None else tuple(self.before_model)
         return (*self.before, *scoring, self.name)
+
+    def used_disclosure(self, params: Any) -> str | None:
+        """The id of the job whose disclosure a job with these params uses again, if any."""
+        return None if self.reuses is None else self.reuses(params)
 
     def step(self, name: str) -> Step | None:
         """The step of that name."""

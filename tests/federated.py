@@ -372,6 +372,7 @@ def seats_for(
             frame=frame,
             validation=validation_rows(frame.ids, held or 0.0, 7),
             secrets=Secrets(hashlib.sha256(name.encode()).digest()).child(protocol, 1),
+            job_secrets=Secrets(hashlib.sha256(name.encode()).digest()).child(protocol),
             workers=workers or Serial(),
             artefacts=(artefacts or {}).get(name, {}),
             limits=limits or Policy(),

@@ -197,9 +197,9 @@ def grown_naively(job):
     fixed = objectives.encoding(params, objective, table.y, table.weights)
     cuts = binning.fit(table.values, params.max_bin, job.categorical)
     rules = local.Rules(params, cuts, fixed)
-    watched = {"train": local.Watched(table, rules.binning, objective)}
+    watched = {"train": local.Watched.of(table, rules.binning, objective)}
     if job.out.any():
-        watched["validation"] = local.Watched(job.part(job.out), rules.binning, objective)
+        watched["validation"] = local.Watched.of(job.part(job.out), rules.binning, objective)
     seen = watched["train"]
     rounds: list[tuple[Any, ...]] = []
     history = []

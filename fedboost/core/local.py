@@ -6,7 +6,7 @@ labels ─► g, h ─► integers ─► histograms ─► candidate sums ─�
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -105,35 +105,30 @@ def train(
     objective = objectives.start(params, table.y, table.weights)
     fixed = objectives.encoding(params, objective, table.y, table.weights)
     cuts = binning.fit(table.values, params.max_bin, table.categorical)
-    rules = Rules(params, cuts, fixed)
-    watched = {"train": Watched(table, rules.binning, objective)}
+    watched = {"train": Watched.of(table, cuts, objective)}
     if validation is not None:
-        watched["validation"] = Watched(validation, rules.binning, objective)
-    decisive = params.metrics[-1]
-    stopping = EarlyStopping(params.early_stopping_rounds, METRICS[decisive].bigger_is_better)
-    rounds: list[tuple[Tree, ...]] = []
-    history: History = []
-    for number in range(params.n_estimators):
-        rounds.append(grow_round(rules, objective, watched["train"], number, groups))
-        for part in watched.values():
-            part.advance(rounds[-1], rules.binning.missing)
-        history.append({name: part.measure(params) for name, part in watched.items()})
-        if params.early_stopping_rounds is not None:
-            stopping = stopping.after(history[-1]["validation"][decisive])
-            if stopping.stop:
-                break
-    best = len(rounds) - 1 if stopping.best is None else stopping.best_round
-    return Trained(params, rules.binning, objective.base_margin, tuple(rounds), history, best)
+        watched["validation"] = Watched.of(validation, cuts, objective)
+    training = Training(Rules(params, cuts, fixed), objective, watched, groups)
+    while not training.is_over:
+        training.advance()
+    return Trained(
+        *(params, cuts, objective.base_margin, tuple(training.rounds)),
+        *(training.history, training.best_round),
+    )
 
 
 class Watched:
-    """A table during training: its bins, and its margins after the rounds so far."""
+    """Rows during training: their bins, and their margins after the rounds so far."""
 
-    def __init__(self, table: Table, cuts: Binning, objective: Objective) -> None:
-        self.bins: Bins = cuts.transform(table.values)
-        self.y = table.y
-        self.weight = table.weights
-        self.margin = np.tile(objective.base_margin, (len(table.y), 1))
+    def __init__(self, bins: Bins, y: Floats, weight: Floats, margin: Floats) -> None:
+        """bins (n, columns), y and weight (n,), margin (n, outputs), which changes in place."""
+        self.bins, self.y, self.weight, self.margin = bins, y, weight, margin
+
+    @classmethod
+    def of(cls, table: Table, cuts: Binning, objective: Objective) -> Watched:
+        """A table before the first round."""
+        margin = np.tile(objective.base_margin, (len(table.y), 1))
+        return cls(cuts.transform(table.values), table.y, table.weights, margin)
 
     def advance(self, trees: Sequence[Tree], missing: int) -> None:
         """Adds a finished round to the margins."""
@@ -145,6 +140,50 @@ class Watched:
         return {
             name: metrics.evaluate(name, self.y, prediction, self.weight) for name in params.metrics
         }
+
+
+class Training:
+    """Rounds on rows whose bins are known, one after the other."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        objective: Objective,
+        watched: Mapping[str, Watched],
+        groups: tuple[int, ...],
+    ) -> None:
+        """`watched` holds the rows to learn from as "train", perhaps others as "validation";
+        `groups` are the parties' column counts in canonical order.
+        """
+        params = rules.params
+        decisive = METRICS[params.metrics[-1]]
+        self.rounds: list[tuple[Tree, ...]] = []
+        self.history: History = []
+        self.stopping = EarlyStopping(params.early_stopping_rounds, decisive.bigger_is_better)
+        self._rules, self._objective, self._groups = rules, objective, groups
+        self.watched = watched
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all rounds are done, or early stopping ends them."""
+        return len(self.rounds) == self._rules.params.n_estimators or self.stopping.stop
+
+    @property
+    def best_round(self) -> int:
+        """From 0; the last round unless early stopping found an earlier one better."""
+        return len(self.rounds) - 1 if self.stopping.best is None else self.stopping.best_round
+
+    def advance(self) -> None:
+        """One more round: its trees, everybody's margins and metrics."""
+        params, rules = self._rules.params, self._rules
+        number = len(self.rounds)
+        seen = self.watched["train"]
+        self.rounds.append(grow_round(rules, self._objective, seen, number, self._groups))
+        for part in self.watched.values():
+            part.advance(self.rounds[-1], rules.binning.missing)
+        self.history.append({name: part.measure(params) for name, part in self.watched.items()})
+        if params.early_stopping_rounds is not None:
+            self.stopping = self.stopping.after(self.history[-1]["validation"][params.metrics[-1]])
 
 
 def grow_round(

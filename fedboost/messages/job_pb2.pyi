@@ -227,20 +227,50 @@ class JobJournal(_message.Message):
     def __init__(self, status: _Optional[_Union[JobStatus, _Mapping]] = ..., spec: _Optional[bytes] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
 
 class Told(_message.Message):
-    __slots__ = ("ends", "metrics", "counts", "curves", "importance", "best")
+    __slots__ = ("ends", "metrics", "counts", "curves", "importance", "best", "rounds", "privacy")
     ENDS_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     CURVES_FIELD_NUMBER: _ClassVar[int]
     IMPORTANCE_FIELD_NUMBER: _ClassVar[int]
     BEST_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    PRIVACY_FIELD_NUMBER: _ClassVar[int]
     ends: str
     metrics: _containers.RepeatedCompositeFieldContainer[Metric]
     counts: _containers.RepeatedCompositeFieldContainer[Count]
     curves: _containers.RepeatedCompositeFieldContainer[Curve]
     importance: _containers.RepeatedCompositeFieldContainer[Importance]
     best: _containers.RepeatedCompositeFieldContainer[Metric]
-    def __init__(self, ends: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., importance: _Optional[_Iterable[_Union[Importance, _Mapping]]] = ..., best: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ...) -> None: ...
+    rounds: _containers.RepeatedCompositeFieldContainer[RoundTold]
+    privacy: _containers.RepeatedCompositeFieldContainer[Privacy]
+    def __init__(self, ends: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., importance: _Optional[_Iterable[_Union[Importance, _Mapping]]] = ..., best: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., rounds: _Optional[_Iterable[_Union[RoundTold, _Mapping]]] = ..., privacy: _Optional[_Iterable[_Union[Privacy, _Mapping]]] = ...) -> None: ...
+
+class RoundTold(_message.Message):
+    __slots__ = ("round", "done", "of", "metrics")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    OF_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    round: str
+    done: int
+    of: int
+    metrics: _containers.RepeatedCompositeFieldContainer[Metric]
+    def __init__(self, round: _Optional[str] = ..., done: _Optional[int] = ..., of: _Optional[int] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ...) -> None: ...
+
+class Privacy(_message.Message):
+    __slots__ = ("party", "noise", "epsilon_element", "epsilon_row", "moved")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    NOISE_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_ELEMENT_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_ROW_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    noise: bool
+    epsilon_element: float
+    epsilon_row: float
+    moved: float
+    def __init__(self, party: _Optional[str] = ..., noise: _Optional[bool] = ..., epsilon_element: _Optional[float] = ..., epsilon_row: _Optional[float] = ..., moved: _Optional[float] = ...) -> None: ...
 
 class Metric(_message.Message):
     __slots__ = ("split", "name", "value")

@@ -30,6 +30,14 @@ REVEALS: dict[str, tuple[str, str]] = {
         "to the guest, the sum of its own random numbers.",
         "not at all, it is no secret.",
     ),
+    "fedboost.federboost_vertical.BucketIds": (
+        "to the guest, the noisy bucket of every aligned row in every column, unnamed; of each column how many buckets it has, whether they are categories, and whether values are missing.",
+        "randomised response, epsilon per value given the cut points; not at all without an epsilon.",
+    ),
+    "fedboost.federboost_vertical.OwnSplits": (
+        "to the host, which of its buckets divide which nodes; never a label, a gradient or a row.",
+        "not at all.",
+    ),
     "fedboost.predict.Questions": (
         "to the host, which rows are scored and which of them stand at its own nodes.",
         "not at all.",

@@ -148,6 +148,7 @@ class PartyNode:
             for note in notes:
                 log.info("%s: %s", work.id, note)
         work.check_table()
+        self.judge.disclosure(work)
         return work.how_far()
 
     async def open_stage(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -18,7 +19,7 @@ from fedboost.settings import Settings
 Tell = Literal["metrics", "curves"]
 
 # Read and kept, but nothing in this version acts on them: `unenforced` says so to the owner.
-UNENFORCED = ("epsilon_element_max", "epsilon_row_max", "aggregation_parties_min", "group_rows_min")
+UNENFORCED = ("aggregation_parties_min", "group_rows_min")
 
 
 def _name(text: str) -> str:
@@ -76,8 +77,9 @@ class Policy(Settings):
     allow_insecure: bool = False  # whether schemes that hide nothing (plain, broken ones) may run
     key_bits_min: int = Field(2048, ge=2048)  # bits of the modulus
     gradient_bits_max: int = Field(64, ge=1)  # declared bits of one gradient; bounds a bad guest
-    epsilon_element_max: float | None = Field(None, gt=0.0, allow_inf_nan=False)  # per value
-    epsilon_row_max: float | None = Field(None, gt=0.0, allow_inf_nan=False)  # composed, per row
+    # Of values that we disclose with noise; absent: none may be; .inf: also without noise.
+    epsilon_element_max: float | None = Field(None, gt=0.0)  # per value
+    epsilon_row_max: float | None = Field(None, gt=0.0)  # per row, added up over its columns
     aggregation_parties_min: int = Field(3, ge=2)  # contributors of one secure sum
     group_rows_min: int = Field(20, ge=1)  # rows between released cuts and per leaf
     predict: PredictPolicy = PredictPolicy()
@@ -109,6 +111,21 @@ class Policy(Settings):
                 f"allows {self.gradient_bits_max} bits per "
                 f"gradient, the job has {ask.gradient_bits}",
             )
+
+    def judge_disclosure(self, epsilon: float, columns: int) -> None:
+        """Nothing; a PolicyError unless so many columns may be disclosed with this ε per value.
+
+        An `epsilon` of inf asks for no noise.
+        """
+        for key, asked, what in (
+            ("epsilon_element_max", epsilon, "per value"),
+            ("epsilon_row_max", epsilon * columns, f"per row of {columns} columns"),
+        ):
+            most = getattr(self, key)
+            if most is None or asked > most:
+                said = "no noise" if asked == math.inf else f"epsilon {asked:g}"
+                allowed = "no disclosed values" if most is None else f"epsilon {most:g}"
+                raise _denied(key, f"allows {allowed} {what}, the job asks for {said}")
 
     def judge_prediction(self, peer: str, rows: int) -> None:
         """Nothing; a PolicyError unless `peer` may ask for `rows` rows at all.

@@ -379,6 +379,8 @@ class Session:
         if "metrics" not in self.seat.limits.tells:
             heard.ClearField("metrics")
             heard.ClearField("best")
+            for one in heard.rounds:
+                one.ClearField("metrics")
         if "curves" not in self.seat.limits.tells:
             heard.ClearField("curves")
             heard.ClearField("importance")

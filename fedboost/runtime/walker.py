@@ -53,6 +53,7 @@ class StageWalk(flow.Run):
     number: int = 0
     commit_due: int = 0
     metrics: list[job_pb2.Metric] = field(default_factory=list)
+    several: list[job_pb2.RoundTold] = field(default_factory=list)  # rounds of one step
     told: Told = field(default_factory=Told)
 
     def __post_init__(self) -> None:
@@ -87,6 +88,7 @@ class StageWalk(flow.Run):
         for reply in replies.values():
             self.ended = reply.told.ends or self.ended
             self.metrics.extend(reply.told.metrics)
+            self.several.extend(reply.told.rounds)
             _hear(self.told, reply.told)
 
     def rounds(self, name: str, most: int) -> Iterator[int]:
@@ -103,10 +105,14 @@ class StageWalk(flow.Run):
             if outermost:
                 self.commit_due = index + 1
                 of = most if most < flow.UNBOUNDED else (self.ended == name) * (index + 1)
-                progress = Progress(round=name, done=index + 1, of=of)  # of 0: not known yet
-                seconds = time.monotonic() - started
-                self.job.round_done(self.protocol.name, progress, seconds, self.metrics)
-                self.metrics = []
+                whole = job_pb2.RoundTold(round=name, done=index + 1, of=of, metrics=self.metrics)
+                done = self.several or [whole]  # of 0: not known yet
+                seconds = (time.monotonic() - started) / len(done)
+                for one in done:
+                    progress = Progress(round=one.round, done=one.done, of=one.of)
+                    metrics = list(one.metrics)
+                    self.job.round_done(self.protocol.name, progress, seconds, metrics)
+                self.metrics, self.several = [], []
         if self.ended == name:
             self.ended = ""
 
@@ -271,6 +277,7 @@ class JobWalk:
             "rows": {name: count for name, count in counts.items() if name not in NOT_ROWS},
             "metrics": metrics,
             "trees": counts.get("trees", 0),
+            **({"privacy": _privacy(self.told)} if self.told.privacy else {}),
             **({"rounds": counts["rounds"]} if counts.get("rounds") != counts.get("trees") else {}),
             **({"earlier_rounds": earlier} if (earlier := counts.get("earlier_rounds")) else {}),
             "seconds": timed,
@@ -347,12 +354,25 @@ class JobWalk:
         self.emit(Event(round=done))
 
 
+def _privacy(told: Told) -> dict[str, dict[str, float | None]]:
+    """What each host has disclosed with noise; None stands for no bound at all."""
+    return {
+        one.party: {
+            "epsilon_element": one.epsilon_element if one.noise else None,
+            "epsilon_row": one.epsilon_row if one.noise else None,
+            "moved": one.moved,
+        }
+        for one in told.privacy
+    }
+
+
 def _hear(known: Told, told: Told) -> None:
     """Adds what a party told to what is known and outlasts the round."""
     known.counts.extend(told.counts)
     known.best.extend(told.best)
     known.curves.extend(told.curves)
     known.importance.extend(told.importance)
+    known.privacy.extend(told.privacy)
 
 
 def _joint_round(stage: str, begun: Mapping[str, party_pb2.BeginReply]) -> int:

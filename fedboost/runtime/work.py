@@ -87,11 +87,17 @@ class Work:
         """The id of the model that the job uses, if it uses one."""
         return self.protocol.used_model(self.params)
 
+    @property
+    def reused(self) -> str | None:
+        """The id of the job whose disclosure this one uses again, if it does."""
+        return self.protocol.used_disclosure(self.params)
+
     # The table
 
     def read_table(self, source: SourceSpec) -> None:
         """Loads the party's table; refuses one that changed since the first attempt."""
         selection = self.terms.spec.data[self.party]
+        self.check_disclosure()
         trains = self.protocol.leaves == "model"  # and may look at further columns
         if self.model is not None and not trains:
             facts = self.used_model()
@@ -139,6 +145,26 @@ class Work:
                 raise error.at(party=self.party, model=str(self.model)) from None
         return facts
 
+    def check_disclosure(self) -> None:
+        """Refuses to use again what was never disclosed here, or to others."""
+        if self.reused is None:
+            return
+        try:
+            facts = shards.load_facts(self.disclosure_folder(self.reused))
+        except ConfigError:
+            raise ConfigError(
+                f"nothing that the job {self.reused} disclosed is kept here",
+                party=self.party,
+                todo="name a finished job of the same protocol, or leave reuse out",
+            ) from None
+        was: tuple[Any, Any, Any] = (facts["protocol"], facts["guest"], facts["hosts"])
+        if was != (self.protocol.name, self.table.guest, list(self.table.hosts)):
+            raise ConfigError(
+                f"the job {self.reused} was {was[0]} of {was[1]} with {', '.join(was[2])}",
+                party=self.party,
+                todo="name the same protocol and parties in the job, hosts in the same order",
+            )
+
     def check_table(self) -> None:
         """Refuses a table that the job's protocol, or the model that it uses, cannot use."""
         if self.frame is None:
@@ -160,6 +186,8 @@ class Work:
         self._check_turn(stage, artefacts)
         if self.model is not None and stage not in self.protocol.before:
             artefacts[flow.MODEL] = shards.load(self.used_model_folder)
+        if self.reused is not None:
+            artefacts[flow.DISCLOSURE] = shards.load(self.disclosure_folder(self.reused))
         frame = self.frame
         if frame is not None and ALIGN in artefacts and stage != ALIGN:
             frame = frame.take(artefacts[ALIGN].arrays["rows"].astype(np.int64))
@@ -168,6 +196,7 @@ class Work:
         validation = np.zeros(rows, np.bool_)
         if held is not None and frame is not None:
             validation = validation_rows(frame.ids, held.fraction, held.seed)
+        seed = Secrets(self.store.vault.seed(self.id))
         return Seat(
             party=self.party,
             role=self.role,
@@ -175,7 +204,8 @@ class Work:
             params=self._params_of(stage),
             frame=frame,
             validation=validation,
-            secrets=Secrets(self.store.vault.seed(self.id)).child(stage, self.attempt),
+            secrets=seed.child(stage, self.attempt),
+            job_secrets=seed.child(stage, "every attempt"),
             workers=workers,
             artefacts=artefacts,
             limits=policy,
@@ -217,6 +247,11 @@ class Work:
     def close(self, stage: str, left: Artefact) -> None:
         """Keeps what a stage left, and puts a model or predictions where they are looked for."""
         protocol = protocols.named(stage)
+        if left.disclosure is not None:
+            kept = {"guest": self.table.guest, "hosts": list(self.table.hosts)}
+            facts = {"protocol": protocol.name, "job": self.id, **kept, **left.disclosure.facts}
+            folder = self.disclosure_folder(self.id)
+            shards.save(folder, Artefact(facts, left.disclosure.arrays))
         if protocol.leaves == "model":
             facts = {
                 "protocol": protocol.name,
@@ -254,6 +289,10 @@ class Work:
     def model_folder(self) -> Path:
         """Where the model's shard lies once the job is done."""
         return self.store.folder / "models" / self.id
+
+    def disclosure_folder(self, job: str) -> Path:
+        """Where what a job has disclosed lies, for others to use again."""
+        return shards.folder_of(self.store.folder / "disclosures", job)
 
     @property
     def used_model_folder(self) -> Path:

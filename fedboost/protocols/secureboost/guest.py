@@ -22,9 +22,9 @@ from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Count, Told
 from fedboost.messages.protocol import secureboost_pb2 as pb
-from fedboost.model import vertical
+from fedboost.model import vertical, words
 from fedboost.model.vertical import GuestNode
-from fedboost.protocols.secureboost import earlier, plan, words
+from fedboost.protocols.secureboost import earlier, plan
 from fedboost.protocols.secureboost.growth import read_divisions, write_sample
 from fedboost.protocols.secureboost.guest_tree import GuestGrove, GuestTree, Won
 from fedboost.protocols.secureboost.offers import read_sums, write_choices

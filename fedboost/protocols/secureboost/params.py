@@ -6,13 +6,13 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedboost.core import objectives
 from fedboost.core.fixed_point import BITS_MAX
 from fedboost.core.params import MAX_DEPTH, TreeParams
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.data.frame import Frame
-from fedboost.errors import ConfigError, DataError
+from fedboost.errors import DataError
 from fedboost.flow import GUEST, Asks, Role
+from fedboost.model import labels
 from fedboost.model.shards import MODEL_ID
 from fedboost.settings import Settings
 
@@ -100,16 +100,9 @@ def check(role: Role, params: SecureBoostParams, frame: Frame, held_out: bool) -
     """Refuses what the objective cannot learn from, before anything leaves the guest."""
     if role is not GUEST:
         return
-    if params.early_stopping_rounds is not None and not held_out:
-        raise ConfigError(
-            "early_stopping_rounds needs validation rows and the job holds none out",
-            todo="add validation: {fraction: 0.3} to the job, or leave early_stopping_rounds out",
-        )
-    if frame.label is None:
-        raise DataError("the guest's table has no label", todo="name it in the job: label: …")
+    labels.check(params, frame, held_out)
     if not frame.columns and params.mode != "default":
         raise DataError(
             f"the guest has no columns, and mode {params.mode} grows trees on them alone",
             todo="use mode: default",
         )
-    objectives.check_labels(params, frame.label, learn=True)

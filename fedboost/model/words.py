@@ -1,4 +1,4 @@
-"""What the guest tells the coordinator of a model: metrics, curves, importance."""
+"""What a guest tells the coordinator of a model: metrics, curves, importance."""
 
 from __future__ import annotations
 

@@ -1,0 +1,20 @@
+"""What boosting on one party's labels needs of its table."""
+
+from __future__ import annotations
+
+from fedboost.core import objectives
+from fedboost.core.params import TreeParams
+from fedboost.data.frame import Frame
+from fedboost.errors import ConfigError, DataError
+
+
+def check(params: TreeParams, frame: Frame, held_out: bool) -> None:
+    """Refuses a guest's table that the job cannot learn from; `held_out`: whether rows are."""
+    if params.early_stopping_rounds is not None and not held_out:
+        raise ConfigError(
+            "early_stopping_rounds needs validation rows and the job holds none out",
+            todo="add validation: {fraction: 0.3} to the job, or leave early_stopping_rounds out",
+        )
+    if frame.label is None:
+        raise DataError("the guest's table has no label", todo="name it in the job: label: …")
+    objectives.check_labels(params, frame.label, learn=True)

@@ -1,0 +1,33 @@
+"""Vertical boosting without cryptography: hosts tell in which bucket each value lies, with noise.
+
+    guest ◄─ BucketIds ── hosts      once a job
+    guest: trains alone
+    guest ── OwnSplits ─► hosts      once a job
+
+The order of values is all that trees need, and buckets are a coarse order. The guest learns a noisy
+bucket of every row and column; a host learns which of its own buckets divide the trees. FederBoost
+(Tian et al.), section 4, Protocol 2. A job with `reuse` trains again on what an earlier one
+disclosed, and hosts send nothing more.
+"""
+
+from fedboost.flow import GUEST, HOST, Protocol
+from fedboost.protocols.federboost_vertical import guest, host
+from fedboost.protocols.federboost_vertical.params import (
+    FederBoostVerticalParams,
+    asks,
+    check,
+)
+from fedboost.protocols.federboost_vertical.walk import FLOW, walk
+
+PROTOCOL = Protocol(
+    name="federboost-vertical",
+    params=FederBoostVerticalParams,
+    flow=FLOW,
+    walk=walk,
+    modules={GUEST: guest, HOST: host},
+    before=("align",),
+    leaves="model",
+    reuses=lambda params: params.reuse,
+    asks=asks,
+    check=check,
+)

@@ -1,0 +1,83 @@
+"""Bucket ids as they travel: a column's in as few bits a row as its buckets need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost import wire
+from fedboost.core.params import MAX_BIN
+from fedboost.errors import PeerError
+from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds
+
+Ids = NDArray[np.uint8]
+Bits = NDArray[np.bool_]
+
+COLUMNS_MAX = 1 << 20  # of one host, as wide as a table may be
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """What a host tells of its columns."""
+
+    count: NDArray[np.int32]  # (columns,) buckets, that of missing values among them
+    missing: Bits  # (columns,) whether the last one is that of missing values
+    categorical: Bits  # (columns,) whether the others are categories
+    ids: Ids  # (rows, columns), Fortran order
+
+    @property
+    def present(self) -> NDArray[np.int32]:
+        """Buckets of each column without that of missing values, int32 (columns,)."""
+        return self.count - self.missing
+
+
+def width(buckets: int) -> int:
+    """Bits that a bucket's number takes."""
+    return (buckets - 1).bit_length()
+
+
+def write(told: Buckets) -> BucketIds:
+    """The message."""
+    columns = [_bits(told.ids[:, c], width(n)) for c, n in enumerate(told.count.tolist())]
+    return BucketIds(
+        buckets=wire.pack(told.count),
+        missing=wire.pack_bits(told.missing),
+        categorical=wire.pack_bits(told.categorical),
+        ids=wire.pack_bits(np.concatenate([np.empty(0, np.bool_), *columns])),
+    )
+
+
+def read(got: BucketIds, rows: int, host: str) -> Buckets:
+    """What a host has told of so many rows; a PeerError where it cannot be."""
+    what = f"the buckets of {host}'s columns"
+    count = wire.unpack(got.buckets, "i4", (None,), what).astype(np.int32)
+    missing = wire.unpack_bits(
+        got.missing, len(count), f"the columns of {host} with missing values"
+    )
+    categorical = wire.unpack_bits(got.categorical, len(count), f"{host}'s categorical columns")
+    if len(count) > COLUMNS_MAX or ((count < 1 + missing) | (count - missing > MAX_BIN - 1)).any():
+        raise PeerError(f"{host} sent more columns or buckets than there can be")
+    widths = [width(n) for n in count.tolist()]
+    bits = wire.unpack_bits(got.ids, rows * sum(widths), f"the bucket ids of {host}")
+    ids = np.empty((rows, len(count)), np.uint8, order="F")
+    place = 0
+    for c, bits_each in enumerate(widths):
+        ids[:, c] = _numbers(bits[place : place + rows * bits_each], bits_each, rows)
+        place += rows * bits_each
+    if rows and (ids.max(axis=0) >= count).any():
+        raise PeerError(f"{host} sent ids of buckets that it does not have")
+    return Buckets(count, missing, categorical, ids)
+
+
+def _bits(ids: Ids, bits_each: int) -> Bits:
+    """The last `bits_each` bits of each id, bool (rows · bits_each,)."""
+    octets = np.unpackbits(ids[:, None], axis=1)
+    return octets[:, 8 - bits_each :].ravel().view(np.bool_)
+
+
+def _numbers(bits: Bits, bits_each: int, rows: int) -> Ids:
+    octets = np.zeros((rows, 8), np.bool_)
+    octets[:, 8 - bits_each :] = bits.reshape(rows, bits_each)
+    return np.packbits(octets, axis=1)[:, 0]

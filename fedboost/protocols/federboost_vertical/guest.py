@@ -1,0 +1,351 @@
+"""The guest of vertical FederBoost: collects buckets, trains alone, gives everybody its splits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost import wire
+from fedboost.core import binning, objectives
+from fedboost.core.binning import Binning
+from fedboost.core.categories import SET_BYTES
+from fedboost.core.early_stopping import EarlyStopping
+from fedboost.core.local import Rules, Training, Watched
+from fedboost.core.objectives import Objective
+from fedboost.core.tree import Tree
+from fedboost.crypto import noise
+from fedboost.errors import DataError
+from fedboost.flow import DISCLOSURE, Artefact, Out, Seat
+from fedboost.messages.job_pb2 import Count, RoundTold, Told
+from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds, OwnSplits
+from fedboost.model import columns, vertical, words
+from fedboost.model.vertical import GuestNode, OwnSplit
+from fedboost.protocols.federboost_vertical import buckets
+from fedboost.protocols.federboost_vertical.buckets import Buckets
+from fedboost.protocols.federboost_vertical.joined import Joined
+
+Floats = NDArray[np.float64]
+
+STEP_CELLS = 1 << 27  # rows × columns × layers × trees that one step adds up: about a second
+
+
+@dataclass
+class Guest:
+    """What the guest remembers between steps."""
+
+    seat: Seat  # its rows are those of the disclosure
+    own: Binning
+    objective: Objective
+    weight: Floats
+    told: dict[str, Buckets] = field(default_factory=dict)  # by host, in the table's order
+    joined: Joined | None = None
+    training: Training | None = None
+    kept: Artefact | None = None  # of a checkpoint, until the buckets are there again
+
+    @property
+    def params(self) -> Any:
+        """The job's."""
+        return self.seat.params
+
+    @property
+    def parts(self) -> dict[str, NDArray[np.int32]]:
+        """Rows by what they are for."""
+        held = self.seat.validation
+        parts = {"train": np.flatnonzero(~held).astype(np.int32)}
+        if held.any():
+            parts["validation"] = np.flatnonzero(held).astype(np.int32)
+        return parts
+
+    def trained(self) -> Training:
+        """The training under way."""
+        assert self.training is not None
+        return self.training
+
+
+def begin(seat: Seat) -> Guest:
+    """Bins the own columns and fixes the objective; takes up an earlier disclosure if there is."""
+    seat = _rows_of_disclosure(seat)
+    frame, params = seat.frame, seat.params
+    assert frame is not None
+    assert frame.label is not None
+    train = ~seat.validation
+    weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
+    objective = objectives.start(params, frame.label[train], weight[train])
+    own = binning.fit(frame.values[train], params.max_bin, frame.categorical)
+    me = Guest(seat, own, objective, weight)
+    if DISCLOSURE in seat.artefacts:
+        me.told = _told_before(seat.artefacts[DISCLOSURE], seat.table.hosts)
+        _plant(me)
+    return me
+
+
+def receive_buckets(me: Guest, got: Mapping[str, BucketIds]) -> Out:
+    """The hosts' buckets beside the own bins: one table, as if it were pooled."""
+    rows = len(me.weight)
+    me.told = {host: buckets.read(got[host], rows, host) for host in me.seat.table.hosts}
+    _plant(me)
+    return Out()
+
+
+def grow_trees(me: Guest) -> Out:
+    """As many rounds as fit into about a second; each says its metrics."""
+    training, params = me.trained(), me.params
+    rounds, cells = [], 0
+    while not training.is_over and cells < STEP_CELLS:
+        number = len(training.rounds)
+        training.advance()
+        trees = len(training.rounds[-1])
+        cells += len(me.weight) * training.watched["train"].bins.shape[1] * params.max_depth * trees
+        measured = words.as_metrics(training.history[-1])
+        told = RoundTold(round="tree", done=number + 1, of=params.n_estimators, metrics=measured)
+        rounds.append(told)
+    return Out(told=Told(ends="batch" if training.is_over else "", rounds=rounds))
+
+
+def close_model(me: Guest) -> Out:
+    """What the model came to; to every host the splits of its own columns."""
+    training, params = me.trained(), me.params
+    nodes = _nodes(me)
+    best = training.best_round
+    told = Told(best=words.as_metrics(training.history[best]))
+    told.counts.add(name="rounds", count=best + 1)
+    told.counts.add(name="trees", count=sum(map(len, training.rounds[: best + 1])))
+    told.counts.extend(Count(name=name, count=len(rows)) for name, rows in me.parts.items())
+    told.importance.extend(words.importance(me.seat, nodes))
+    for host in me.seat.table.hosts:
+        _tell_privacy(me, host, told)
+    if params.objective == "binary:logistic":
+        margin = np.empty((len(me.weight), 1))
+        for part, rows in me.parts.items():
+            margin[rows] = training.watched[part].margin
+        prediction = objectives.transform(params.objective, margin)[:, 0]
+        label = me.seat.frame.label if me.seat.frame is not None else None
+        assert label is not None
+        told.curves.extend(words.curves(label, prediction, me.parts))
+    return Out(send=_splits_of_hosts(me), told=told)
+
+
+def snapshot(me: Guest) -> Artefact:
+    """Rounds so far; the buckets come again, the same ones."""
+    training = me.trained()
+    arrays: dict[str, NDArray[np.generic]] = {
+        f"margin_{part}": seen.margin for part, seen in training.watched.items()
+    }
+    for number, trees in enumerate(training.rounds):
+        for place, tree in enumerate(trees):
+            arrays |= {f"{number}_{place}_{k}": one for k, one in tree.to_arrays().items()}
+    facts = {
+        "history": list(training.history),
+        "stopping": asdict(training.stopping),
+        "sizes": [len(trees) for trees in training.rounds],
+    }
+    return Artefact(facts, arrays)
+
+
+def restore(me: Guest, kept: Artefact) -> Told:
+    """Carries on behind the last batch, once the buckets are there."""
+    me.kept = kept
+    if me.told:
+        _resume(me)
+    stopping = EarlyStopping(**kept.facts["stopping"])
+    done = len(kept.facts["sizes"]) == me.params.n_estimators or stopping.stop
+    return Told(ends="batch" if done else "")
+
+
+def finish(me: Guest) -> Artefact:
+    """The guest's shard, and the buckets for other jobs to use again."""
+    training, params, frame = me.trained(), me.params, me.seat.frame
+    assert frame is not None
+    nodes = _nodes(me)
+    sizes = [len(t) // params.trees_per_round for t in training.rounds[: training.best_round + 1]]
+    facts = {
+        "objective": params.objective,
+        "params": params.model_dump(mode="json"),
+        "base_margin": me.objective.base_margin.tolist(),
+        "columns": list(frame.columns),
+        "categories": columns.categories(frame, me.own),
+        "trees": sum(sizes) * params.trees_per_round,
+        "trees_per_round": params.trees_per_round,
+        "forest": sizes,
+        "history": training.history,
+    }
+    outputs = params.n_outputs // params.trees_per_round
+    kept = None if DISCLOSURE in me.seat.artefacts else _disclosure(me)
+    return Artefact(facts, vertical.nodes_to_arrays(nodes, outputs), kept)
+
+
+def bytes_max(_: Guest, __: str) -> int:
+    """Rows and columns of a host are its own affair."""
+    return wire.MESSAGE_BYTES_MAX
+
+
+# Inside
+
+
+def _rows_of_disclosure(seat: Seat) -> Seat:
+    """The seat with the rows that hosts have disclosed before, in their order then."""
+    if DISCLOSURE not in seat.artefacts:
+        return seat
+    frame, arrays = seat.frame, seat.artefacts[DISCLOSURE].arrays
+    assert frame is not None
+    blob, ends = arrays["ids"].tobytes(), np.cumsum(arrays["id_sizes"]).tolist()
+    ids = [
+        blob[end - size : end] for size, end in zip(arrays["id_sizes"].tolist(), ends, strict=True)
+    ]
+    place = {row: i for i, row in enumerate(frame.ids)}
+    absent = sum(row not in place for row in ids)
+    if absent:
+        raise DataError(
+            f"the table lacks {absent} of the {len(ids)} rows whose buckets are used again",
+            party=seat.party,
+            rows=absent,
+            todo="give the table of that job, or train without reuse",
+        )
+    places = np.array([place[row] for row in ids], np.int64)
+    return replace(seat, frame=frame.take(places), validation=seat.validation[places])
+
+
+def _plant(me: Guest) -> None:
+    """All columns as one table, at the first round or behind a checkpoint."""
+    frame, params = me.seat.frame, me.params
+    assert frame is not None
+    assert frame.label is not None
+    joined = Joined(me.own, tuple(me.told.values()))
+    bins = joined.bins(frame.values)
+    watched = {}
+    for part, rows in me.parts.items():
+        margin = np.tile(me.objective.base_margin, (len(rows), 1))
+        inside = np.asfortranarray(bins[rows])
+        watched[part] = Watched(inside, frame.label[rows], me.weight[rows], margin)
+    train = watched["train"]
+    fixed = objectives.encoding(params, me.objective, train.y, train.weight)
+    rules = Rules(params, joined.cuts, fixed)
+    me.joined, me.training = joined, Training(rules, me.objective, watched, joined.groups)
+    if me.kept is not None:
+        _resume(me)
+
+
+def _resume(me: Guest) -> None:
+    """Puts the rounds of a checkpoint into the training."""
+    assert me.kept is not None
+    training, facts, arrays = me.trained(), me.kept.facts, me.kept.arrays
+    training.history = list(facts["history"])
+    training.stopping = EarlyStopping(**facts["stopping"])
+    names = ("node", *(k for k in Tree.__dataclass_fields__ if k != "node"))
+    training.rounds = [
+        tuple(
+            Tree.from_arrays({k: arrays[f"{number}_{place}_{k}"] for k in names})
+            for place in range(size)
+        )
+        for number, size in enumerate(facts["sizes"])
+    ]
+    for part, seen in training.watched.items():
+        seen.margin[:] = arrays[f"margin_{part}"]
+
+
+def _kept_trees(me: Guest) -> list[Tree]:
+    training = me.trained()
+    return [tree for trees in training.rounds[: training.best_round + 1] for tree in trees]
+
+
+def _nodes(me: Guest) -> list[GuestNode]:
+    """The trees that the model keeps, hosts' splits without their content."""
+    assert me.joined is not None
+    nodes = []
+    for number, tree in enumerate(_kept_trees(me)):
+        for i, leaf in enumerate(tree.is_leaf.tolist()):
+            owner, split = vertical.LEAF, None
+            if not leaf:
+                owner, column = me.joined.owner(int(tree.feature[i]))
+                own = OwnSplit(number, int(tree.node[i]), column, *_rule(tree, i))
+                split = own if owner == vertical.GUEST else None
+            gain, cover = float(tree.gain[i]), float(tree.cover[i])
+            nodes.append(
+                GuestNode(number, int(tree.node[i]), owner, tree.value[i], gain, cover, split)
+            )
+    return nodes
+
+
+def _rule(tree: Tree, i: int) -> tuple[np.float32, bool, bytes]:
+    held = tree.left_bins[i].tobytes() if tree.left_bins[i].any() else b""
+    return tree.threshold[i], bool(tree.missing_left[i]), held
+
+
+def _splits_of_hosts(me: Guest) -> dict[str, OwnSplits]:
+    """To each host its own splits, by the numbers of its columns and buckets."""
+    assert me.joined is not None
+    rows: list[list[tuple[int, int, int, int, bool]]] = [[] for _ in me.told]
+    sets: list[list[NDArray[np.uint8]]] = [[] for _ in me.told]
+    for number, tree in enumerate(_kept_trees(me)):
+        for i in np.flatnonzero(~tree.is_leaf):
+            owner, column = me.joined.owner(int(tree.feature[i]))
+            if owner == vertical.GUEST:
+                continue
+            last, left = int(tree.bin[i]), bool(tree.missing_left[i])
+            if tree.left_bins[i].any():
+                last = -1
+                sets[owner - 1].append(tree.left_bins[i])
+            rows[owner - 1].append((number, int(tree.node[i]), column, last, left))
+    return {host: _own_splits(rows[k], sets[k]) for k, host in enumerate(me.told)}
+
+
+def _own_splits(
+    rows: list[tuple[int, int, int, int, bool]], sets: list[NDArray[np.uint8]]
+) -> OwnSplits:
+    numbers = np.array([row[:4] for row in rows], np.int32).reshape(len(rows), 4)
+    held = np.array(sets, np.uint8).reshape(len(sets), -1 if sets else SET_BYTES)
+    return OwnSplits(
+        trees=wire.pack(numbers[:, 0]),
+        nodes=wire.pack(numbers[:, 1]),
+        columns=wire.pack(numbers[:, 2]),
+        buckets=wire.pack(numbers[:, 3]),
+        missing_left=wire.pack_bits(np.array([row[4] for row in rows], np.bool_)),
+        sets=wire.pack(held),
+    )
+
+
+def _tell_privacy(me: Guest, host: str, told: Told) -> None:
+    """What a host's disclosure is worth, by the settings under which it was made."""
+    epsilon, count = me.params.epsilon, me.told[host].count.tolist()
+    if DISCLOSURE in me.seat.artefacts:
+        epsilon = me.seat.artefacts[DISCLOSURE].facts["epsilon"]
+    if epsilon is None:
+        told.privacy.add(party=host, noise=False)
+        return
+    moved = [1.0 - noise.stay_chance(epsilon, values) for values in count]
+    told.privacy.add(
+        party=host,
+        noise=True,
+        epsilon_element=epsilon,
+        epsilon_row=epsilon * len(count),
+        moved=float(np.mean(moved)),
+    )
+
+
+def _disclosure(me: Guest) -> Artefact:
+    """The buckets as they came, and whose they are."""
+    frame = me.seat.frame
+    assert frame is not None
+    arrays: dict[str, NDArray[np.generic]] = {
+        "ids": np.frombuffer(b"".join(frame.ids), np.uint8),
+        "id_sizes": np.array([len(row) for row in frame.ids], np.int64),
+    }
+    for host, told in me.told.items():
+        arrays |= {f"{host}.{name}": getattr(told, name) for name in Buckets.__dataclass_fields__}
+    return Artefact({"epsilon": me.params.epsilon}, arrays)
+
+
+def _told_before(kept: Artefact, hosts: tuple[str, ...]) -> dict[str, Buckets]:
+    return {
+        host: Buckets(
+            count=kept.arrays[f"{host}.count"].astype(np.int32),
+            missing=kept.arrays[f"{host}.missing"].astype(np.bool_),
+            categorical=kept.arrays[f"{host}.categorical"].astype(np.bool_),
+            ids=np.asfortranarray(kept.arrays[f"{host}.ids"].astype(np.uint8)),
+        )
+        for host in hosts
+    }

@@ -1,0 +1,54 @@
+"""The guest's own columns and its hosts' buckets side by side, as if they were one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedboost.core.binning import Binning
+from fedboost.core.bins import Dense, SparseBins
+from fedboost.data.frame import Values
+from fedboost.protocols.federboost_vertical.buckets import Buckets
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Columns in the order of their owners: the guest's, then host by host."""
+
+    own: Binning
+    told: tuple[Buckets, ...]  # by host
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """How many columns each party has."""
+        return (self.own.n_columns, *(len(told.count) for told in self.told))
+
+    @cached_property
+    def cuts(self) -> Binning:
+        """Own columns with their cut points, hosts' with as many as they have buckets."""
+        cuts, codes = list(self.own.cuts), dict(self.own.categories)
+        for told in self.told:
+            for present, by_category in zip(told.present, told.categorical, strict=True):
+                if by_category:
+                    codes[len(cuts)] = np.arange(present, dtype=np.int32)
+                cuts.append(np.arange(1, 1 if by_category else present, dtype=np.float32))
+        most = max([self.own.max_bin, *(int(n) for told in self.told for n in told.present)])
+        return Binning(most, tuple(cuts), codes)
+
+    def bins(self, values: Values) -> Dense:
+        """Everybody's bins, uint8 (n, columns), Fortran order; `values` are the guest's own."""
+        own = self.own.transform(values)
+        own = own.dense() if isinstance(own, SparseBins) else own
+        blocks: list[Dense] = [np.where(own == self.own.missing, self.cuts.missing, own)]
+        for told in self.told:
+            lacks = told.missing & (told.ids == told.count - 1)
+            blocks.append(np.where(lacks, self.cuts.missing, told.ids))
+        return np.asfortranarray(np.concatenate(blocks, axis=1), dtype=np.uint8)
+
+    def owner(self, column: int) -> tuple[int, int]:
+        """Whose a column is (0 the guest, k the k-th host), and its number there."""
+        ends = np.cumsum(self.groups)
+        owner = int(np.searchsorted(ends, column, side="right"))
+        return owner, column - (int(ends[owner - 1]) if owner else 0)

@@ -1,0 +1,56 @@
+"""What a job may say about vertical FederBoost."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from fedboost.core.params import MAX_BIN, TreeParams
+from fedboost.data.frame import Frame
+from fedboost.flow import GUEST, Asks, Role
+from fedboost.model import labels
+
+JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
+BUCKETS_MAX = MAX_BIN - 1  # with that of missing values a bucket fits into one byte
+
+Cuts = Annotated[tuple[float, ...], Field(min_length=1, max_length=BUCKETS_MAX - 1, strict=False)]
+
+
+class FederBoostVerticalParams(TreeParams):
+    """Trees, and what hosts disclose of their columns; `max_bin` is of the guest's own."""
+
+    buckets: int = Field(16, ge=2, le=BUCKETS_MAX)  # of a host's column, missing values aside
+    epsilon: float | None = Field(4.0, gt=0.0)  # of a value, given the cut points; None: no noise
+    public_cuts: dict[str, dict[str, Cuts]] = Field(default_factory=dict)  # by host and column
+    reuse: str | None = Field(None, pattern=JOB_ID)  # the job whose disclosure is used again
+
+    @model_validator(mode="after")
+    def _cuts_rise(self) -> Self:
+        for host, columns in self.public_cuts.items():
+            for name, cuts in columns.items():
+                if any(low >= high for low, high in itertools.pairwise(cuts)):
+                    raise ValueError(f"public_cuts of {host}.{name} do not rise")
+        return self
+
+    @model_validator(mode="after")
+    def _one_disclosure(self) -> Self:
+        both = sorted({"buckets", "epsilon", "public_cuts"} & self.model_fields_set)
+        if self.reuse is not None and both:
+            raise ValueError(f"{both[0]} was settled by the job in reuse: leave it out")
+        return self
+
+
+def asks(params: FederBoostVerticalParams) -> Asks:
+    """What the parameters ask of a host's policy; nothing where it has disclosed all before."""
+    if params.reuse is not None:
+        return Asks()
+    return Asks(epsilon=math.inf if params.epsilon is None else params.epsilon)
+
+
+def check(role: Role, params: FederBoostVerticalParams, frame: Frame, held_out: bool) -> None:
+    """Refuses labels that the objective cannot learn from, before a host has sent anything."""
+    if role is GUEST:
+        labels.check(params, frame, held_out)
