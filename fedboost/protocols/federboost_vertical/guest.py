@@ -22,7 +22,7 @@ from fedboost.errors import DataError
 from fedboost.flow import DISCLOSURE, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Count, RoundTold, Told
 from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds, OwnSplits
-from fedboost.model import columns, vertical, words
+from fedboost.model import columns, labels, vertical, words
 from fedboost.model.vertical import GuestNode, OwnSplit
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical.buckets import Buckets
@@ -72,6 +72,7 @@ def begin(seat: Seat) -> Guest:
     frame, params = seat.frame, seat.params
     assert frame is not None
     assert frame.label is not None
+    labels.check_held_out(params, bool(seat.validation.any()))
     train = ~seat.validation
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
     objective = objectives.start(params, frame.label[train], weight[train])

@@ -18,11 +18,11 @@ from fedboost.core.sampling import Sample
 from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES
-from fedboost.errors import ConfigError, PeerError
+from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Count, Told
 from fedboost.messages.protocol import secureboost_pb2 as pb
-from fedboost.model import vertical, words
+from fedboost.model import labels, vertical, words
 from fedboost.model.vertical import GuestNode
 from fedboost.protocols.secureboost import earlier, plan
 from fedboost.protocols.secureboost.growth import read_divisions, write_sample
@@ -82,11 +82,7 @@ def begin(seat: Seat) -> Guest:
     frame, params = seat.frame, earlier.settled(seat)
     assert frame is not None
     assert frame.label is not None
-    if params.early_stopping_rounds is not None and not seat.validation.any():
-        raise ConfigError(
-            "early_stopping_rounds needs validation rows and there are none",
-            todo="add validation: fraction: to the job, or leave early_stopping_rounds out",
-        )
+    labels.check_held_out(params, bool(seat.validation.any()))
     train = ~seat.validation
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
     objective = objectives.start(params, frame.label[train], weight[train])
