@@ -7,12 +7,13 @@ import pytest
 from fedboost.core import forest
 from fedboost.core.params import TreeParams
 from fedboost.runtime.cluster import Cluster
+from fedboost.settings import parse
 from tests.e2e import world
 
 PARTIES = ["bank", "telco", "shop"]
 FOREST = {"dynamic": {"n_trees": [4, 1], "subsample": [0.3, 0.8]}, "colsample_bytree": 0.7}
 ROUNDS = 5
-SIZES = forest.sizes(TreeParams(n_estimators=ROUNDS, forest=FOREST)).tolist()
+SIZES = forest.sizes(parse(TreeParams, {"n_estimators": ROUNDS, "forest": FOREST})).tolist()
 
 pytestmark = pytest.mark.e2e
 
@@ -49,7 +50,7 @@ def trained(tmp_path_factory, data_file):
 def test_daemons_grow_the_forests_of_the_schedule(trained):
     cluster, said = trained
     result = said.last
-    assert SIZES == sorted(SIZES, reverse=True)
+    assert sorted(SIZES, reverse=True) == SIZES
     assert (SIZES[0], SIZES[-1]) == (4, 1)
     assert (result["rounds"], result["trees"]) == (ROUNDS, sum(SIZES))
     assert result["metrics"]["validation"]["auc"] > 0.9
