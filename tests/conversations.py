@@ -68,6 +68,13 @@ def secureboost(alter: Alter | None = None) -> Room:
     return room_for("secureboost", tables(), PARAMS, held=0.25, alter=alter)
 
 
+def forest(alter: Alter | None = None) -> Room:
+    """A forest of three trees on samples, then one of one tree on all rows."""
+    moving = {"n_trees": [3, 1], "subsample": [0.5, 1.0]}
+    params = {**PARAMS, "forest": {"dynamic": moving}}
+    return room_for("secureboost", tables(), params, held=0.25, alter=alter)
+
+
 def predict(model: dict[str, Artefact], alter: Alter | None = None) -> Room:
     """All rows, in two batches, with a model of `secureboost`."""
     params = {"model": "job-1", "batch_rows": 16}

@@ -92,7 +92,7 @@ def show(
         listed = [asdict(share) for share in shares]
         click.echo(json.dumps({**facts, "importance": listed, "text": lines}))
         return
-    for name in ("model", "name", "protocol", "role", "objective", "trees", "created"):
+    for name in ("model", "name", "protocol", "role", "objective", "rounds", "trees", "created"):
         if facts[name] != "":
             click.echo(f"{name + ':':12}{facts[name]}")
     click.echo(f"{'parties:':12}{facts['guest']} (guest), {', '.join(facts['hosts'])}")

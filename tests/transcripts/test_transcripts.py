@@ -10,7 +10,9 @@ from tests.federated import now
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("name", ["echo", "align", "secureboost", "predict", "warm_start"])
+@pytest.mark.parametrize(
+    "name", ["echo", "align", "secureboost", "forest", "predict", "warm_start"]
+)
 def test_the_conversation_is_the_one_in_the_transcript(name, golden):
     if name == "predict":
         room = conversations.predict(now(conversations.secureboost().walk()))

@@ -1,6 +1,7 @@
 """`fedboost model` on stores on disk: lists, shows, exports, deletes, and what it refuses."""
 
 import json
+import re
 
 import click
 import pytest
@@ -80,7 +81,9 @@ def test_show_names_own_columns_and_other_owners(folder):
     assert "telco's split" in text
     assert "income" in text
     assert "calls" not in text
+    assert re.search(r"^rounds: +4\ntrees: +4$", text, re.MULTILINE)
     raw = json.loads(model("show", MODEL, "--cluster", folder, "--json").stdout)
+    assert (raw["rounds"], raw["trees"]) == (4, 4)
     assert {one["party"] for one in raw["importance"]} <= set(PARTIES)
     assert raw["objective"] == "binary:logistic"
 

@@ -263,8 +263,7 @@ def close_round(me: Guest) -> Out:
     me.history.append(measured)
     if params.early_stopping_rounds is not None:
         me.stopping = me.stopping.after(measured["validation"][params.metrics[-1]])
-    told = Told(ends="tree" if me.stopping.stop else "", metrics=words.as_metrics(measured))
-    return Out(told=told)
+    return Out(told=Told(ends=_ended(me), metrics=words.as_metrics(measured)))
 
 
 def close_model(me: Guest) -> Out:
@@ -299,7 +298,7 @@ def restore(me: Guest, kept: Artefact) -> Told:
     me.trees_closed = sum(me.forest) * me.rules.params.trees_per_round
     me.nodes = vertical.arrays_to_nodes(kept.arrays)
     me.margin = kept.arrays["margin"].astype(np.float64)
-    return Told(ends="tree" if me.stopping.stop else "")
+    return Told(ends=_ended(me))
 
 
 def finish(me: Guest) -> Artefact:
@@ -336,31 +335,24 @@ def bytes_max(me: Guest, step: str) -> int:
 def _plant(me: Guest) -> None:
     """The next trees of the round, at their roots."""
     assert me.sample is not None
-    params, train = me.rules.params, me.parts["train"]
-    outputs = _outputs(me)
+    train, outputs = me.parts["train"], _outputs(me)
     pairs = slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
-    gh, trees = np.ascontiguousarray(me.gh[:, pairs]), []
-    for place, rows in enumerate(me.sample.trees):
-        columns = sampling.own_columns(
-            params.seed, me.trees_closed + place, 0, me.bins.shape[1], params.column_rate
-        )
-        sampled = np.zeros(len(me.y), np.bool_)
-        sampled[train[rows]] = True
-        trees.append(GuestTree(me.rules, me.bins, gh, sampled, columns))
-    me.grove = GuestGrove(trees)
+    gh, rows = np.ascontiguousarray(me.gh[:, pairs]), [train[own] for own in me.sample.trees]
+    me.grove = GuestGrove.planted(me.rules, me.bins, gh, rows, me.trees_closed)
 
 
 def _leaves(me: Guest, tree: GuestTree) -> dict[int, Floats]:
     """The leaves' values (outputs,), divided by the trees whose average they are."""
-    values = tree.leaves()
     if me.objective.renews_leaves:
-        for node in values:
-            rows = tree.growth.training.rows(node)
-            residual = me.y[rows] - me.margin[rows, 0]
-            values[node] = me.rules.params.learning_rate * np.array(
-                [objectives.median(residual, me.weight[rows])]
-            )
+        values = tree.medians(me.y - me.margin[:, 0], me.weight)
+    else:
+        values = tree.leaves()
     return {node: value / me.forest[-1] for node, value in values.items()}
+
+
+def _ended(me: Guest) -> str:
+    """The loop that is over: that of the rounds where early stopping says so, or none."""
+    return plan.loop(me.seat.params) if me.stopping.stop else ""
 
 
 def _outputs(me: Guest) -> slice:
