@@ -62,15 +62,6 @@ class Guest:
     trees_closed: int = 0
     grove: GuestGrove | None = None
 
-    @property
-    def parts(self) -> dict[str, NDArray[np.int32]]:
-        """Rows by what they are for."""
-        held = self.seat.validation
-        parts = {"train": np.flatnonzero(~held).astype(np.int32)}
-        if held.any():
-            parts["validation"] = np.flatnonzero(held).astype(np.int32)
-        return parts
-
     def growing(self) -> GuestGrove:
         """The trees under way."""
         assert self.grove is not None
@@ -118,7 +109,7 @@ def share_key(me: Guest) -> Out:
     me.key = SCHEMES[encryption.scheme].generate(encryption.key_bits, me.seat.workers)
     me.layout = GhLayout(
         value_bits=me.rules.fixed.bits,
-        n_rows=len(me.parts["train"]),
+        n_rows=len(me.seat.parts["train"]),
         plaintext_bits=me.key.plaintext_bits,
         outputs=params.n_outputs // params.trees_per_round,
         pack=me.seat.params.gh_packing,
@@ -139,7 +130,7 @@ def start_round(me: Guest) -> Out:
     params = me.rules.params
     number = len(me.history)  # over all rounds; whose turn it is starts anew with every job
     me.plan = plan.of_round(me.seat.params, me.seat.table, number - me.first_round)
-    train = me.parts["train"]
+    train = me.seat.parts["train"]
     g, h = me.objective.gradients(me.margin[train], me.y[train], me.weight[train])
     me.sample = sampling.of_round(params, g, number, number - me.first_round)
     me.forest.append(len(me.sample.trees))
@@ -155,7 +146,7 @@ def encrypt_gradients(me: Guest) -> Iterator[Out]:
     assert me.key is not None
     assert me.layout is not None
     assert me.sample is not None
-    train, sample = me.parts["train"], me.sample
+    train, sample = me.seat.parts["train"], me.sample
     gh = me.growing().trees[0].gh[train[sample.rows]]
     first, lanes = 0, len(me.layout.lanes)
     for block in me.key.encrypt(gh, me.layout):
@@ -274,11 +265,11 @@ def close_model(me: Guest) -> Out:
     told.counts.add(name="trees", count=_n_kept(me))
     if me.first_round:
         told.counts.add(name="earlier_rounds", count=me.first_round)
-    told.counts.extend(Count(name=name, count=len(rows)) for name, rows in me.parts.items())
+    told.counts.extend(Count(name=name, count=len(rows)) for name, rows in me.seat.parts.items())
     told.importance.extend(words.importance(me.seat, _kept(me)))
     if me.rules.params.objective == "binary:logistic":
         prediction = objectives.transform(me.rules.params.objective, me.margin)[:, 0]
-        told.curves.extend(words.curves(me.y, prediction, me.parts))
+        told.curves.extend(words.curves(me.y, prediction, me.seat.parts))
     return Out(told=told)
 
 
@@ -335,7 +326,7 @@ def bytes_max(me: Guest, step: str) -> int:
 def _plant(me: Guest) -> None:
     """The next trees of the round, at their roots."""
     assert me.sample is not None
-    train, outputs = me.parts["train"], _outputs(me)
+    train, outputs = me.seat.parts["train"], _outputs(me)
     pairs = slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
     gh, rows = np.ascontiguousarray(me.gh[:, pairs]), [train[own] for own in me.sample.trees]
     me.grove = GuestGrove.planted(me.rules, me.bins, gh, rows, me.trees_closed)
@@ -372,7 +363,7 @@ def _width(me: Guest) -> int:
 
 
 def _measure(me: Guest) -> dict[str, dict[str, float]]:
-    return words.measured(me.rules.params, me.margin, me.y, me.weight, me.parts)
+    return words.measured(me.rules.params, me.margin, me.y, me.weight, me.seat.parts)
 
 
 def _best_round(me: Guest) -> int:
