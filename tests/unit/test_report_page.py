@@ -382,3 +382,15 @@ def test_a_whole_continuation_is_not_shown_as_one_that_stopped_early():
     assert "kept" not in part(page, "learning")
     assert "kept of" not in page
     assert "rounds of the model before" not in render(journal())
+
+
+def test_noise_is_told_host_by_host_and_its_absence_as_well():
+    noisy = journal(kept=21)
+    told = noisy.events[-1].finished.told.privacy
+    told.add(party="telco", noise=True, epsilon_element=4.0, epsilon_row=40.0, moved=0.2156)
+    told.add(party="shop", noise=False)
+    shown = part(render(noisy), "disclosure")
+    assert "Local differential privacy, given the cut points" in shown
+    assert "telco 4 40 21.6%" in shown
+    assert "shop no bound no bound 0.0%" in shown
+    assert "Local differential privacy" not in part(render(journal(kept=21)), "disclosure")
