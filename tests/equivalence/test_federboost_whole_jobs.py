@@ -111,6 +111,18 @@ def test_every_tree_is_a_round_of_the_journal_whatever_the_batches(tmp_path, mon
     assert 0 < done.result["seconds"]["per_tree"] <= done.result["seconds"]["train"]
 
 
+def test_a_guest_that_keeps_its_metrics_back_still_tells_of_every_tree(place):
+    def change(parties):
+        node = parties[GUEST]
+        policy = node.config.policy.model_copy(update={"tells": ()})
+        node.config = node.config.model_copy(update={"policy": policy})
+
+    place.run(place.again(), change=change)
+    rounds = [e.round for e in place.journal.events if e.WhichOneof("what") == "round"]
+    assert [one.progress.done for one in rounds] == [1, 2, 3]
+    assert not any(one.metrics for one in rounds)
+
+
 # A disclosure used again
 
 
@@ -155,7 +167,7 @@ class Place:
         return cluster(self.folder / "cluster", wanted, sources, Serial())
 
     def run(self, wanted, tables=None, change=lambda parties: None):
-        """The model of a job, by party; raises what ended it. Also what hosts have sent in it."""
+        """The model of a job, by party; raises what ended it. `sent` is what left meanwhile."""
 
         async def work():
             async with self.cluster(wanted, tables) as made_of:
@@ -166,6 +178,7 @@ class Place:
                 return journal, rows
 
         journal, rows = asyncio.run(work())
+        self.journal = journal
         self.sent = [row for row in rows if row.direction == "out"]
         if journal.status.state != "finished":
             raise faults.from_message(journal.status.reason)
