@@ -150,10 +150,11 @@ def test_operations_say_of_every_key_whether_it_is_enforced():
     assert silent == set(UNENFORCED)
 
 
-def test_the_sample_job_is_one_that_this_version_runs():
+@pytest.mark.parametrize("sample", ["job-credit.yaml", "job-buckets.yaml"])
+def test_the_sample_job_is_one_that_this_version_runs(sample):
     from fedboost.job import JobSpec
 
-    job = parse(JobSpec, read_yaml(ROOT / "configs" / "job-credit.yaml"))
+    job = parse(JobSpec, read_yaml(ROOT / "configs" / sample))
     protocol = protocols.named(job.protocol)
     parse(protocol.params, job.params, section="params")
 
