@@ -8,11 +8,13 @@ from tests import conversations
 from tests.federated import now
 
 HERE = Path(__file__).parent
-
-
-@pytest.mark.parametrize(
-    "name", ["echo", "align", "secureboost", "forest", "predict", "warm_start"]
+NAMES = (
+    *("echo", "align", "secureboost", "forest"),
+    *("federboost_vertical", "predict", "warm_start"),
 )
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_conversation_is_the_one_in_the_transcript(name, golden):
     if name == "predict":
         room = conversations.predict(now(conversations.secureboost().walk()))

@@ -491,3 +491,15 @@ def test_trees_and_rounds_of_a_result_are_told_apart():
     result = json.loads(kept.events[-1].finished.result)
     Console(file=out, width=200).print(progress.summary(result))
     assert "finished with 50 trees of 25 rounds in" in out.getvalue()
+
+
+def test_noise_is_told_host_by_host_and_its_absence_as_well():
+    noisy = journal(kept=21)
+    told = noisy.events[-1].finished.told.privacy
+    told.add(party="telco", noise=True, epsilon_element=4.0, epsilon_row=40.0, moved=0.2156)
+    told.add(party="shop", noise=False)
+    shown = part(render(noisy), "disclosure")
+    assert "Local differential privacy, given the cut points" in shown
+    assert "telco 4 40 21.6%" in shown
+    assert "shop no bound no bound 0.0%" in shown
+    assert "Local differential privacy" not in part(render(journal(kept=21)), "disclosure")
