@@ -1,7 +1,7 @@
 """Dynamic FedGBF beside SecureBoost: accuracy, measured time, and the bounds that the paper gives.
 
 python -m benchmarks.fedgbf [--quick] [--json F] [--markdown F] [--data NAME]
-[--part accuracy|time] [--plots FOLDER] [--from F]
+[--part accuracy|time] [--rounds N] [--plots FOLDER] [--from F]
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,7 @@ def options(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line: that of every benchmark, and more."""
     parser = harness.parser(NAME, __doc__ or "", DATA)
     parser.add_argument("--part", action="append", choices=PARTS, help="only this part")
+    parser.add_argument("--rounds", type=int, metavar="N", help="time so many rounds")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="write the plots there")
     parser.add_argument(
         *("--from",), dest="earlier", action="append", type=Path, metavar="F", default=[],
@@ -159,6 +160,7 @@ def main(given: Sequence[str] | None = None) -> None:
         report = earlier(asked.earlier)
     else:
         plan = Plan.of(quick=asked.quick)
+        plan = plan if asked.rounds is None else replace(plan, rounds=asked.rounds)
         report = Report(NAME, settings(plan, quick=asked.quick))
         for part in asked.part:
             for name in asked.data:

@@ -84,7 +84,7 @@ class Plan:
         if quick:
             rows = {"give_credit": 30_000, "default_credit": 6000}
             return cls(rows, accuracy_rows=10_000, rounds=4, draws=dict.fromkeys(DATA, 1))
-        draws = {"give_credit": 2, "default_credit": 5}
+        draws = {"give_credit": 2, "default_credit": 3}
         return cls({}, accuracy_rows=None, rounds=ROUNDS[0], draws=draws)
 
     def timed_table(self, name: str) -> Table:

@@ -265,6 +265,14 @@ def test_runs_of_parts_and_data_sets_are_shown_together(small, tmp_path, monkeyp
     assert "](fedgbf-time.svg)" in shown.read_text()
 
 
+def test_fewer_rounds_are_timed_where_the_command_line_says_so(small, tmp_path):
+    written = tmp_path / "f.json"
+    time = ["--quick", "--part", "time", "--data", "give_credit"]
+    fedgbf.main([*time, "--rounds", "3", "--json", str(written)])
+    found = json.loads(written.read_text())
+    assert {row["rounds"] for row in found["rows"]} == {3} == {found["settings"]["timed rounds"]}
+
+
 def test_the_command_line_says_what_is_run():
     quick = fedgbf.options(["--quick"])
     assert quick.quick
