@@ -82,8 +82,8 @@ class Plan:
     def of(cls, *, quick: bool) -> Self:
         """The quick one, or all."""
         if quick:
-            rows = {"give_credit": 30_000, "default_credit": 6000}
-            return cls(rows, accuracy_rows=10_000, rounds=4, draws=dict.fromkeys(DATA, 1))
+            rows = {"give_credit": 24_000, "default_credit": 5000}
+            return cls(rows, accuracy_rows=8000, rounds=4, draws=dict.fromkeys(DATA, 1))
         draws = {"give_credit": 2, "default_credit": 3}
         return cls({}, accuracy_rows=None, rounds=ROUNDS[0], draws=draws)
 
