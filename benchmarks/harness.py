@@ -268,6 +268,14 @@ def _lap(seconds: float, first: Busy | None, last: Busy | None) -> Lap:
     return Lap(seconds, spent.get("ours"), spent.get("others"))
 
 
+def spent(trees: Sequence[Lap]) -> tuple[float | None, float | None]:
+    """Processor seconds of our processes and of others; None where the machine does not say."""
+    ours = [tree.ours for tree in trees if tree.ours is not None]
+    others = [tree.others for tree in trees if tree.others is not None]
+    known = len(ours) == len(others) == len(trees)
+    return (sum(ours), sum(others)) if known else (None, None)
+
+
 def _result(journal: JobJournal) -> dict[str, Any]:
     for event in journal.events:
         if event.WhichOneof("what") == "finished":

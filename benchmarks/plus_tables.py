@@ -154,23 +154,24 @@ def _times(group: list[Row]) -> Shown:
             for what in ("wall_s", "cpu_s"):
                 share = saved(row, whole, what) if compared and whole is not None else None
                 cells.append(percent(share))
-        rows.append((*cells, *_machine(row)))
+        rows.append((*cells, *machine_cells(row)))
     heads = ("variant", "wall s", "CPU s", "bytes", "saved of baseline, wall", "CPU time",
              "saved of all, wall", "CPU time", "cores of others", "load average")  # fmt: skip
     part = ", each switch alone" if first["part"] == "alone" else ""
     title = f"{first['data']}, {first['scheme']}{part}: one tree, {size(first)}"
-    return Shown(title, heads, rows, _disturbance(group))
+    return Shown(title, heads, rows, disturbance(group))
 
 
 def _cost(row: Row) -> tuple[str, str, str]:
     return number(row["wall_s"], 2), number(row["cpu_s"], 2), f"{row['sent']:,.0f}"
 
 
-def _machine(row: Row) -> tuple[str, str]:
+def machine_cells(row: Row) -> tuple[str, str]:
+    """How busy others kept the machine, and its load average before."""
     return number(row["others"], 2), ", ".join(map(str, row["load"]))
 
 
-def _disturbance(group: Sequence[Row]) -> str:
+def disturbance(group: Sequence[Row]) -> str:
     """What to think of times that others' work has made longer."""
     if not any(row["others"] is not None and row["others"] > DISTURBED for row in group):
         return ""
@@ -268,9 +269,9 @@ def _multi(group: list[Row], met: Reached | None) -> Shown:
         cells = [row["kind"], "on" if row["compressing"] else "off", *_cost(row)]
         for clock in ("wall_s", "cpu_s"):
             cells.append(number(None if met is None else to_target(row, met, clock), 0))
-        rows.append((*cells, *_machine(row)))
+        rows.append((*cells, *machine_cells(row)))
     heads = ("trees", "compressing", "one tree, wall s", "CPU s", "bytes",
              "wall s to target", "CPU s to target",
              "cores of others", "load average")  # fmt: skip
     title = f"{group[0]['data']}, {group[0]['scheme']}: one tree, {size(group[0])}"
-    return Shown(title, heads, rows, _disturbance(group))
+    return Shown(title, heads, rows, disturbance(group))

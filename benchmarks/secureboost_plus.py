@@ -15,7 +15,7 @@ from statistics import mean, median
 from typing import Any, Self
 
 from benchmarks import harness, plus_counts, plus_jobs, plus_plots, plus_tables, tables
-from benchmarks.harness import JobRun, Lap, Report, say
+from benchmarks.harness import JobRun, Report, say
 from benchmarks.plus_counts import Shape
 from benchmarks.plus_jobs import BINARY, CLASSES, DATA, MODES, PATIENCE, ROUNDS, VARIANTS, Plan
 from benchmarks.plus_tables import Row
@@ -65,7 +65,7 @@ class Cost:
         cycles = [seconds[i : i + cycle] for i in range(0, len(seconds), cycle)]
         own = [step for step in run.steps if step.stage == "secureboost"]
         sent = sum(sum(step.bytes.values()) for step in own if step.step != "share_key")
-        ours, others = _spent(counted)
+        ours, others = harness.spent(counted)
         return cls(
             wall_s=median(mean(each) for each in cycles),
             cpu_s=None if ours is None else ours / len(counted),
@@ -73,14 +73,6 @@ class Cost:
             others=None if others is None else others / sum(seconds),
             load=run.load_before,
         )
-
-
-def _spent(trees: Sequence[Lap]) -> tuple[float | None, float | None]:
-    """Processor seconds of our processes and of others; None where the machine does not say."""
-    ours = [tree.ours for tree in trees if tree.ours is not None]
-    others = [tree.others for tree in trees if tree.others is not None]
-    known = len(ours) == len(others) == len(trees)
-    return (sum(ours), sum(others)) if known else (None, None)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,175 @@
+"""Dynamic FedGBF beside SecureBoost: accuracy, measured time, and the bounds that the paper gives.
+
+python -m benchmarks.fedgbf [--quick] [--json F] [--markdown F] [--data NAME]
+[--part accuracy|time] [--rounds N] [--plots FOLDER] [--from F]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import fedgbf_jobs, fedgbf_plots, fedgbf_tables, harness, plus_jobs
+from benchmarks.fedgbf_jobs import DATA, DYNAMIC, ROUNDS, SCHEME, SECUREBOOST, Plan
+from benchmarks.harness import JobRun, Report, say
+from benchmarks.plus_tables import XGBOOST, Row
+from benchmarks.tables import HOST, Table
+
+NAME = "fedgbf"
+PARTS = ("accuracy", "time")
+INTRO = """# Dynamic FedGBF beside SecureBoost
+
+Written by `python -m benchmarks.fedgbf --markdown F --plots FOLDER`; run it again to refresh it.
+Tables 2 and 3 of the paper (Han et al., section 4), whose times are estimates from one tree: here
+both systems are trained with Paillier, one guest, one host and a coordinator as daemons of their
+own on one machine, on loopback with mTLS, job after job on the same daemons. Both have all
+switches of SecureBoost+ on but GOSS.
+
+Scores are from scheme `plain`, which grows the same trees; the schedule of a forest depends on the
+rounds of its job, so Dynamic FedGBF's 20, 50 and 100 rounds are three jobs and SecureBoost's are
+rounds of one. `test_auc_gap` is |test AUC − SecureBoost's|. `cpu_ratio` is Dynamic FedGBF's
+processor seconds of all processes, from the end of alignment to the end of the last tree, divided
+by SecureBoost's. `exchanges_ratio` divides exchanges per round.
+
+`critical_path_ratio` is what a round takes where each of its trees has a worker of its own,
+divided by what SecureBoost takes: jobs that grow one tree a round at the rates of the schedule
+are trained alone, and of each round the slowest of those draws counts, as many of them as the
+round's forest has trees if so many were timed. It counts processor seconds, of such a worker and
+of SecureBoost alike; a worker encrypts its own tree's rows alone, adds them up, and releases and
+decrypts that tree's candidates. The table says what wall times give.
+
+The bounds are equations 9 to 11, with the median round of the SecureBoost job after the first as
+T_unit. T_0, all that comes before training, is left out everywhere; the making of the key and the
+tables of both parties are in what was measured, once a job.
+
+Where rows are a sample, both ratios come out larger than those of the whole table: encryptions and
+additions are as many as rows, but each tree releases and decrypts as many candidates as before."""
+
+
+def measure_accuracy(name: str, plan: Plan) -> list[Row]:
+    """Scores of both systems and of XGBoost after each number of rounds."""
+    table = plan.accuracy_table(name)
+    facts = {"what": "scores", **_facts(table)}
+    boosted = fedgbf_jobs.trained(table, SECUREBOOST, max(ROUNDS))
+    pooled = fedgbf_jobs.pooled(table)
+    rows = []
+    for rounds in ROUNDS:
+        moving = fedgbf_jobs.trained(table, DYNAMIC, rounds)
+        scores = {DYNAMIC: moving[-1], SECUREBOOST: boosted[rounds - 1], XGBOOST: pooled[rounds]}
+        rows += [{**facts, "system": one, "rounds": rounds, **scores[one]} for one in scores]
+    return rows
+
+
+def measure_time(name: str, plan: Plan) -> list[Row]:
+    """What whole jobs of both systems take on the same daemons, and trees of forests alone."""
+    table, rows = plan.timed_table(name), []
+    facts = {"what": "time", **_facts(table), "scheme": SCHEME, "rounds": plan.rounds}
+    with plus_jobs.daemons(table, SCHEME) as run:
+        for system, draw, params in plan.jobs(name):
+            say.print(f"[bold]{name}[/]: {len(table.y)} rows, {plan.rounds} rounds, {system}")
+            cost = _cost(run(plan.rounds, params))
+            rows.append({**facts, "system": system, "draw": draw, **cost})
+    return rows
+
+
+def _cost(run: JobRun) -> Row:
+    """Of all rounds of a job, the making of its key included; bytes and exchanges without it."""
+    own = [step for step in run.steps if step.stage == "secureboost" and step.step != "share_key"]
+    before = [step for step in run.steps if step not in own and step.bytes]
+    seconds = sum(lap.seconds for lap in run.trees)
+    ours, others = harness.spent(run.trees)
+    exchanges = run.result["exchanges"] - sum(step.calls for step in before)
+    return {
+        "wall_s": seconds,
+        "cpu_s": ours,
+        "sent": sum(sum(step.bytes.values()) for step in own),
+        "exchanges": exchanges / len(run.trees),
+        "others": None if others is None else others / seconds,
+        "load": run.load_before,
+        "test_auc": run.rounds[-1]["metrics"]["validation.auc"],
+        "laps": [asdict(lap) for lap in run.trees],
+    }
+
+
+def _facts(table: Table) -> Row:
+    columns = len(plus_jobs.parts(table)[HOST])
+    return {"data": table.name, "rows": len(table.y), "host_columns": columns}
+
+
+def measure(name: str, plan: Plan, part: str) -> list[Row]:
+    """Everything of one data set and part of the benchmark, in rows as JSON can say them."""
+    return measure_time(name, plan) if part == "time" else measure_accuracy(name, plan)
+
+
+def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
+    """What was run, in words and numbers."""
+    dynamic = fedgbf_jobs.PARAMS[DYNAMIC]["forest"]["dynamic"]
+    return {
+        **plus_jobs.SHAPE,
+        **fedgbf_jobs.SHAPE,
+        "scores at rounds": list(ROUNDS),
+        **{f"dynamic {name}": list(both) for name, both in dynamic.items()},
+        "scheme": f"{SCHEME}, {plus_jobs.KEY_BITS[SCHEME]} bits",
+        "validation": f"{plus_jobs.VALIDATION['fraction']} by id, seed {plus_jobs.SEED}",
+        "parties": "1 guest, 1 host",
+        "timed rows at most": dict(plan.rows_max) or "all",
+        "rows for scores at most": plan.accuracy_rows or "all",
+        "timed rounds": plan.rounds,
+        "trees timed alone": dict(plan.draws),
+        "quick": quick,
+    }
+
+
+def options(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line: that of every benchmark, and more."""
+    parser = harness.parser(NAME, __doc__ or "", DATA)
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this part")
+    parser.add_argument("--rounds", type=int, metavar="N", help="time so many rounds")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="write the plots there")
+    parser.add_argument(
+        *("--from",), dest="earlier", action="append", type=Path, metavar="F", default=[],
+        help="show what earlier runs wrote with --json, later files first, and measure nothing",
+    )  # fmt: skip
+    found = harness.parse(parser, DATA, given)
+    found.part = found.part or list(PARTS)
+    return found
+
+
+def earlier(files: Sequence[Path]) -> Report:
+    """The rows of earlier runs; where two measured the same of a data set, the later file's."""
+    reports = [json.loads(file.read_text()) for file in files]
+    rows: dict[tuple[str, str], list[Row]] = {}
+    for report in reports:
+        keys = {(row["data"], row["what"]) for row in report["rows"]}
+        for key in keys:
+            rows[key] = [row for row in report["rows"] if (row["data"], row["what"]) == key]
+    joined = [
+        row for name in DATA for what in ("scores", "time") for row in rows.get((name, what), [])
+    ]
+    return Report(**{**reports[-1], "rows": joined, "figures": fedgbf_tables.figures(joined)})
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Runs the benchmark as the command line says."""
+    asked = options(given)
+    if asked.earlier:
+        report = earlier(asked.earlier)
+    else:
+        plan = Plan.of(quick=asked.quick)
+        plan = plan if asked.rounds is None else replace(plan, rounds=asked.rounds)
+        report = Report(NAME, settings(plan, quick=asked.quick))
+        for part in asked.part:
+            for name in asked.data:
+                report.rows += measure(name, plan, part)
+        report.figures = fedgbf_tables.figures(report.rows)
+    pictures = [] if asked.plots is None else fedgbf_plots.write(asked.plots, report.rows)
+    intro = "\n\n".join([INTRO, *pictures])
+    report.write(asked, fedgbf_tables.shown(report.rows), intro)
+
+
+if __name__ == "__main__":
+    main()
