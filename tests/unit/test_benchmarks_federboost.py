@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import yaml
 
 from benchmarks import (
     federboost,
@@ -157,7 +158,7 @@ async def _through_a_line(folder):
     config.write_text(json.dumps(raw))
     proxies = federboost_wan._Proxies(Lines(Wan(bits_per_s=1e12, latency_s=0.0)))
     await proxies.between("guest", config)
-    led = federboost_wan.yaml.safe_load(config.read_text())
+    led = yaml.safe_load(config.read_text())
     new = led["peers"]["host"]
     assert address not in (new, led["coordinator"]["address"])
     reader, writer = await asyncio.open_connection("127.0.0.1", int(new.split(":")[1]))
@@ -296,7 +297,7 @@ def test_a_wan_is_put_before_the_daemons_and_taken_away_after(tmp_path):
         (tmp_path / name).write_text(json.dumps(raw))
     cluster: Any = SimpleNamespace(names=("guest",), config=lambda name: tmp_path / name)
     with federboost_wan.shaped(cluster):
-        led = federboost_wan.yaml.safe_load((tmp_path / "coordinator").read_text())
+        led = yaml.safe_load((tmp_path / "coordinator").read_text())
         host, port = led["parties"]["guest"].split(":")
         assert port != "9"
         socket.create_connection((host, int(port))).close()
