@@ -53,9 +53,10 @@ loopback with mTLS. Times are `seconds.train` of the job's result, the whole sta
 and alignment, medians of jobs after a first one. "Four layers" is max_depth 4: 16 leaves.
 
 **Parties** (Figure 6). Columns are dealt to the parties in equal shares. `daemons` and `WAN` are
-as above, one job after a first one; a WAN is a proxy between any two daemons, 20 Mbit/s each way
-for every daemon and 100 ms from one to the other, one way (so 200 ms for a question with its
-answer), which the coordinator's calls take, too; `one process` is sessions on aligned rows.
+as above, a single job each: alignment grows with the square of the parties, and is the reason why
+they are few. A WAN is a proxy between any two daemons, 20 Mbit/s each way for every daemon and
+100 ms from one to the other, one way (so 200 ms for a question with its answer), which the
+coordinator's calls take, too. `one process` is sessions on aligned rows.
 
 **XGBoost's time.** `train_time_over_xgboost` is `seconds.train` on daemons divided by the seconds
 of XGBoost's `fit` with two threads on the same training rows, the faster of 256 bins and 16."""
@@ -110,7 +111,7 @@ def measure_parties(name: str, plan: Plan) -> list[Row]:
         for parties in plan.daemons:
             say.print(f"[bold]{name}[/]: {parties} parties, {network}")
             with federboost_jobs.daemons(table, parties, around) as run:
-                rows.append({"network": network, "parties": parties, **time_jobs(run, given, 1)})
+                rows.append({"network": network, "parties": parties, **time_jobs(run, given, 0)})
     return [{"what": "parties", **_facts(table), **row} for row in rows]
 
 
@@ -154,8 +155,12 @@ def fit_seconds(table: Table, given: Params, bins: int, repeats: int) -> list[fl
 
 
 def time_jobs(run: Train, given: Params, repeats: int) -> Row:
-    """What so many jobs take after a first one, which loads what the daemons have not yet used."""
+    """What so many jobs take after a first one, which loads what the daemons have not yet used.
+
+    Without repeats it is that of the first one.
+    """
     first, *runs = [run(given) for _ in range(1 + repeats)]
+    runs = runs or [first]
     seconds = [one.result["seconds"]["train"] for one in runs]
     return {
         "seconds": seconds,

@@ -200,6 +200,8 @@ def test_a_first_job_warms_up_and_only_the_stage_itself_counts():
     silent = iter([replace(job_run(1.0), training={}) for _ in range(2)])
     found = federboost.time_jobs(lambda given: next(silent), {}, 1)
     assert (found["cpu_s"], found["others"]) == (None, None)
+    found = federboost.time_jobs(lambda given: job_run(2.0), {}, 0)
+    assert (found["seconds"], found["first"]) == ([2.0], 2.0)
 
 
 def test_tables_say_gaps_and_disturbed_times():
