@@ -27,6 +27,7 @@ text { fill: #596170; font: 12px "Segoe UI", Roboto, "DejaVu Sans", sans-serif; 
 .faint { fill: none; stroke: #a0a8b4; stroke-dasharray: 2 4; }
 .s1 { stroke: #1f6cb0; } .s2 { stroke: #c8590a; } .s3 { stroke: #13806a; } .s4 { stroke: #9c4390; }
 .f1 { fill: #1f6cb0; } .f2 { fill: #c8590a; } .f3 { fill: #13806a; } .f4 { fill: #9c4390; }
+.t6 { fill: #6a7280; }
 .t1 { fill: #1f6cb0; } .t2 { fill: #c8590a; } .t3 { fill: #13806a; } .t4 { fill: #9c4390; }
 """
 
@@ -57,7 +58,7 @@ def _gaps(groups: Sequence[Sequence[Row]], by: str, named: str) -> LineChart | N
         return None
     drawn = [Line(data, points, COLOURS[data]) for data, points in lines.items()]
     at = [x for points in lines.values() for x, _ in points]
-    drawn.append(Line("XGBoost", [(min(at), 0.0), (max(at), 0.0)], 1, faint=True))
+    drawn.append(Line("XGBoost", [(min(at), 0.0), (max(at), 0.0)], 6, faint=True))
     title = f"Test AUC minus XGBoost's, by {named}"
     return _chart(title, drawn, Axis(named, _range(at), whole=True))
 
