@@ -37,7 +37,7 @@ def gap(group: Sequence[Row]) -> float:
 
 
 def over_xgboost(row: Row) -> float:
-    """Training seconds divided by those of the faster XGBoost."""
+    """Training seconds divided by those of the fastest XGBoost."""
     return float(median(row["seconds"]) / min(median(one) for one in row["xgboost"].values()))
 
 
@@ -136,9 +136,9 @@ def _xgboost(row: Row) -> Shown:
     cells.append(f"{min(row['seconds']):.3f} … {max(row['seconds']):.3f}")
     rows = [(*cells, *_spent(row))]
     rows += [
-        (f"XGBoost, {bins} bins", number(median(own), 3), f"{min(own):.3f} … {max(own):.3f}",
+        (f"XGBoost, {how}", number(median(own), 3), f"{min(own):.3f} … {max(own):.3f}",
          *[""] * len(SPENT))
-        for bins, own in row["xgboost"].items()
+        for how, own in row["xgboost"].items()
     ]  # fmt: skip
     heads = ("", "train s", "least … most", *SPENT)
     return Shown(f"{row['data']}: beside XGBoost, {size(row)}", heads, rows, _note([row]))
