@@ -15,7 +15,7 @@ from fedboost.report.html import Html, tag, verbatim
 
 NAME = "federboost"
 SIZE = (620.0, 300.0)  # user units, of the axes and what lies between them
-HEAD = 30.0  # above them
+HEAD, EDGE = 30.0, 24.0  # above them, and to their right: names are bold, thus wider
 COLOURS = {"give_credit": 1, "default_credit": 2, "susy_30k": 3, "covtype": 4}
 
 # The report's colours, without its variables: not everything that draws SVG knows them.
@@ -98,8 +98,8 @@ def picture(chart: LineChart) -> Html:
         tag("text", chart.title, x=14, y=20, class_="head"),
         tag("svg", charts.plot(chart), x=0, y=HEAD, width=wide, height=high),
         xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {wide:g} {high + HEAD:g}",
-        width=wide,
+        viewBox=f"0 0 {wide + EDGE:g} {high + HEAD:g}",
+        width=wide + EDGE,
         height=high + HEAD,
         role="img",
         aria_label=chart.title,
