@@ -127,6 +127,14 @@ class Seat:
     limits: Any  # the party's own policy: what it allows its peers
 
     @property
+    def parts(self) -> dict[str, NDArray[np.int32]]:
+        """The rows of `frame` by what they are for: train, and validation if any is held out."""
+        parts = {"train": np.flatnonzero(~self.validation).astype(np.int32)}
+        if self.validation.any():
+            parts["validation"] = np.flatnonzero(self.validation).astype(np.int32)
+        return parts
+
+    @property
     def peers(self) -> tuple[str, ...]:
         """Everybody else at the table."""
         return tuple(p for p in self.table.of(tuple(Role)) if p != self.party)

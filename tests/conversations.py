@@ -68,6 +68,21 @@ def secureboost(alter: Alter | None = None) -> Room:
     return room_for("secureboost", tables(), PARAMS, held=0.25, alter=alter)
 
 
+def forest(alter: Alter | None = None) -> Room:
+    """A forest of three trees on samples, then one of one tree on all rows."""
+    moving = {"n_trees": [3, 1], "subsample": [0.5, 1.0]}
+    params = {**PARAMS, "forest": {"dynamic": moving}}
+    return room_for("secureboost", tables(), params, held=0.25, alter=alter)
+
+
+def federboost_vertical(alter: Alter | None = None) -> Room:
+    """The same with noisy buckets."""
+    params = {k: v for k, v in PARAMS.items() if k not in PLAIN}
+    return room_for(
+        "federboost-vertical", tables(), {**params, "buckets": 4}, held=0.25, alter=alter
+    )
+
+
 def predict(model: dict[str, Artefact], alter: Alter | None = None) -> Room:
     """All rows, in two batches, with a model of `secureboost`."""
     params = {"model": "job-1", "batch_rows": 16}

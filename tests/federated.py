@@ -103,7 +103,7 @@ def job_spec(
     """A job of the first party as guest and the others as hosts; the guest's label is `y`."""
     guest, *hosts = parties
     own = {p: {"dataset": local.DATASET, **(data or {}).get(p, {})} for p in parties}
-    if protocol == "secureboost":
+    if protocols.named(protocol).leaves == "model":
         own[guest].setdefault("label", "y")
     raw = {
         "name": protocol,

@@ -79,7 +79,8 @@ def random_model(
         "bank": Artefact(_facts("bank", trees) | more, vertical.nodes_to_arrays(nodes, outputs))
     }
     for host in PARTIES[1:]:
-        facts = _facts(host, trees)
+        rounds = {name: more[name] for name in ("trees_per_round", "forest")}
+        facts = _facts(host, trees) | rounds
         shards[host] = Artefact(facts, vertical.splits_to_arrays(splits[host]))
     return shards
 

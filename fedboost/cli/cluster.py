@@ -91,9 +91,10 @@ def simulate(file: Path, data: tuple[str, ...], folder: Path | None, as_json: bo
 
 
 def _check_alone(spec: JobSpec, **where: str) -> None:
-    """Refuses a job that uses a model where no folder could hold one."""
+    """Refuses a job that uses a model, or its disclosure, where no folder could hold one."""
     protocol = protocols.named(spec.protocol)
-    model = protocol.used_model(parse(protocol.params, spec.params, section="params"))
+    params = parse(protocol.params, spec.params, section="params")
+    model = protocol.used_model(params) or protocol.used_disclosure(params)
     if model is not None:
         raise ConfigError(
             f"the job uses the model {model}, and simulate begins with none",

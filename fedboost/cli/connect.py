@@ -12,19 +12,17 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
-from fedboost.errors import FedboostError
+from fedboost.errors import FedboostError, UnreachableError
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.report.page import render
 from fedboost.report.progress import Progress, summary
 from fedboost.runtime import faults
 from fedboost.runtime.client import Client
 from fedboost.runtime.config import ClientConfig, client_config
+from fedboost.runtime.store import JobState
 
 T = TypeVar("T")
 Command = Callable[..., Any]
-
-EXIT_UNREACHABLE = 3
-PAUSED, FAILED, CANCELLED, FINISHED = "paused", "failed", "cancelled", "finished"
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
@@ -93,13 +91,13 @@ def result_of(journal: JobJournal) -> dict[str, Any]:
 def conclude(journal: JobJournal, result: dict[str, Any], *, as_json: bool) -> int:
     """Says how a job ended, for people or as JSON; gives the exit code."""
     status = journal.status
-    if status.state == FINISHED:
+    if status.state == JobState.FINISHED:
         Console(stderr=as_json).print(summary(result))
         if as_json:
             click.echo(json.dumps(result))
         return 0
     error = faults.from_message(status.reason)
-    if status.state == PAUSED and not error.todo:
+    if status.state == JobState.PAUSED and not error.todo:
         error.todo = f"fedboost job resume {status.id}"
     click.echo(f"job {status.id} is {status.state}", err=True)
     for line in error.lines():
@@ -108,7 +106,7 @@ def conclude(journal: JobJournal, result: dict[str, Any], *, as_json: bool) -> i
         said = {"code": error.code, "what": error.what, "where": error.where, "todo": error.todo}
         unfinished = {"job": status.id, "name": status.name, "state": status.state, "error": said}
         click.echo(json.dumps(unfinished))
-    return EXIT_UNREACHABLE if status.state == PAUSED else error.exit_code
+    return UnreachableError.exit_code if status.state == JobState.PAUSED else error.exit_code
 
 
 def write_report(journal: JobJournal, path: str) -> None:

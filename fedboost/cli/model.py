@@ -16,7 +16,7 @@ from rich.text import Text
 from fedboost.cli.connect import JSON, connection
 from fedboost.cli.predicting import Wish, in_cluster, over_daemons
 from fedboost.cli.shelves import host_shards, open_shelves, pairs, stores
-from fedboost.model import inspection, shards, vertical
+from fedboost.model import inspection, vertical
 from fedboost.model.export import own_shard
 from fedboost.model.xgboost_json import xgboost_json
 from fedboost.report.progress import printable
@@ -92,7 +92,7 @@ def show(
         listed = [asdict(share) for share in shares]
         click.echo(json.dumps({**facts, "importance": listed, "text": lines}))
         return
-    for name in ("model", "name", "protocol", "role", "objective", "trees", "created"):
+    for name in ("model", "name", "protocol", "role", "objective", "rounds", "trees", "created"):
         if facts[name] != "":
             click.echo(f"{name + ':':12}{facts[name]}")
     click.echo(f"{'parties:':12}{facts['guest']} (guest), {', '.join(facts['hosts'])}")
@@ -175,14 +175,14 @@ def export(model: str, kind: str, out: Path, as_json: bool, **given: Any) -> Non
 @stores
 @JSON
 def delete(model: str, yes: bool, config: Path | None, cluster: Path | None, as_json: bool) -> int:
-    """Delete a model's shards here; other parties keep theirs."""
+    """Delete a model's shards here, and what its job disclosed; other parties keep theirs."""
     shelves = open_shelves(config, cluster)
     holders = list(shelves.holders(model))
     if not yes and not click.confirm(f"delete {model} of {', '.join(holders)}?", err=True):
         click.echo("nothing was deleted", err=True)
         return 1
     for party in holders:
-        shards.delete(shelves.folder(model, party))
+        shelves.delete(model, party)
     if as_json:
         click.echo(json.dumps({"model": model, "deleted": holders}))
     else:

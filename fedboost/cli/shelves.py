@@ -15,6 +15,7 @@ from fedboost.flow import GUEST, Artefact
 from fedboost.model import shards
 from fedboost.model.export import FILE_BYTES_MAX, read_host_shard
 from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.disclosures import Disclosures
 from fedboost.settings import load
 
 Command = Callable[..., Any]
@@ -71,6 +72,11 @@ class Shelves:
     def folder(self, model: str, party: str) -> Path:
         """Where a party's shard of a model lies."""
         return shards.folder_of(self.stores[party] / "models", model)
+
+    def delete(self, model: str, party: str) -> None:
+        """Removes a party's shard of a model, and what its training has disclosed to the party."""
+        Disclosures(self.stores[party]).delete(model)
+        shards.delete(self.folder(model, party))
 
 
 def stores(command: Command) -> Command:

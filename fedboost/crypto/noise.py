@@ -17,9 +17,13 @@ Values = NDArray[np.uint8]
 WORDS = 1 << 64
 
 
-def stay_chance(epsilon: float, values: int) -> float:
-    """The chance that one of `values` values is told truly: e^ε / (e^ε + values − 1)."""
-    return 1.0 / (1.0 + (values - 1) * math.exp(-epsilon))
+def move_chance(epsilon: float, values: int) -> float:
+    """The chance that one of `values` values is told as another: (values − 1) / (e^ε + values − 1).
+
+    Exact to a few units in the last place however small it is, which 1 − its complement is not.
+    """
+    others = (values - 1) * math.exp(-epsilon)
+    return others / (1.0 + others)
 
 
 def randomised(
@@ -27,14 +31,15 @@ def randomised(
 ) -> Values:
     """What is told of values below `values`, uint8 (n,): each alone, moved ones evenly.
 
-    The same secret and purpose give the same answer: told twice, it tells nothing more. Chances
-    are off by less than 2^-56.
+    The same secret and purpose give the same answer: told twice, it tells nothing more. A value
+    moves with a chance rounded up to a multiple of 2^-64, so that a huge ε keeps some noise; each
+    other value is told with an even share of it, up to 2^-56 of that share.
     """
     if values < 2 or not len(true):
         return true.copy()
     words = np.frombuffer(secrets.bytes(16 * len(true), "noise", *purpose), dtype="<u8")
-    least = min(WORDS - 1, int(stay_chance(epsilon, values) * WORDS))
-    stays = words[: len(true)] < np.uint64(least)
+    moving = math.ceil(move_chance(epsilon, values) * WORDS)
+    moves = words[: len(true)] < np.uint64(max(1, moving))
     step = 1 + words[len(true) :] % np.uint64(values - 1)
     moved = (true.astype(np.uint64) + step) % np.uint64(values)
-    return np.where(stays, true, moved.astype(np.uint8))
+    return np.where(moves, moved.astype(np.uint8), true)

@@ -28,7 +28,7 @@ class Share:
 def facts(stored: dict[str, Any]) -> dict[str, Any]:
     """The model's facts in a few words, from those of a shard: what `model list` shows."""
     history, trees = stored.get("history") or [], stored["trees"]
-    rounds = len(stored.get("forest", ()))  # a host does not know
+    rounds = len(stored["forest"])
     return {
         "model": stored["job"],
         "name": stored["name"],
@@ -37,6 +37,7 @@ def facts(stored: dict[str, Any]) -> dict[str, Any]:
         "role": stored["role"],
         "guest": stored["guest"],
         "hosts": stored["hosts"],
+        "rounds": rounds,
         "trees": trees,
         "objective": stored.get("objective", ""),
         "metrics": history[rounds - 1] if 0 < rounds <= len(history) else {},

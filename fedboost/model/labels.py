@@ -10,11 +10,16 @@ from fedboost.errors import ConfigError, DataError
 
 def check(params: TreeParams, frame: Frame, held_out: bool) -> None:
     """Refuses a guest's table that the job cannot learn from; `held_out`: whether rows are."""
-    if params.early_stopping_rounds is not None and not held_out:
-        raise ConfigError(
-            "early_stopping_rounds needs validation rows and the job holds none out",
-            todo="add validation: {fraction: 0.3} to the job, or leave early_stopping_rounds out",
-        )
+    check_held_out(params, held_out)
     if frame.label is None:
         raise DataError("the guest's table has no label", todo="name it in the job: label: …")
     objectives.check_labels(params, frame.label, learn=True)
+
+
+def check_held_out(params: TreeParams, held_out: bool) -> None:
+    """Refuses early stopping without rows to watch: none asked for, or too few to hold any out."""
+    if params.early_stopping_rounds is not None and not held_out:
+        raise ConfigError(
+            "early_stopping_rounds needs validation rows and there are none",
+            todo="add validation: {fraction: 0.3} to the job, or leave early_stopping_rounds out",
+        )

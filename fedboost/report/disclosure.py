@@ -96,7 +96,26 @@ def disclosure(story: Story, ledger: Sequence[LedgerLine]) -> Html:
         "Beyond the result that all agreed on. Every link is encrypted and both ends show a "
         "certificate; “protected” says what hides a message's content from the party that gets it."
     )
-    return section("disclosure", title, drawn, _told(story), _ledger(ledger), intro=intro)
+    parts = (drawn, _noise(story), _told(story), _ledger(ledger))
+    return section("disclosure", title, *parts, intro=intro)
+
+
+def _noise(story: Story) -> Html:
+    """What the values that hosts have told tell at most of one value, and of one row."""
+    if not story.told.privacy:
+        return join()
+    rows: list[Row] = [
+        [
+            one.party,
+            f"{one.epsilon_element:g}" if one.noise else "no bound",
+            f"{one.epsilon_row:g}" if one.noise else "no bound",
+            f"{one.moved:.1%}",
+        ]
+        for one in story.told.privacy
+    ]
+    heads = [Column("values of"), Column("ε per value", "number"), Column("ε per row", "number")]
+    heads += [Column("not told truly", "number")]
+    return table("Local differential privacy, given the cut points", heads, rows)
 
 
 def _kind(step: StepTotal) -> str:

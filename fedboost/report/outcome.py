@@ -39,9 +39,12 @@ def figures(story: Story) -> Html:
     result = story.result
     if result is not None and "total" in result.seconds:
         found.append(("from start to end", units.in_seconds(result.seconds["total"])))
-    per_tree = _seconds_a_round(story)
-    if per_tree is not None:
-        found.append((f"a {story.round_name} (median)", units.in_seconds(per_tree)))
+    took = sorted(one.seconds for one in story.rounds)
+    if result is not None and "per_tree" in result.seconds:
+        found.append(("a tree (median)", units.in_seconds(result.seconds["per_tree"])))
+    elif took:
+        median = units.in_seconds(took[len(took) // 2])
+        found.append((f"a {story.round_name} (median)", median))
     sent = sum(one.bytes for step in story.steps for one in step.sent.values())
     found.append(("between parties", units.in_bytes(sent)))
     if result is not None and result.rows:
@@ -98,6 +101,8 @@ def _rows_and_times(story: Story) -> Html:
     rows.append(Band("Work"))
     if result.trees:
         rows.append(["trees in the model", units.in_count(result.trees)])
+    if result.rounds:
+        rows.append(["rounds of the model", units.in_count(result.rounds)])
     if result.earlier_rounds:
         rows.append(["rounds of the model before", units.in_count(result.earlier_rounds)])
     rows.append(["exchanges between parties", units.in_count(result.exchanges)])
@@ -134,16 +139,10 @@ def _trees(story: Story) -> tuple[str, str]:
         kept = story.result.own_rounds
         if kept and done > kept:
             return f"{name} kept of {done}", units.in_count(kept)
-        shown = story.result.trees or done
-        return story.round_name if shown == 1 else name, units.in_count(shown)
+        if story.result.trees:
+            name, done = "trees", story.result.trees
+        return name.removesuffix("s") if done == 1 else name, units.in_count(done)
     return (f"{name} of {of}", units.in_count(done)) if of else (name, units.in_count(done))
-
-
-def _seconds_a_round(story: Story) -> float | None:
-    if story.result is not None and "per_tree" in story.result.seconds:
-        return story.result.seconds["per_tree"]
-    took = sorted(one.seconds for one in story.rounds)
-    return took[len(took) // 2] if took else None
 
 
 def _verb(state: str) -> str:

@@ -7,7 +7,7 @@ from importlib import resources
 
 from fedboost import __version__
 from fedboost.messages.job_pb2 import JobJournal
-from fedboost.report import costs, disclosure, outcome, terms, training, units
+from fedboost.report import costs, disclosure, outcome, schedule, terms, training, units
 from fedboost.report.disclosure import LedgerLine
 from fedboost.report.html import Html, join, tag, verbatim
 from fedboost.report.story import Story, read
@@ -19,6 +19,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 SECTIONS = (
     ("result", "Result"),
     ("learning", "Learning curve"),
+    (schedule.NAME, "Forests"),  # of a job that has some
     ("curves", "ROC, PR, KS"),
     ("importance", "Importance"),
     ("time", "Time"),
@@ -42,9 +43,10 @@ def render(journal: JobJournal, ledger: Sequence[LedgerLine] = ()) -> str:
         "main",
         outcome.trouble(story),
         outcome.figures(story),
-        _contents(),
+        _contents(story),
         outcome.outcome(story),
         training.learning(story),
+        schedule.schedule(story),
         training.separation(story),
         training.importance(story),
         costs.times(story),
@@ -95,8 +97,10 @@ def _separated(facts: Sequence[str]) -> list[object]:
     return parts
 
 
-def _contents() -> Html:
-    links = [tag("li", tag("a", words, href=f"#{name}")) for name, words in SECTIONS]
+def _contents(story: Story) -> Html:
+    left_out = () if schedule.is_drawn(story) else (schedule.NAME,)
+    shown = [(name, words) for name, words in SECTIONS if name not in left_out]
+    links = [tag("li", tag("a", words, href=f"#{name}")) for name, words in shown]
     return tag("nav", tag("ul", *links), aria_label="Sections of this page")
 
 

@@ -254,6 +254,8 @@ def _headline(result: Mapping[str, Any]) -> str:
     words = [printable(result.get(key) or "") for key in ("name", "state")]
     if result.get("trees"):
         words.append(f"with {units.plural(result['trees'], 'tree')}")
+    if result.get("rounds"):
+        words.append(f"of {units.plural(result['rounds'], 'round')}")
     total = (result.get("seconds") or {}).get("total")
     if total is not None:
         words.append(f"in {units.in_seconds(total)}")

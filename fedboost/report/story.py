@@ -16,7 +16,7 @@ from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import Protocol, Role
 from fedboost.messages.fault_pb2 import Fault
 from fedboost.messages.job_pb2 import Curve, Event, JobJournal, JobStatus, StepDone, Told
-from fedboost.settings import Settings
+from fedboost.settings import Settings, parse
 
 CURVE_POINTS_MAX = 10_000  # of one curve; guests thin theirs out to a few hundred
 COLOURS = 6  # of the style sheet, the last for whatever is left over
@@ -33,7 +33,7 @@ class Result(Settings):
     rows: dict[str, int] = Field(default_factory=dict)
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
     trees: int = 0
-    rounds: int = 0  # several trees each where every class has its own
+    rounds: int = 0  # where some of them have several trees, for classes or as a forest
     earlier_rounds: int = 0  # of the model that the job continued
     seconds: dict[str, float] = Field(default_factory=dict)
     cpu_seconds: dict[str, float] = Field(default_factory=dict)
@@ -138,6 +138,23 @@ class Story:
     def round_name(self) -> str:
         """What the job's rounds are called."""
         return self.status.progress.round or "tree"
+
+    @property
+    def said_params(self) -> dict[str, Any]:
+        """The parameters as the job's file has them."""
+        own = self.spec.get("params")
+        return own if isinstance(own, dict) else {}
+
+    @property
+    def params(self) -> Settings | None:
+        """The job's parameters; None where this version cannot read them."""
+        if self.protocol is None:
+            return None
+        try:
+            params: Settings = parse(self.protocol.params, self.said_params)
+        except ConfigError:
+            return None
+        return params
 
     def colour(self, party: str) -> int:
         """A colour of the charts: one for each of the first parties, the last for all others."""

@@ -17,8 +17,7 @@ DEPTH_MAX = 8  # of nested settings; deeper ones are shown as one text
 
 def terms(story: Story) -> Html:
     """Parties, their data, and the settings; defaults on demand."""
-    own = story.spec.get("params")
-    said = dict(_flat(own if isinstance(own, dict) else {}))
+    said = dict(_flat(story.said_params))
     whole = dict(_flat(effective_params(story)))
     validation = story.spec.get("validation")
     held = dict(_flat(validation, "validation.")) if isinstance(validation, dict) else {}

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedboost.core.metrics import METRICS
-from fedboost.errors import ConfigError
 from fedboost.messages.job_pb2 import Importance
 from fedboost.report import units
 from fedboost.report.charts import SQUARE, Axis, Bar, Line, LineChart, Point, bars, line_chart
 from fedboost.report.html import Html, tag
 from fedboost.report.story import Drawn, Story, in_order
 from fedboost.report.tables import Column, Row, absent, details, section, table
-from fedboost.settings import Settings, parse
 
 COLOUR_OF = {"validation": 1, "train": 2}
 OTHER_COLOUR = 3
@@ -91,15 +89,20 @@ def importance(story: Story) -> Html:
 
 def effective_params(story: Story) -> dict[str, Any]:
     """The job's parameters with defaults filled in; its own where this version cannot read them."""
-    own = story.spec.get("params")
-    own = own if isinstance(own, dict) else {}
-    if story.protocol is None:
-        return own
-    try:
-        params: Settings = parse(story.protocol.params, own)
-    except ConfigError:
-        return own
-    return params.model_dump(mode="json")
+    params = story.params
+    return story.said_params if params is None else params.model_dump(mode="json")
+
+
+def kept_rule(story: Story, last: int) -> tuple[float, str] | None:
+    """Where early stopping has cut the job's `last` rounds, for a chart; None where it has not."""
+    kept = 0 if story.result is None else story.result.own_rounds
+    return (float(kept), f"{kept} kept") if 0 < kept < last else None
+
+
+def whole_range(rounds: Sequence[int]) -> tuple[float, float]:
+    """The axis of these rounds; one round stands in its middle."""
+    first, last = float(min(rounds)), float(max(rounds))
+    return (first, last) if last > first else (first - 1.0, first + 1.0)
 
 
 def _metric(story: Story, name: str) -> Html | None:
@@ -113,26 +116,18 @@ def _metric(story: Story, name: str) -> Html | None:
     known = METRICS.get(name)  # type: ignore[call-overload]
     better = "higher is better" if known is not None and known.bigger_is_better else ""
     better = "lower is better" if known is not None and not known.bigger_is_better else better
-    result = story.result
-    trees = 0 if result is None else result.own_rounds
-    stopped = 0 < trees < story.rounds[-1].done
     rounds = [one.done for one in story.rounds]
     return line_chart(
         LineChart(
             title=name,
             lines=lines,
-            x=Axis(story.round_name, _whole_range(rounds), whole=True),
+            x=Axis(story.round_name, whole_range(rounds), whole=True),
             y=Axis(name),
             note=better,
-            rule=(float(trees), f"{trees} kept") if stopped else None,
+            rule=kept_rule(story, rounds[-1]),
             end_labels=True,
         )
     )
-
-
-def _whole_range(rounds: Sequence[int]) -> tuple[float, float]:
-    first, last = float(min(rounds)), float(max(rounds))
-    return (first, last) if last > first else (first - 1.0, first + 1.0)
 
 
 def _values(story: Story) -> Html:

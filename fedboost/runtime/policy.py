@@ -1,6 +1,7 @@
 """What a party's owner allows: every key that is absent denies.
 
-`Policy.judge` is asked before a job runs, `Policy.judge_prediction` before each prediction.
+`Policy.judge` is asked before a job runs, `Policy.judge_disclosure` once the table is read, and
+`Policy.judge_prediction` before each prediction.
 """
 
 from __future__ import annotations

@@ -23,10 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from numpy.typing import NDArray
-
 from fedboost.errors import JobError, PolicyError, ProtocolError
-from fedboost.runtime.checkpoints import Checkpoint, Checkpoints
 from fedboost.runtime.disk import SECRET_MODE, StoreError, make_folder, on_disk
 from fedboost.runtime.lock import StoreLock
 from fedboost.runtime.sealing import Vault, job_id
@@ -46,10 +43,6 @@ CREATE TABLE jobs (
 CREATE TABLE events (
     job TEXT NOT NULL REFERENCES jobs(id) ON DELETE CASCADE,
     n INTEGER NOT NULL, at REAL NOT NULL, json TEXT NOT NULL, PRIMARY KEY (job, n)
-) STRICT;
-CREATE TABLE commits (
-    job TEXT NOT NULL REFERENCES jobs(id) ON DELETE CASCADE,
-    round INTEGER NOT NULL, at REAL NOT NULL, PRIMARY KEY (job, round)
 ) STRICT;
 CREATE TABLE predictions (
     peer TEXT NOT NULL, day TEXT NOT NULL, rows INTEGER NOT NULL, PRIMARY KEY (peer, day)
@@ -122,7 +115,6 @@ class Store:
         self.database = folder / "store.sqlite"
         self._clock = clock
         self._mutex = threading.RLock()
-        self._checkpoints = Checkpoints()
         for part in (folder, *(folder / name for name in FOLDERS)):
             make_folder(part)
         self._lock = StoreLock(folder / "store.lock")
@@ -262,20 +254,6 @@ class Store:
         text = "SELECT n, at, json FROM events WHERE job = ? AND n > ? ORDER BY n"
         return [Event(n, at, json.loads(event)) for n, at, event in self._read(text, (id_, after))]
 
-    def commit(self, id_: str, round_: int) -> None:
-        """Note that all parties have `round_`; doing it twice changes nothing."""
-        with self._write() as sql:
-            self.job(id_)
-            sql.execute(
-                "INSERT INTO commits VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                (id_, round_, self._clock()),
-            )
-
-    def last_commit(self, id_: str) -> int | None:
-        """The last round that all parties have; None before the first."""
-        row = self._read("SELECT max(round) FROM commits WHERE job = ?", (id_,))[0]
-        return None if row[0] is None else int(row[0])
-
     def count_prediction(self, peer: str, rows: int, rows_max: int) -> int:
         """Add `rows` to what `peer` used today (UTC); returns the day's total.
 
@@ -308,24 +286,6 @@ class Store:
     def job_folder(self, id_: str) -> Path:
         """The job's folder; a ProtocolError where the id could lead elsewhere."""
         return self.folder / "jobs" / job_id(id_)
-
-    def save_checkpoint(
-        self, id_: str, round_: int, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-    ) -> None:
-        """See `checkpoints.Checkpoints.save`."""
-        self._checkpoints.save(self.job_folder(id_), round_, state, arrays)
-
-    def load_checkpoint(self, id_: str, round_: int | None = None) -> Checkpoint | None:
-        """See `checkpoints.Checkpoints.load`."""
-        return self._checkpoints.load(self.job_folder(id_), round_)
-
-    def checkpoint_rounds(self, id_: str) -> list[int]:
-        """See `checkpoints.Checkpoints.rounds`."""
-        return self._checkpoints.rounds(self.job_folder(id_))
-
-    def discard_checkpoints_after(self, id_: str, round_: int) -> None:
-        """See `checkpoints.Checkpoints.discard_after`."""
-        self._checkpoints.discard_after(self.job_folder(id_), round_)
 
     def _connect(self, owner: str) -> sqlite3.Connection:
         with on_disk(self.database):

@@ -267,7 +267,7 @@ class JobWalk:
         for stage, took in self.stage_seconds.items():
             timed["train" if self.protocols[stage].leaves == "model" else stage] = took
         if rounds and self.protocol.leaves == "model":
-            a_round = max(1, counts.get("trees", 0) // max(1, counts.get("rounds", 0)))
+            a_round = max(1.0, counts.get("trees", 0) / max(1, counts.get("rounds", 0)))
             timed["per_tree"] = rounds[len(rounds) // 2] / a_round
         return {
             "job": self.id,

@@ -29,6 +29,7 @@ from fedboost.flow import Artefact, Role, Seat
 from fedboost.messages.party_pb2 import BeginReply, Kept
 from fedboost.model import columns, shards
 from fedboost.runtime.checkpoints import Checkpoints
+from fedboost.runtime.disclosures import Disclosures, rows_again, with_rows
 from fedboost.runtime.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.runtime.manifest import Manifest
 from fedboost.runtime.policy import Policy
@@ -150,20 +151,9 @@ class Work:
         if self.reused is None:
             return
         try:
-            facts = shards.load_facts(self.disclosure_folder(self.reused))
-        except ConfigError:
-            raise ConfigError(
-                f"nothing that the job {self.reused} disclosed is kept here",
-                party=self.party,
-                todo="name a finished job of the same protocol, or leave reuse out",
-            ) from None
-        was: tuple[Any, Any, Any] = (facts["protocol"], facts["guest"], facts["hosts"])
-        if was != (self.protocol.name, self.table.guest, list(self.table.hosts)):
-            raise ConfigError(
-                f"the job {self.reused} was {was[0]} of {was[1]} with {', '.join(was[2])}",
-                party=self.party,
-                todo="name the same protocol and parties in the job, hosts in the same order",
-            )
+            self.disclosures.check(self.reused, self.protocol.name, self.table)
+        except ConfigError as error:
+            raise error.at(party=self.party) from None
 
     def check_table(self) -> None:
         """Refuses a table that the job's protocol, or the model that it uses, cannot use."""
@@ -187,10 +177,8 @@ class Work:
         if self.model is not None and stage not in self.protocol.before:
             artefacts[flow.MODEL] = shards.load(self.used_model_folder)
         if self.reused is not None:
-            artefacts[flow.DISCLOSURE] = shards.load(self.disclosure_folder(self.reused))
-        frame = self.frame
-        if frame is not None and ALIGN in artefacts and stage != ALIGN:
-            frame = frame.take(artefacts[ALIGN].arrays["rows"].astype(np.int64))
+            artefacts[flow.DISCLOSURE] = self.disclosures.load(self.reused)
+        frame = self._rows(stage, artefacts)
         held = self.terms.spec.validation
         rows = 0 if frame is None else frame.n_rows
         validation = np.zeros(rows, np.bool_)
@@ -248,10 +236,13 @@ class Work:
         """Keeps what a stage left, and puts a model or predictions where they are looked for."""
         protocol = protocols.named(stage)
         if left.disclosure is not None:
-            kept = {"guest": self.table.guest, "hosts": list(self.table.hosts)}
-            facts = {"protocol": protocol.name, "job": self.id, **kept, **left.disclosure.facts}
-            folder = self.disclosure_folder(self.id)
-            shards.save(folder, Artefact(facts, left.disclosure.arrays))
+            kept = left.disclosure
+            if (
+                self.frame is not None and self.role is flow.GUEST
+            ):  # whose labels have to stand beside the same rows again
+                rows = self.artefact(ALIGN).arrays["rows"].tolist()
+                kept = with_rows(kept, [self.frame.ids[row] for row in rows])
+            self.disclosures.save(self.id, kept, protocol.name, self.table)
         if protocol.leaves == "model":
             facts = {
                 "protocol": protocol.name,
@@ -290,9 +281,10 @@ class Work:
         """Where the model's shard lies once the job is done."""
         return self.store.folder / "models" / self.id
 
-    def disclosure_folder(self, job: str) -> Path:
-        """Where what a job has disclosed lies, for others to use again."""
-        return shards.folder_of(self.store.folder / "disclosures", job)
+    @property
+    def disclosures(self) -> Disclosures:
+        """What jobs have disclosed, for others to use again."""
+        return Disclosures(self.store.folder)
 
     @property
     def used_model_folder(self) -> Path:
@@ -314,6 +306,19 @@ class Work:
         folder = self.store.job_folder(self.id)
         make_folder(folder)
         write_file(folder / "result.json", json.dumps(result, indent=1).encode(), PUBLIC_MODE)
+
+    def _rows(self, stage: str, artefacts: Mapping[str, Artefact]) -> Frame | None:
+        """Our table at a stage: what all parties share of it, or what was disclosed before."""
+        if self.frame is None:
+            return None
+        if flow.DISCLOSURE in artefacts:
+            try:
+                return rows_again(self.frame, artefacts[flow.DISCLOSURE])
+            except DataError as error:
+                raise error.at(party=self.party) from None
+        if ALIGN in artefacts and stage != ALIGN:
+            return self.frame.take(artefacts[ALIGN].arrays["rows"].astype(np.int64))
+        return self.frame
 
     def _check_turn(self, stage: str, done: Mapping[str, Artefact]) -> None:
         if stage not in self.stages:

@@ -20,6 +20,7 @@ from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards, vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.secureboost import guest as training
+from fedboost.protocols.secureboost import plan
 from fedboost.runtime.local import cluster
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.federated import (
@@ -56,7 +57,7 @@ class CarriedOn(Room):
 
     def rounds(self, name: str, most: int) -> Iterator[int]:
         """The rest of the outermost rounds; all of the others."""
-        first = self.done if name == "tree" else 0
+        first = self.done if name == plan.loop(self.params) else 0
         return (index for index in super().rounds(name, most) if index >= first)
 
 

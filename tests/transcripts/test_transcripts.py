@@ -8,9 +8,13 @@ from tests import conversations
 from tests.federated import now
 
 HERE = Path(__file__).parent
+NAMES = (
+    *("echo", "align", "secureboost", "forest"),
+    *("federboost_vertical", "predict", "warm_start"),
+)
 
 
-@pytest.mark.parametrize("name", ["echo", "align", "secureboost", "predict", "warm_start"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_conversation_is_the_one_in_the_transcript(name, golden):
     if name == "predict":
         room = conversations.predict(now(conversations.secureboost().walk()))

@@ -1,6 +1,7 @@
 """`fedboost model` on stores on disk: lists, shows, exports, deletes, and what it refuses."""
 
 import json
+import re
 
 import click
 import pytest
@@ -10,13 +11,15 @@ from click.testing import CliRunner
 from fedboost.cli.model import model_group
 from fedboost.cli.predicting import Wish
 from fedboost.errors import ConfigError
-from fedboost.flow import Artefact
+from fedboost.flow import Artefact, Table
 from fedboost.model import shards
 from fedboost.model.export import own_shard
 from fedboost.model.xgboost_json import xgboost_json
+from fedboost.runtime.disclosures import Disclosures
 from tests.models import MODEL, PARTIES, random_model, whole
 
 OTHER = "fraud-11111111"
+TABLE = Table("bank", ("telco", "shop"))
 
 
 @pytest.fixture
@@ -80,7 +83,9 @@ def test_show_names_own_columns_and_other_owners(folder):
     assert "telco's split" in text
     assert "income" in text
     assert "calls" not in text
+    assert re.search(r"^rounds: +4\ntrees: +4$", text, re.MULTILINE)
     raw = json.loads(model("show", MODEL, "--cluster", folder, "--json").stdout)
+    assert (raw["rounds"], raw["trees"]) == (4, 4)
     assert {one["party"] for one in raw["importance"]} <= set(PARTIES)
     assert raw["objective"] == "binary:logistic"
 
@@ -164,6 +169,19 @@ def test_delete_at_one_party_leaves_the_others(folder):
     model("delete", MODEL, "--config", folder / "telco.yaml", "--yes")
     left = {p: shards.names(folder / "var" / p / "models") for p in PARTIES}
     assert left == {"bank": [MODEL], "telco": [], "shop": [MODEL]}
+
+
+def test_delete_removes_what_the_training_disclosed_and_nothing_of_other_jobs(folder):
+    places = [Disclosures(folder / "var" / party) for party in PARTIES]
+    for each in places:
+        for job in (MODEL, OTHER):
+            each.save(job, Artefact({"epsilon": 4.0}), "federboost-vertical", TABLE)
+    model("delete", MODEL, "--cluster", folder, "--yes")
+    for each in places:
+        with pytest.raises(ConfigError, match="is kept here"):
+            each.check(MODEL, "federboost-vertical", TABLE)
+        each.check(OTHER, "federboost-vertical", TABLE)
+        each.delete(MODEL)  # what is not there is no error
 
 
 def test_whose_models_are_meant_must_be_clear(folder, tmp_path_factory):

@@ -150,10 +150,14 @@ def test_operations_say_of_every_key_whether_it_is_enforced():
     assert silent == set(UNENFORCED)
 
 
-def test_the_sample_job_is_one_that_this_version_runs():
+SAMPLES = sorted((ROOT / "configs").glob("job-*.yaml"))
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+def test_the_sample_jobs_are_ones_that_this_version_runs(path):
     from fedboost.job import JobSpec
 
-    job = parse(JobSpec, read_yaml(ROOT / "configs" / "job-credit.yaml"))
+    job = parse(JobSpec, read_yaml(path))
     protocol = protocols.named(job.protocol)
     parse(protocol.params, job.params, section="params")
 

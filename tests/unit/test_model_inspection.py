@@ -120,6 +120,15 @@ def test_the_metrics_shown_are_those_of_the_last_round_that_was_kept():
     assert inspection.facts(random_model(0)["telco"].facts)["metrics"] == {}
 
 
+def test_rounds_and_trees_of_a_model_of_forests_are_both_right():
+    for shard in random_model(0, trees=6).values():
+        found = inspection.facts({**shard.facts, "forest": [3, 2, 1]})
+        assert (found["rounds"], found["trees"]) == (3, 6)
+    for shard in random_model(0, "multi:softprob", trees=6, per_round=3).values():
+        found = inspection.facts(shard.facts)
+        assert (found["rounds"], found["trees"]) == (2, 6)
+
+
 def test_the_metrics_of_a_model_with_classes_are_those_of_its_last_round():
     facts = random_model(0, "multi:softprob", trees=12, per_round=3)["bank"].facts
     history = facts["history"]

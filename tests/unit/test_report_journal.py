@@ -1,7 +1,7 @@
 """Journals as a coordinator would keep them, for the report's tests; and what is read of them."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,9 @@ class Sample:
     name: str = "credit"
     columns: tuple[str, ...] = ("age", "income", "utilisation", "open_lines", "late_30", "late_90")
     rows: int = 30_000
+    params: dict[str, Any] = field(default_factory=dict)  # of the job, beside the usual ones
+    round_name: str = "tree"
+    of_round: int = 1  # trees
 
     @property
     def everybody(self) -> tuple[str, ...]:
@@ -145,7 +148,7 @@ def tree(scribe: Scribe, number: int) -> None:
         scribe.step("secureboost", "grow_nodes", {"bank": 0.015})
     scribe.step("secureboost", "close_trees", {"bank": 0.05})
     told = measured(sample, number) if "metrics" in sample.told else []
-    progress = Progress(round="tree", done=number, of=sample.trees)
+    progress = Progress(round=sample.round_name, done=number, of=sample.trees)
     done = RoundDone(
         stage="secureboost", progress=progress, seconds=scribe.now - begun, metrics=told
     )
@@ -204,6 +207,7 @@ def result(sample: Sample, scribe: Scribe, told: Told) -> dict[str, Any]:
     best: dict[str, dict[str, float]] = {}
     for metric in told.best:
         best.setdefault(metric.split, {})[metric.name] = metric.value
+    kept = sample.kept or sample.trees
     rounds = sorted(e.round.seconds for e in scribe.events if e.HasField("round"))
     total = scribe.now - START
     return {
@@ -213,12 +217,13 @@ def result(sample: Sample, scribe: Scribe, told: Told) -> dict[str, Any]:
         "protocol": "secureboost",
         "rows": {count.name: count.count for count in told.counts if count.name != "trees"},
         "metrics": best,
-        "trees": sample.kept or sample.trees,
+        "trees": kept * sample.of_round,
+        **({"rounds": kept} if sample.of_round > 1 else {}),
         "seconds": {
             "total": total,
             "align": 8.4,
             "train": total - 9.0,
-            "per_tree": rounds[len(rounds) // 2],
+            "per_tree": rounds[len(rounds) // 2] / sample.of_round,
         },
         "cpu_seconds": scribe.cpu,
         "memory_peak_bytes": {p: 310_000_000 + 9_000_000 * len(p) for p in sample.everybody},
@@ -245,6 +250,7 @@ def spec(sample: Sample) -> dict[str, Any]:
             "learning_rate": 0.3,
             "eval_metric": list(sample.metric_names),
             "encryption": {"scheme": "paillier", "key_bits": 2048},
+            **sample.params,
         },
     }
 
@@ -277,7 +283,7 @@ def journal(sample: Sample | None = None, **changes) -> JobJournal:
         name=sample.name,
         protocol="secureboost",
         state="running",
-        progress=Progress(round="tree", done=last, of=sample.trees),
+        progress=Progress(round=sample.round_name, done=last, of=sample.trees),
         attempt=attempt,
         created=START,
         updated=scribe.now,

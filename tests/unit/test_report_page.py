@@ -1,17 +1,20 @@
 """The report: complete, safe whatever the journal holds, and honest about what is absent."""
 
+import io
 import json
 import re
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 
 from fedboost import protocols
 from fedboost.messages.job_pb2 import Event, JobJournal, JobStatus, LinkBytes, StepCost, StepDone
 from fedboost.messages.reveals import REVEALS
-from fedboost.report import charts, disclosure, units
+from fedboost.report import charts, disclosure, progress, units
 from fedboost.report.charts import Axis, Bar, Line, LineChart
 from fedboost.report.page import SECTIONS, render
 from fedboost.report.story import read
@@ -75,8 +78,8 @@ def test_the_page_is_whole_and_every_part_can_be_reached(full):
     assert page.tags[:2] == ["html", "head"]
     assert full.startswith("<!DOCTYPE html>")
     assert len(page.ids) == len(set(page.ids))
-    assert {link.removeprefix("#") for link in page.links} == {name for name, _ in SECTIONS}
-    assert {name for name, _ in SECTIONS} <= set(page.ids)
+    there = {name for name, _ in SECTIONS} - {"forest"}
+    assert {link.removeprefix("#") for link in page.links} == there <= set(page.ids)
     assert page.tags.count("h1") == 1
     assert page.tags.count("table") == page.tags.count("caption")
 
@@ -382,3 +385,121 @@ def test_a_whole_continuation_is_not_shown_as_one_that_stopped_early():
     assert "kept" not in part(page, "learning")
     assert "kept of" not in page
     assert "rounds of the model before" not in render(journal())
+
+
+# A job with a forest in every round
+
+
+def with_forest(forest, of_round=2, **how):
+    """The journal of a job whose rounds have so many trees each, the result says."""
+    params = {"forest": forest, **how.pop("params", {})}
+    return journal(params=params, round_name="round", of_round=of_round, **how)
+
+
+def ways_of(page: str) -> dict[str, list[tuple[float, float]]]:
+    """The points of the section's charts in user units, by title."""
+    start = page.index('<section id="forest"')
+    drawn = page[start : page.index("</section>", start)]
+    found = re.findall(r"<figcaption><b>(.*?)</b>.*?<polyline points=\"(.*?)\"", drawn)
+    return {
+        title: [(float(x), float(y)) for x, y in (point.split(",") for point in way.split())]
+        for title, way in found
+    }
+
+
+def in_values(way, top: float) -> list[float]:
+    """Heights in user units as values, where the axis goes from nought to `top`."""
+    floor = charts.WIDE[1] - charts.BOTTOM
+    return [top * (floor - y) / (floor - charts.TOP) for _, y in way]
+
+
+def test_a_moving_forest_is_drawn_round_by_round():
+    dynamic = {"n_trees": [5, 2], "subsample": [0.1, 0.3]}
+    page = render(with_forest({"dynamic": dynamic}, trees=5))
+    ways = ways_of(page)
+    assert list(ways) == ["Trees per round", "Share of the rows that a tree sees"]
+    trees, share = ways.values()
+    assert in_values(trees, 5.0) == pytest.approx([5, 5, 5, 4, 2], abs=0.02)
+    sines = [0.0, 0.382683, 0.707107, 0.92388, 1.0]  # of 0, π/8, … π/2
+    assert in_values(share, 0.3) == pytest.approx([0.1 + 0.2 * one for one in sines], abs=0.001)
+    for way in (trees, share):
+        steps = [right - left for (left, _), (right, _) in pairwise(way)]
+        assert steps == pytest.approx([(way[-1][0] - way[0][0]) / 4] * 4, abs=0.11)
+        assert 0.0 < way[0][0] < way[-1][0] < charts.WIDE[0]
+    shown = part(page, "forest")
+    assert "21 trees in 5 rounds, which together see as many rows as" in shown
+    assert "4 4 28.5 % 5 2 30.0 %" in shown
+
+
+def test_a_still_forest_is_a_level_line():
+    ways = ways_of(render(with_forest({"n_trees": 4, "subsample": 0.5}, trees=6)))
+    assert all(len({y for _, y in way}) == 1 for way in ways.values())
+    assert in_values(ways["Trees per round"], 4.0) == pytest.approx([4.0] * 6)
+
+
+def test_classes_count_in_the_trees_of_a_round():
+    classes = {"objective": "multi:softprob", "num_class": 3, "eval_metric": ["mlogloss"]}
+    page = render(with_forest({"n_trees": 4}, of_round=12, trees=6, params=classes))
+    assert "72 trees in 6 rounds" in part(page, "forest")
+
+
+def test_one_forest_is_two_points():
+    page = render(with_forest({"n_trees": 2}, trees=1, paused_after=None))
+    assert [len(way) for way in ways_of(page).values()] == [1, 1]
+    assert "nan" not in page[page.index('id="forest"') : page.index('id="curves"')]
+
+
+def test_where_a_forest_stopped_early_is_drawn_into_its_schedule():
+    page = render(with_forest({"n_trees": 2}, kept=21))
+    assert part(page, "forest").count("21 kept") == 2
+    assert "kept" not in part(render(with_forest({"n_trees": 2})), "forest")
+
+
+def test_a_job_without_a_forest_has_no_schedule(full):
+    assert 'id="forest"' not in full
+    kept = with_forest({"n_trees": 2})
+    kept.status.protocol = "from-the-future"
+    assert 'id="forest"' not in render(kept)
+    kept = with_forest({"n_trees": 0})  # which this version refuses
+    assert 'id="forest"' not in render(kept)
+
+
+def test_the_schedule_can_be_reached():
+    page = Page(render(with_forest({"n_trees": 2})))
+    assert {link.removeprefix("#") for link in page.links} == {name for name, _ in SECTIONS}
+
+
+def test_rounds_of_several_trees_are_called_rounds():
+    page = render(with_forest({"n_trees": 2}, failed_after=7, paused_after=3))
+    assert "The job has no result. These are the metrics of round 7." in part(page, "result")
+    assert "Seconds per round" in page
+    assert "rounds of 25 7" in " ".join(Page(page).text.split())
+    assert "a round (median)" in page
+
+
+def test_trees_and_rounds_of_a_result_are_told_apart():
+    kept = with_forest({"n_trees": 2})
+    text = " ".join(Page(render(kept)).text.split())
+    assert "trees 50" in text
+    assert "rounds of the model 25" in text
+    took = json.loads(kept.events[-1].finished.result)["seconds"]["per_tree"]
+    assert f"a tree (median) {units.in_seconds(took)}" in text
+    assert "rounds kept of 25 21" in " ".join(
+        Page(render(with_forest({"n_trees": 2}, kept=21))).text.split()
+    )
+    out = io.StringIO()
+    result = json.loads(kept.events[-1].finished.result)
+    Console(file=out, width=200).print(progress.summary(result))
+    assert "finished with 50 trees of 25 rounds in" in out.getvalue()
+
+
+def test_noise_is_told_host_by_host_and_its_absence_as_well():
+    noisy = journal(kept=21)
+    told = noisy.events[-1].finished.told.privacy
+    told.add(party="telco", noise=True, epsilon_element=4.0, epsilon_row=40.0, moved=0.2156)
+    told.add(party="shop", noise=False)
+    shown = part(render(noisy), "disclosure")
+    assert "Local differential privacy, given the cut points" in shown
+    assert "telco 4 40 21.6%" in shown
+    assert "shop no bound no bound 0.0%" in shown
+    assert "Local differential privacy" not in part(render(journal(kept=21)), "disclosure")

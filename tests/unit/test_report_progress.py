@@ -74,6 +74,16 @@ def test_a_line_holds_count_metrics_pace_bytes_and_time_left():
         assert words in line
 
 
+def test_rounds_of_several_trees_are_counted_as_rounds():
+    (line,) = (
+        line
+        for line in lines_of(journal(round_name="round", of_round=3).events)
+        if "round 12 of 25" in line
+    )
+    assert " s a round" in line
+    assert "tree" not in line
+
+
 def test_the_time_left_is_the_median_of_the_last_trees_times_what_is_to_do():
     progress = shown.Progress(Console(file=io.StringIO()), "credit", clock=lambda: START + 20.0)
     for number, seconds in enumerate((50.0, 2.0, 2.0, 2.0, 2.0, 2.0), start=1):

@@ -8,21 +8,19 @@ from hypothesis import strategies as st
 from fedboost.errors import ProtocolError
 from fedboost.runtime.checkpoints import Checkpoints
 from fedboost.runtime.disk import StoreError, write_file
-from fedboost.runtime.store import Store
 
 ARRAYS = {"gradient": np.arange(6.0).reshape(2, 3), "file": np.array(["a", "b"])}
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "bank", "party bank") as opened:
-        yield opened
+def folder(tmp_path):
+    return tmp_path / "jobs" / "j1"
 
 
-def test_a_checkpoint_comes_back_as_it_was(store):
+def test_a_checkpoint_comes_back_as_it_was(folder):
     state = {"tree": 3, "loss": [0.1, None], "nested": {"text": "ä"}, "bad": float("nan")}
-    store.save_checkpoint("j1", 3, state, ARRAYS)
-    found = store.load_checkpoint("j1")
+    Checkpoints().save(folder, 3, state, ARRAYS)
+    found = Checkpoints().load(folder)
     assert found is not None
     assert found.round == 3
     assert repr(found.state) == repr(state)
@@ -33,46 +31,46 @@ def test_a_checkpoint_comes_back_as_it_was(store):
     assert "loss" not in repr(found)
 
 
-def test_without_checkpoints_there_is_none(store):
-    assert store.load_checkpoint("j1") is None
-    assert store.checkpoint_rounds("j1") == []
+def test_without_checkpoints_there_is_none(folder):
+    assert Checkpoints().load(folder) is None
+    assert Checkpoints().rounds(folder) == []
     with pytest.raises(StoreError):
-        store.load_checkpoint("j1", 1)
+        Checkpoints().load(folder, 1)
 
 
-def test_the_last_two_checkpoints_stay(store):
+def test_the_last_two_checkpoints_stay(folder):
     for round_ in range(5):
-        store.save_checkpoint("j1", round_, {"round": round_}, {"a": np.full(3, round_)})
-    assert store.checkpoint_rounds("j1") == [3, 4]
-    assert len(list(store.job_folder("j1").glob("*.npz"))) == 2
-    found = store.load_checkpoint("j1", 3)
+        Checkpoints().save(folder, round_, {"round": round_}, {"a": np.full(3, round_)})
+    assert Checkpoints().rounds(folder) == [3, 4]
+    assert len(list(folder.glob("*.npz"))) == 2
+    found = Checkpoints().load(folder, 3)
     assert found is not None
     assert found.arrays["a"].tolist() == [3, 3, 3]
 
 
-def test_a_round_saved_again_replaces_the_first(store):
+def test_a_round_saved_again_replaces_the_first(folder):
     for value in (1, 2):
-        store.save_checkpoint("j1", 0, {"value": value}, {"a": np.array([value])})
-    found = store.load_checkpoint("j1", 0)
+        Checkpoints().save(folder, 0, {"value": value}, {"a": np.array([value])})
+    found = Checkpoints().load(folder, 0)
     assert found is not None
     assert (found.state["value"], found.arrays["a"][0]) == (2, 2)
-    assert len(list(store.job_folder("j1").iterdir())) == 2
+    assert len(list(folder.iterdir())) == 2
 
 
-def test_going_back_to_a_joint_commit_discards_what_came_later(store):
+def test_going_back_to_a_joint_commit_discards_what_came_later(folder):
     for round_ in (6, 7):
-        store.save_checkpoint("j1", round_, {}, {})
-    store.discard_checkpoints_after("j1", 6)
-    assert store.checkpoint_rounds("j1") == [6]
-    assert len(list(store.job_folder("j1").glob("*.npz"))) == 1
+        Checkpoints().save(folder, round_, {}, {})
+    Checkpoints().discard_after(folder, 6)
+    assert Checkpoints().rounds(folder) == [6]
+    assert len(list(folder.glob("*.npz"))) == 1
 
 
 @pytest.mark.parametrize("ending", ["json", "npz"])
 @pytest.mark.parametrize("harm", ["cut", "flip", "empty", "gone"])
-def test_a_torn_checkpoint_is_refused_and_the_one_before_found(store, ending, harm):
+def test_a_torn_checkpoint_is_refused_and_the_one_before_found(folder, ending, harm):
     for round_ in (1, 2):
-        store.save_checkpoint("j1", round_, {"round": round_}, {"a": np.full(100, round_)})
-    (path,) = store.job_folder("j1").glob(f"checkpoint-00000002*.{ending}")
+        Checkpoints().save(folder, round_, {"round": round_}, {"a": np.full(100, round_)})
+    (path,) = folder.glob(f"checkpoint-00000002*.{ending}")
     content = path.read_bytes()
     if harm == "gone":
         path.unlink()
@@ -81,8 +79,8 @@ def test_a_torn_checkpoint_is_refused_and_the_one_before_found(store, ending, ha
         flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
         path.write_bytes({"cut": content[:-3], "flip": flipped, "empty": b""}[harm])
     with pytest.raises(StoreError):
-        store.load_checkpoint("j1", 2)
-    found = store.load_checkpoint("j1")
+        Checkpoints().load(folder, 2)
+    found = Checkpoints().load(folder)
     assert found is not None
     assert found.state == {"round": 1}
 
@@ -100,16 +98,16 @@ def test_any_flipped_bit_of_a_checkpoint_is_noticed(tmp_path_factory, data):
         Checkpoints().load(folder, 1)
 
 
-def test_if_every_checkpoint_is_torn_it_is_said(store):
-    store.save_checkpoint("j1", 1, {}, {})
-    (path,) = store.job_folder("j1").glob("*.json")
+def test_if_every_checkpoint_is_torn_it_is_said(folder):
+    Checkpoints().save(folder, 1, {}, {})
+    (path,) = folder.glob("*.json")
     path.write_text("{}")
     with pytest.raises(StoreError, match="torn"):
-        store.load_checkpoint("j1")
+        Checkpoints().load(folder)
 
 
-def test_a_death_between_the_two_files_leaves_the_old_checkpoint(store, monkeypatch):
-    store.save_checkpoint("j1", 1, {"value": "old"}, {"a": np.zeros(2)})
+def test_a_death_between_the_two_files_leaves_the_old_checkpoint(folder, monkeypatch):
+    Checkpoints().save(folder, 1, {"value": "old"}, {"a": np.zeros(2)})
 
     def dies(path, content, mode):
         if path.suffix == ".json":
@@ -119,13 +117,13 @@ def test_a_death_between_the_two_files_leaves_the_old_checkpoint(store, monkeypa
     monkeypatch.setattr("fedboost.runtime.checkpoints.write_file", dies)
     for round_ in (1, 2):
         with pytest.raises(KeyboardInterrupt):
-            store.save_checkpoint("j1", round_, {"value": "new"}, {"a": np.ones(2)})
-    found = store.load_checkpoint("j1")
+            Checkpoints().save(folder, round_, {"value": "new"}, {"a": np.ones(2)})
+    found = Checkpoints().load(folder)
     assert found is not None
     assert (found.round, found.state["value"], found.arrays["a"].tolist()) == (1, "old", [0, 0])
     monkeypatch.undo()
-    store.save_checkpoint("j1", 1, {}, {})
-    assert len(list(store.job_folder("j1").glob("*.npz"))) == 1
+    Checkpoints().save(folder, 1, {}, {})
+    assert len(list(folder.glob("*.npz"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -138,10 +136,10 @@ def test_a_death_between_the_two_files_leaves_the_old_checkpoint(store, monkeypa
         ({}, {"a": np.array([{}, None])}),
     ],
 )
-def test_what_a_checkpoint_would_change_is_refused(store, state, arrays):
+def test_what_a_checkpoint_would_change_is_refused(folder, state, arrays):
     with pytest.raises(ProtocolError):
-        store.save_checkpoint("j1", 1, state, arrays)
-    assert store.checkpoint_rounds("j1") == []
+        Checkpoints().save(folder, 1, state, arrays)
+    assert Checkpoints().rounds(folder) == []
 
 
 # --- secrets

@@ -107,6 +107,45 @@ def test_predictions_need_a_named_peer_and_stay_within_the_day():
         policy(predict={"peers": ["telco"]}).judge_prediction("telco", 1)
 
 
+INF = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("element", "row", "epsilon", "columns", "key"),
+    [
+        (None, None, 0.1, 1, "epsilon_element_max"),
+        (None, INF, 0.1, 1, "epsilon_element_max"),
+        (INF, None, 0.1, 1, "epsilon_row_max"),
+        (4.0, 40.0, 4.1, 1, "epsilon_element_max"),
+        (4.0, 40.0, 4.0, 11, "epsilon_row_max"),
+        (4.0, 40.0, INF, 1, "epsilon_element_max"),
+        (INF, 40.0, INF, 1, "epsilon_row_max"),
+        (4.0, 40.0, 4.0, 10, None),
+        (4.0, INF, 4.0, 1000, None),
+        (INF, INF, INF, 1000, None),
+    ],
+)
+def test_disclosed_values_are_bounded_one_by_one_and_row_by_row(
+    element, row, epsilon, columns, key
+):
+    given = {"epsilon_element_max": element, "epsilon_row_max": row}
+    limits = policy(**{name: most for name, most in given.items() if most is not None})
+    if key is None:
+        limits.judge_disclosure(epsilon, columns)
+        return
+    with pytest.raises(PolicyError) as caught:
+        limits.judge_disclosure(epsilon, columns)
+    assert caught.value.where["key"] == f"policy.{key}"
+    assert caught.value.exit_code == 4
+
+
+def test_a_refusal_of_disclosure_says_what_was_asked_and_what_is_allowed():
+    with pytest.raises(PolicyError, match=r"allows epsilon 4 per value, the job asks for no noise"):
+        policy(epsilon_element_max=4.0, epsilon_row_max=INF).judge_disclosure(INF, 3)
+    with pytest.raises(PolicyError, match="allows no disclosed values per value"):
+        policy().judge_disclosure(1.0, 3)
+
+
 def test_only_named_users_approve():
     policy(approvers=["ana"]).judge_approver("ana")
     with pytest.raises(PolicyError):
@@ -126,7 +165,8 @@ def test_a_person_approves_unless_the_owner_says_otherwise():
         {"key_bits_min": 1024},
         {"key_bits_min": "2048"},
         {"epsilon_element_max": 0.0},
-        {"epsilon_row_max": float("inf")},
+        {"epsilon_element_max": float("nan")},
+        {"epsilon_row_max": -1.0},
         {"epsilon_row_max": float("nan")},
         {"gradient_bits_max": 0},
         {"aggregation_parties_min": 1},
@@ -150,8 +190,6 @@ def test_a_policy_that_means_nothing_is_refused(keys):
 def test_settings_that_do_nothing_yet_are_named_only_when_set():
     assert unenforced(policy()) == []
     values = {
-        "epsilon_element_max": 4.0,
-        "epsilon_row_max": 40,
         "aggregation_parties_min": 3,
         "group_rows_min": 20,
     }
@@ -164,6 +202,7 @@ def test_every_key_is_judged_or_listed_as_unenforced():
     judged = {
         "approve", "approvers", "coordinators", "peers", "datasets", "protocols",
         "allow_insecure", "key_bits_min", "gradient_bits_max", "predict", "tells",
+        "epsilon_element_max", "epsilon_row_max",
     }  # fmt: skip
     assert judged | set(UNENFORCED) == set(Policy.model_fields)
     assert not judged & set(UNENFORCED)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from fedboost.errors import JobError, PolicyError, ProtocolError
+from fedboost.runtime.checkpoints import Checkpoints
 from fedboost.runtime.disk import StoreError, write_file
 from fedboost.runtime.store import FINAL, MOVES, JobState, Store
 
@@ -74,7 +75,6 @@ def test_everything_survives_a_restart(tmp_path):
         first.move("j1", JobState.RUNNING)
         first.next_attempt("j1")
         first.add_event("j1", {"step": "encrypt"})
-        first.commit("j1", 4)
         first.set_result("j1", {"auc": 0.5})
         first.count_prediction("telco", 5, 10)
         secret = first.vault.seed("j1")
@@ -83,7 +83,6 @@ def test_everything_survives_a_restart(tmp_path):
         assert second.job("j1") == job
         assert (job.approved_by, job.attempt, job.result) == ("ana", 1, {"auc": 0.5})
         assert second.events("j1") == events
-        assert second.last_commit("j1") == 4
         assert second.vault.seed("j1") == secret
         with pytest.raises(PolicyError):
             second.count_prediction("telco", 6, 10)
@@ -138,10 +137,7 @@ def test_what_makes_no_sense_is_refused(store):
         begin(store, "j2", JobState.FINISHED)
     with pytest.raises(JobError, match="no such job"):
         store.job("nobody")
-    for act in (store.last_commit, store.events):
-        assert not act("nobody")
-    with pytest.raises(JobError):
-        store.commit("nobody", 1)
+    assert not store.events("nobody")
     with pytest.raises(JobError):
         store.add_event("nobody", {})
     with pytest.raises(ProtocolError, match="does not wait"):
@@ -156,7 +152,7 @@ def test_what_makes_no_sense_is_refused(store):
     "id_", ["", "..", "../x", "a/b", "/etc", ".x", "a\0", "a" * 65, "ä", "a\n"]
 )
 def test_a_jobs_id_cannot_lead_out_of_the_store(store, id_):
-    for act in (store.job_folder, store.vault.seed, store.load_checkpoint):
+    for act in (store.job_folder, store.vault.seed):
         with pytest.raises(ProtocolError):
             act(id_)
     with pytest.raises(ProtocolError):
@@ -188,14 +184,6 @@ def test_threads_lose_no_event(store):
     assert store.job("j1").attempt == 80
 
 
-def test_commits_are_kept_once(store):
-    begin(store)
-    assert store.last_commit("j1") is None
-    for round_ in (0, 1, 1):
-        store.commit("j1", round_)
-    assert store.last_commit("j1") == 1
-
-
 def test_predictions_are_counted_per_peer_and_day(store, clock):
     assert store.count_prediction("telco", 6, 10) == 6
     with pytest.raises(PolicyError, match="6 today"):
@@ -215,7 +203,7 @@ def test_predictions_are_counted_per_peer_and_day(store, clock):
 def test_the_store_is_closed_to_others(store):
     begin(store)
     store.vault.seed("j1")
-    store.save_checkpoint("j1", 1, {}, ARRAYS)
+    Checkpoints().save(store.job_folder("j1"), 1, {}, ARRAYS)
     for path in [store.folder, *store.folder.rglob("*")]:
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 or path.name.startswith(
             "store.sqlite-"
@@ -338,8 +326,7 @@ def test_an_error_names_the_file_and_keeps_its_folder_from_peers(tmp_path):
 def test_deleting_a_job_leaves_nothing_of_it(store):
     begin(store)
     store.add_event("j1", {})
-    store.commit("j1", 1)
-    store.save_checkpoint("j1", 1, {}, ARRAYS)
+    Checkpoints().save(store.job_folder("j1"), 1, {}, ARRAYS)
     with pytest.raises(JobError, match="running"):
         store.delete_job("j1")
     store.move("j1", JobState.FAILED)
@@ -348,7 +335,3 @@ def test_deleting_a_job_leaves_nothing_of_it(store):
     assert store.jobs() == []
     begin(store)
     assert store.events("j1") == []
-    assert store.last_commit("j1") is None
-
-
-# --- checkpoints

@@ -16,6 +16,7 @@ Ids = NDArray[np.uint8]
 Bits = NDArray[np.bool_]
 
 COLUMNS_MAX = 1 << 20  # of one host, as wide as a table may be
+BY_SET = -1  # stands in a split for its last bucket, where a set of categories divides
 
 
 @dataclass(frozen=True)

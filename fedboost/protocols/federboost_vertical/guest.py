@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,11 @@ from fedboost.core.local import Rules, Training, Watched
 from fedboost.core.objectives import Objective
 from fedboost.core.tree import Tree
 from fedboost.crypto import noise
-from fedboost.errors import DataError
+from fedboost.errors import ConfigError, ProtocolError
 from fedboost.flow import DISCLOSURE, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Count, RoundTold, Told
 from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds, OwnSplits
-from fedboost.model import columns, vertical, words
+from fedboost.model import columns, labels, vertical, words
 from fedboost.model.vertical import GuestNode, OwnSplit
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical.buckets import Buckets
@@ -51,27 +51,25 @@ class Guest:
         """The job's."""
         return self.seat.params
 
-    @property
-    def parts(self) -> dict[str, NDArray[np.int32]]:
-        """Rows by what they are for."""
-        held = self.seat.validation
-        parts = {"train": np.flatnonzero(~held).astype(np.int32)}
-        if held.any():
-            parts["validation"] = np.flatnonzero(held).astype(np.int32)
-        return parts
-
     def trained(self) -> Training:
-        """The training under way."""
-        assert self.training is not None
+        """The training under way; a ProtocolError before there are buckets."""
+        if self.training is None:
+            raise ProtocolError("there is nothing to train on: no buckets have arrived")
         return self.training
 
 
 def begin(seat: Seat) -> Guest:
     """Bins the own columns and fixes the objective; takes up an earlier disclosure if there is."""
-    seat = _rows_of_disclosure(seat)
     frame, params = seat.frame, seat.params
     assert frame is not None
     assert frame.label is not None
+    labels.check_held_out(params, bool(seat.validation.any()))
+    strangers = sorted(set(params.public_cuts) - set(seat.table.hosts))
+    if strangers:
+        raise ConfigError(
+            f"public_cuts names {strangers[0]}, which is no host of the job",
+            todo="name a host; the guest's own columns have max_bin",
+        )
     train = ~seat.validation
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
     objective = objectives.start(params, frame.label[train], weight[train])
@@ -85,6 +83,8 @@ def begin(seat: Seat) -> Guest:
 
 def receive_buckets(me: Guest, got: Mapping[str, BucketIds]) -> Out:
     """The hosts' buckets beside the own bins: one table, as if it were pooled."""
+    if DISCLOSURE in me.seat.artefacts:
+        raise ProtocolError("the job uses earlier buckets again and takes no new ones")
     rows = len(me.weight)
     me.told = {host: buckets.read(got[host], rows, host) for host in me.seat.table.hosts}
     _plant(me)
@@ -114,18 +114,18 @@ def close_model(me: Guest) -> Out:
     told = Told(best=words.as_metrics(training.history[best]))
     told.counts.add(name="rounds", count=best + 1)
     told.counts.add(name="trees", count=sum(map(len, training.rounds[: best + 1])))
-    told.counts.extend(Count(name=name, count=len(rows)) for name, rows in me.parts.items())
+    told.counts.extend(Count(name=name, count=len(rows)) for name, rows in me.seat.parts.items())
     told.importance.extend(words.importance(me.seat, nodes))
     for host in me.seat.table.hosts:
         _tell_privacy(me, host, told)
     if params.objective == "binary:logistic":
         margin = np.empty((len(me.weight), 1))
-        for part, rows in me.parts.items():
+        for part, rows in me.seat.parts.items():
             margin[rows] = training.watched[part].margin
         prediction = objectives.transform(params.objective, margin)[:, 0]
         label = me.seat.frame.label if me.seat.frame is not None else None
         assert label is not None
-        told.curves.extend(words.curves(label, prediction, me.parts))
+        told.curves.extend(words.curves(label, prediction, me.seat.parts))
     return Out(send=_splits_of_hosts(me), told=told)
 
 
@@ -133,7 +133,8 @@ def snapshot(me: Guest) -> Artefact:
     """Rounds so far; the buckets come again, the same ones."""
     training = me.trained()
     arrays: dict[str, NDArray[np.generic]] = {
-        f"margin_{part}": seen.margin for part, seen in training.watched.items()
+        f"margin_{part}": seen.margin.copy()  # the next round adds to it
+        for part, seen in training.watched.items()
     }
     for number, trees in enumerate(training.rounds):
         for place, tree in enumerate(trees):
@@ -186,29 +187,6 @@ def bytes_max(_: Guest, __: str) -> int:
 # Inside
 
 
-def _rows_of_disclosure(seat: Seat) -> Seat:
-    """The seat with the rows that hosts have disclosed before, in their order then."""
-    if DISCLOSURE not in seat.artefacts:
-        return seat
-    frame, arrays = seat.frame, seat.artefacts[DISCLOSURE].arrays
-    assert frame is not None
-    blob, ends = arrays["ids"].tobytes(), np.cumsum(arrays["id_sizes"]).tolist()
-    ids = [
-        blob[end - size : end] for size, end in zip(arrays["id_sizes"].tolist(), ends, strict=True)
-    ]
-    place = {row: i for i, row in enumerate(frame.ids)}
-    absent = sum(row not in place for row in ids)
-    if absent:
-        raise DataError(
-            f"the table lacks {absent} of the {len(ids)} rows whose buckets are used again",
-            party=seat.party,
-            rows=absent,
-            todo="give the table of that job, or train without reuse",
-        )
-    places = np.array([place[row] for row in ids], np.int64)
-    return replace(seat, frame=frame.take(places), validation=seat.validation[places])
-
-
 def _plant(me: Guest) -> None:
     """All columns as one table, at the first round or behind a checkpoint."""
     frame, params = me.seat.frame, me.params
@@ -217,7 +195,7 @@ def _plant(me: Guest) -> None:
     joined = Joined(me.own, tuple(me.told.values()))
     bins = joined.bins(frame.values)
     watched = {}
-    for part, rows in me.parts.items():
+    for part, rows in me.seat.parts.items():
         margin = np.tile(me.objective.base_margin, (len(rows), 1))
         inside = np.asfortranarray(bins[rows])
         watched[part] = Watched(inside, frame.label[rows], me.weight[rows], margin)
@@ -287,7 +265,7 @@ def _splits_of_hosts(me: Guest) -> dict[str, OwnSplits]:
                 continue
             last, left = int(tree.bin[i]), bool(tree.missing_left[i])
             if tree.left_bins[i].any():
-                last = -1
+                last = buckets.BY_SET
                 sets[owner - 1].append(tree.left_bins[i])
             rows[owner - 1].append((number, int(tree.node[i]), column, last, left))
     return {host: _own_splits(rows[k], sets[k]) for k, host in enumerate(me.told)}
@@ -316,7 +294,7 @@ def _tell_privacy(me: Guest, host: str, told: Told) -> None:
     if epsilon is None:
         told.privacy.add(party=host, noise=False)
         return
-    moved = [1.0 - noise.stay_chance(epsilon, values) for values in count]
+    moved = [noise.move_chance(epsilon, values) for values in count]
     told.privacy.add(
         party=host,
         noise=True,
@@ -327,13 +305,8 @@ def _tell_privacy(me: Guest, host: str, told: Told) -> None:
 
 
 def _disclosure(me: Guest) -> Artefact:
-    """The buckets as they came, and whose they are."""
-    frame = me.seat.frame
-    assert frame is not None
-    arrays: dict[str, NDArray[np.generic]] = {
-        "ids": np.frombuffer(b"".join(frame.ids), np.uint8),
-        "id_sizes": np.array([len(row) for row in frame.ids], np.int64),
-    }
+    """The buckets as they came."""
+    arrays: dict[str, NDArray[np.generic]] = {}
     for host, told in me.told.items():
         arrays |= {f"{host}.{name}": getattr(told, name) for name in Buckets.__dataclass_fields__}
     return Artefact({"epsilon": me.params.epsilon}, arrays)

@@ -17,7 +17,7 @@ from fedboost.core.categories import NO_THRESHOLD, SET_BYTES, members
 from fedboost.core.tree import NODES_MAX
 from fedboost.crypto import noise
 from fedboost.data.frame import Frame
-from fedboost.errors import ConfigError, DataError, PeerError
+from fedboost.errors import ConfigError, DataError, PeerError, ProtocolError
 from fedboost.flow import DISCLOSURE, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.federboost_vertical_pb2 import OwnSplits
@@ -63,6 +63,9 @@ def send_buckets(me: Host) -> Out:
     """
     frame, epsilon = me.seat.frame, me.seat.params.epsilon
     assert frame is not None
+    # No policy was asked for new ones, and the cut points need not be this table's.
+    if DISCLOSURE in me.seat.artefacts:
+        raise ProtocolError("the job uses earlier buckets again and tells no new ones")
     bins = me.binning.transform(frame.values)
     if isinstance(bins, SparseBins):
         bins = bins.dense()
@@ -96,7 +99,9 @@ def keep_splits(me: Host, got: OwnSplits) -> Out:
     missing_left = wire.unpack_bits(got.missing_left, len(trees), "where missing values go")
     most = int(forest.starts(me.seat.params)[-1])
     _within(trees, most, "trees")
-    _within(nodes, NODES_MAX, "nodes")
+    _within(
+        nodes, (1 << me.seat.params.max_depth) - 1, "nodes"
+    )  # those of the last layer are leaves
     _within(numbers, len(me.names), "columns")
     places = trees * NODES_MAX + nodes
     if (np.diff(places) <= 0).any():
@@ -169,7 +174,7 @@ def _rule(
             raise PeerError(f"the guest splits a column of {count} buckets behind bucket {last}")
         return cuts.threshold(column, last), missing_left, b""
     own = held.tobytes()
-    if not any(own) or max(members(own)) >= count:
+    if last != buckets.BY_SET or not any(own) or max(members(own)) >= count:
         raise PeerError(f"the guest splits a column of {count} categories by others")
     return NO_THRESHOLD, missing_left, own
 

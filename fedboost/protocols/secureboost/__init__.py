@@ -1,9 +1,9 @@
 """Vertical boosting under encryption: neither labels nor columns ever leave their owner.
 
     guest ── EncryptionKey ──────────────────────► hosts      once a job
-    guest ── EncryptedGradients (in parts) ──────► hosts      once a tree
+    guest ── EncryptedGradients (in parts) ──────► hosts      once a round (and class)
     guest ── Frontier ───────────────────────────► hosts  ┐
-    guest ◄─ CandidateSums ─────────────────────── hosts  │   once a layer, all nodes together
+    guest ◄─ CandidateSums ─────────────────────── hosts  │   once a layer, all trees and nodes
     guest ── WonSplits ──────────────────────────► hosts  │
     guest ◄─ RowDivisions ──────────────────────── hosts  ┘
 
@@ -11,8 +11,9 @@ The guest learns, for each candidate split of a host, anonymous and in a fresh s
 sums of gradients and hessians on its left, and how the rows of the splits it chose divide. A host
 learns which rows share a node and which of its own candidates won. SecureBoost+ (Chen et al.,
 2021), sections 2 and 4; the answers of hosts are re-randomised and their headroom blinded, which
-the paper leaves out. A job with `warm_start` goes on behind an earlier model, whose margins the
-stage `predict` has left.
+the paper leaves out. With `forest` a round has several trees on samples, grown in the exchanges
+of one and averaged (FedGBF, Han et al.). A job with `warm_start` goes on behind an earlier model,
+whose margins the stage `predict` has left.
 """
 
 from fedboost.flow import GUEST, HOST, Protocol

@@ -68,7 +68,10 @@ def read_sample(part: pb.EncryptedGradients, n_rows: int, n_trees: int) -> list[
         taking_part = wire.unpack_bits(part.taking_part, n_rows, "the rows that take part")
     (rows,) = np.nonzero(taking_part)
     inside = np.ones((n_trees, len(rows)), np.bool_)
-    if n_trees > 1 or part.HasField("trees"):
+    if part.HasField("trees") != (n_trees > 1):
+        says = "does not say" if n_trees > 1 else "says"
+        raise PeerError(f"the guest {says} which rows are whose, trees that grow: {n_trees}")
+    if n_trees > 1:
         what = "the rows of each tree"
         inside = wire.unpack_bits(part.trees, n_trees * len(rows), what).reshape(n_trees, -1)
         if not inside.any(axis=0).all() or not inside.any(axis=1).all():

@@ -18,11 +18,11 @@ from fedboost.core.sampling import Sample
 from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES
-from fedboost.errors import ConfigError, PeerError
+from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Count, Told
 from fedboost.messages.protocol import secureboost_pb2 as pb
-from fedboost.model import vertical, words
+from fedboost.model import labels, vertical, words
 from fedboost.model.vertical import GuestNode
 from fedboost.protocols.secureboost import earlier, plan
 from fedboost.protocols.secureboost.growth import read_divisions, write_sample
@@ -62,15 +62,6 @@ class Guest:
     trees_closed: int = 0
     grove: GuestGrove | None = None
 
-    @property
-    def parts(self) -> dict[str, NDArray[np.int32]]:
-        """Rows by what they are for."""
-        held = self.seat.validation
-        parts = {"train": np.flatnonzero(~held).astype(np.int32)}
-        if held.any():
-            parts["validation"] = np.flatnonzero(held).astype(np.int32)
-        return parts
-
     def growing(self) -> GuestGrove:
         """The trees under way."""
         assert self.grove is not None
@@ -82,11 +73,7 @@ def begin(seat: Seat) -> Guest:
     frame, params = seat.frame, earlier.settled(seat)
     assert frame is not None
     assert frame.label is not None
-    if params.early_stopping_rounds is not None and not seat.validation.any():
-        raise ConfigError(
-            "early_stopping_rounds needs validation rows and there are none",
-            todo="add validation: fraction: to the job, or leave early_stopping_rounds out",
-        )
+    labels.check_held_out(params, bool(seat.validation.any()))
     train = ~seat.validation
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
     objective = objectives.start(params, frame.label[train], weight[train])
@@ -122,7 +109,7 @@ def share_key(me: Guest) -> Out:
     me.key = SCHEMES[encryption.scheme].generate(encryption.key_bits, me.seat.workers)
     me.layout = GhLayout(
         value_bits=me.rules.fixed.bits,
-        n_rows=len(me.parts["train"]),
+        n_rows=len(me.seat.parts["train"]),
         plaintext_bits=me.key.plaintext_bits,
         outputs=params.n_outputs // params.trees_per_round,
         pack=me.seat.params.gh_packing,
@@ -143,7 +130,7 @@ def start_round(me: Guest) -> Out:
     params = me.rules.params
     number = len(me.history)  # over all rounds; whose turn it is starts anew with every job
     me.plan = plan.of_round(me.seat.params, me.seat.table, number - me.first_round)
-    train = me.parts["train"]
+    train = me.seat.parts["train"]
     g, h = me.objective.gradients(me.margin[train], me.y[train], me.weight[train])
     me.sample = sampling.of_round(params, g, number, number - me.first_round)
     me.forest.append(len(me.sample.trees))
@@ -159,7 +146,7 @@ def encrypt_gradients(me: Guest) -> Iterator[Out]:
     assert me.key is not None
     assert me.layout is not None
     assert me.sample is not None
-    train, sample = me.parts["train"], me.sample
+    train, sample = me.seat.parts["train"], me.sample
     gh = me.growing().trees[0].gh[train[sample.rows]]
     first, lanes = 0, len(me.layout.lanes)
     for block in me.key.encrypt(gh, me.layout):
@@ -267,8 +254,7 @@ def close_round(me: Guest) -> Out:
     me.history.append(measured)
     if params.early_stopping_rounds is not None:
         me.stopping = me.stopping.after(measured["validation"][params.metrics[-1]])
-    told = Told(ends="tree" if me.stopping.stop else "", metrics=words.as_metrics(measured))
-    return Out(told=told)
+    return Out(told=Told(ends=_ended(me), metrics=words.as_metrics(measured)))
 
 
 def close_model(me: Guest) -> Out:
@@ -279,11 +265,11 @@ def close_model(me: Guest) -> Out:
     told.counts.add(name="trees", count=_n_kept(me))
     if me.first_round:
         told.counts.add(name="earlier_rounds", count=me.first_round)
-    told.counts.extend(Count(name=name, count=len(rows)) for name, rows in me.parts.items())
+    told.counts.extend(Count(name=name, count=len(rows)) for name, rows in me.seat.parts.items())
     told.importance.extend(words.importance(me.seat, _kept(me)))
     if me.rules.params.objective == "binary:logistic":
         prediction = objectives.transform(me.rules.params.objective, me.margin)[:, 0]
-        told.curves.extend(words.curves(me.y, prediction, me.parts))
+        told.curves.extend(words.curves(me.y, prediction, me.seat.parts))
     return Out(told=told)
 
 
@@ -303,7 +289,7 @@ def restore(me: Guest, kept: Artefact) -> Told:
     me.trees_closed = sum(me.forest) * me.rules.params.trees_per_round
     me.nodes = vertical.arrays_to_nodes(kept.arrays)
     me.margin = kept.arrays["margin"].astype(np.float64)
-    return Told(ends="tree" if me.stopping.stop else "")
+    return Told(ends=_ended(me))
 
 
 def finish(me: Guest) -> Artefact:
@@ -340,31 +326,24 @@ def bytes_max(me: Guest, step: str) -> int:
 def _plant(me: Guest) -> None:
     """The next trees of the round, at their roots."""
     assert me.sample is not None
-    params, train = me.rules.params, me.parts["train"]
-    outputs = _outputs(me)
+    train, outputs = me.seat.parts["train"], _outputs(me)
     pairs = slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
-    gh, trees = np.ascontiguousarray(me.gh[:, pairs]), []
-    for place, rows in enumerate(me.sample.trees):
-        columns = sampling.own_columns(
-            params.seed, me.trees_closed + place, 0, me.bins.shape[1], params.column_rate
-        )
-        sampled = np.zeros(len(me.y), np.bool_)
-        sampled[train[rows]] = True
-        trees.append(GuestTree(me.rules, me.bins, gh, sampled, columns))
-    me.grove = GuestGrove(trees)
+    gh, rows = np.ascontiguousarray(me.gh[:, pairs]), [train[own] for own in me.sample.trees]
+    me.grove = GuestGrove.planted(me.rules, me.bins, gh, rows, me.trees_closed)
 
 
 def _leaves(me: Guest, tree: GuestTree) -> dict[int, Floats]:
     """The leaves' values (outputs,), divided by the trees whose average they are."""
-    values = tree.leaves()
     if me.objective.renews_leaves:
-        for node in values:
-            rows = tree.growth.training.rows(node)
-            residual = me.y[rows] - me.margin[rows, 0]
-            values[node] = me.rules.params.learning_rate * np.array(
-                [objectives.median(residual, me.weight[rows])]
-            )
+        values = tree.medians(me.y - me.margin[:, 0], me.weight)
+    else:
+        values = tree.leaves()
     return {node: value / me.forest[-1] for node, value in values.items()}
+
+
+def _ended(me: Guest) -> str:
+    """The loop that is over: that of the rounds where early stopping says so, or none."""
+    return plan.loop(me.seat.params) if me.stopping.stop else ""
 
 
 def _outputs(me: Guest) -> slice:
@@ -384,7 +363,7 @@ def _width(me: Guest) -> int:
 
 
 def _measure(me: Guest) -> dict[str, dict[str, float]]:
-    return words.measured(me.rules.params, me.margin, me.y, me.weight, me.parts)
+    return words.measured(me.rules.params, me.margin, me.y, me.weight, me.seat.parts)
 
 
 def _best_round(me: Guest) -> int:

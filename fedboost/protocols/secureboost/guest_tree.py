@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import histogram, split
+from fedboost.core import histogram, objectives, sampling, split
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.local import Rules, choose
 from fedboost.core.partition import ROOT, left_child, parent, right_child
@@ -149,6 +150,20 @@ class GuestTree:
             if node not in self.won
         }
 
+    def medians(
+        self, residual: NDArray[np.float64], weight: NDArray[np.float64]
+    ) -> dict[int, NDArray[np.float64]]:
+        """The leaves' values where the objective renews them: medians times learning_rate.
+
+        residual and weight float64 (n,), of all rows.
+        """
+        rate, training = self._rules.params.learning_rate, self.growth.training
+        rows = {node: training.rows(node) for node in self.totals if node not in self.won}
+        return {
+            node: rate * np.array([objectives.median(residual[own], weight[own])])
+            for node, own in rows.items()
+        }
+
     def _histograms(self) -> dict[int, Sums]:
         """The guest's own histogram of every open node, by subtraction where the parent has one."""
         known = {parent(node) for node in self.opened} if self.layers else set()
@@ -165,6 +180,24 @@ class GuestTree:
 
 class GuestGrove(Grove[GuestTree]):
     """Trees that grow at once; nodes by number (Grove)."""
+
+    @classmethod
+    def planted(
+        cls, rules: Rules, bins: Bins, gh: Sums, rows: Sequence[NDArray[np.int32]], first: int
+    ) -> Self:
+        """Trees at their roots, one for each of `rows`: those that it learns from.
+
+        bins (n, own columns), gh int64 (n, 2·outputs); `first` is the number of the first tree.
+        """
+        params, trees = rules.params, []
+        for number, own in enumerate(rows, start=first):
+            columns = sampling.own_columns(
+                params.seed, number, 0, bins.shape[1], params.column_rate
+            )
+            sampled = np.zeros(len(gh), np.bool_)
+            sampled[own] = True
+            trees.append(GuestTree(rules, bins, gh, sampled, columns))
+        return cls(trees)
 
     @property
     def chosen(self) -> list[int]:

@@ -262,11 +262,12 @@ def _follow(me: Host, got: pb.Frontier) -> None:
         if not np.array_equal(divisions[number], bits):
             raise PeerError(f"the guest divided node {number} otherwise than we did")
     own = grove.by_tree(divisions)
-    may_open = set(grove.numbers(_children(nodes) for nodes in own))
     opened = wire.unpack(got.open, "i4", (None,), "the open nodes").tolist()
-    if not me.offers:
-        may_open = set(grove.numbers([ROOT] for _ in own))
-    if not opened or set(opened) - may_open or sorted(set(opened)) != opened:
+    may_open = set(grove.numbers(_children(nodes) for nodes in own))
+    fits = bool(opened) and set(opened) <= may_open and sorted(set(opened)) == opened
+    if not me.offers:  # every tree begins
+        fits = opened == grove.numbers([ROOT] for _ in own)
+    if not fits:
         raise PeerError("the guest opened nodes that are not children of divided ones")
     for slot, (tree, mine) in enumerate(zip(grove.trees, own, strict=True)):
         tree.growth.divide(list(mine.items()))

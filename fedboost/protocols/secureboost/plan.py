@@ -23,6 +23,11 @@ class Plan:
     guest_layers: int  # below them, the guest alone
 
 
+def loop(params: SecureBoostParams) -> str:
+    """What the outermost loop counts: trees, or rounds where one may have several trees."""
+    return "tree" if params.forest is None and params.trees_per_round == 1 else "round"
+
+
 def of_round(params: SecureBoostParams, table: Table, number: int) -> Plan:
     """The plan of round `number` from 0 (SecureBoost+, sections 5.1 and 5.2)."""
     if params.mode == "layered":

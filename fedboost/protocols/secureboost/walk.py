@@ -46,10 +46,10 @@ FLOW = (
 
 
 async def walk(run: Run) -> None:
-    """Round after round, tree after tree, layer after layer."""
+    """Round after round, class after class, layer after layer of its trees."""
     await run(share_key)
     await run(accept_key)
-    for number in run.rounds("tree", run.params.n_estimators):
+    for number in run.rounds(plan.loop(run.params), run.params.n_estimators):
         hosts = plan.of_round(run.params, run.table, number)
         await run(start_round)
         for _ in run.rounds("class", run.params.trees_per_round):
