@@ -9,7 +9,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -202,12 +202,17 @@ def run_job(spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path) -> J
 
 @contextmanager
 def daemons(
-    spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path
+    spec: JobSpec,
+    sources: Mapping[str, SourceSpec],
+    folder: Path,
+    around: Callable[[Cluster], AbstractContextManager[object]] = nullcontext,
 ) -> Iterator[Callable[[JobSpec], JobRun]]:
     """Daemons on this machine that run one job after the other, of any settings that ask nothing
-    else of their policies than `spec`; a JobError unless a job finishes.
+    else of their policies than `spec`; a JobError unless a job finishes. `around` is entered with
+    the cluster before its daemons start.
     """
-    with Cluster(folder, spec, sources) as cluster:
+    made = Cluster(folder, spec, sources)
+    with around(made), made as cluster:
 
         def run(job: JobSpec) -> JobRun:
             before = load_average()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias, overload
 
 import numpy as np
@@ -46,7 +47,7 @@ class Binning:
         """Bins of a column with the one for missing values."""
         return self.max_bin + 1
 
-    @property
+    @cached_property
     def n_bins(self) -> NDArray[np.int32]:
         """Bins in use per column, without missing values; int32 (columns,), at least 1."""
         return np.array(
@@ -57,7 +58,7 @@ class Binning:
             dtype=np.int32,
         )
 
-    @property
+    @cached_property
     def is_categorical(self) -> NDArray[np.bool_]:
         """bool (columns,): which columns are divided by category, not at a threshold."""
         return np.array([c in self.categories for c in range(self.n_columns)], np.bool_)

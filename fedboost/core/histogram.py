@@ -57,8 +57,13 @@ def children(
     return found
 
 
-def has_missing(bins: Bins, node_rows: Sequence[Rows], missing: int) -> NDArray[np.bool_]:
-    """bool (nodes, columns): whether some row of the node has no value in the column."""
+def has_missing(
+    bins: Bins, node_rows: Sequence[Rows], missing: int, among: NDArray[np.bool_] | None = None
+) -> NDArray[np.bool_]:
+    """bool (nodes, columns): whether some row of the node has no value in the column.
+
+    `among`, bool (nodes, columns), leaves out what cannot be: where a parent has it nowhere.
+    """
     found = np.zeros((len(node_rows), bins.shape[1]), dtype=np.bool_)
     if isinstance(bins, SparseBins):
         if (bins.bins == missing).any():
@@ -67,7 +72,8 @@ def has_missing(bins: Bins, node_rows: Sequence[Rows], missing: int) -> NDArray[
             found[nodes[lacks], bins.columns[places[lacks]]] = True
         return found
     for node, rows in enumerate(node_rows):
-        _find(bins, rows, np.uint8(missing), found[node])
+        columns = np.arange(bins.shape[1]) if among is None else np.flatnonzero(among[node])
+        _find(bins, rows, columns, np.uint8(missing), found[node])
     return found
 
 
@@ -120,8 +126,14 @@ def _add_many(bins: Dense, rows: Rows, own: Sums, columns: Rows, sums: Sums) -> 
 
 
 @njit(nogil=True, cache=True)
-def _find(bins: Dense, rows: Rows, wanted: np.uint8, found: NDArray[np.bool_]) -> None:
-    for c in range(bins.shape[1]):
+def _find(
+    bins: Dense,
+    rows: Rows,
+    columns: NDArray[np.int64],
+    wanted: np.uint8,
+    found: NDArray[np.bool_],
+) -> None:
+    for c in columns:
         column = bins[:, c]
         for i in range(len(rows)):
             if column[rows[i]] == wanted:

@@ -30,7 +30,7 @@ from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.metrics import METRICS
 from fedboost.core.objectives import Objective
 from fedboost.core.params import TreeParams
-from fedboost.core.partition import ROOT, Partition, left_child, right_child
+from fedboost.core.partition import ROOT, Partition, left_child, parent, right_child
 from fedboost.core.tree import Node, Split, Tree, grown
 from fedboost.errors import ConfigError, DataError
 
@@ -230,6 +230,7 @@ def grow(
     totals = {ROOT: gh[rows].sum(axis=0)}
     splits: dict[int, Split] = {}
     divided: dict[int, Sums] = {}
+    lacking: dict[int, NDArray[np.bool_]] = {}  # of the layer above: its columns with missing rows
     for depth, usable in enumerate(layers):
         if depth == 0:
             opened = {ROOT: histogram.build(bins, [rows], gh, rules.binning.n_cells, columns)[0]}
@@ -237,7 +238,9 @@ def grow(
             opened = histogram.children(bins, partition, gh, divided, columns)
         divided = {}
         own = [partition.rows(node) for node in opened]
-        lacks = histogram.has_missing(bins, own, rules.binning.missing)
+        may = None if depth == 0 else np.array([lacking[parent(node)] for node in opened])
+        lacks = histogram.has_missing(bins, own, rules.binning.missing, may)
+        lacking = dict(zip(opened, lacks, strict=True))
         for (node, cells), inside, missing in zip(opened.items(), own, lacks, strict=True):
             won = choose(rules, cells, totals[node], missing, usable)
             if won is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 Rows = NDArray[np.int32]
@@ -50,8 +51,7 @@ class Partition:
         rows = self._rows[node]
         assert goes_right.shape == rows.shape
         del self._rows[node]
-        self._rows[left_child(node)] = rows[~goes_right]
-        self._rows[right_child(node)] = rows[goes_right]
+        self._rows[left_child(node)], self._rows[right_child(node)] = _divided(rows, goes_right)
 
     def node_of_rows(self, n_rows: int) -> Rows:
         """Each row's leaf as heap id, −1 for rows that are not in this tree; int32 (n_rows,)."""
@@ -68,3 +68,19 @@ def smaller_child(partition: Partition, node: int) -> int:
     """
     left, right = left_child(node), right_child(node)
     return left if len(partition.rows(left)) <= len(partition.rows(right)) else right
+
+
+@njit(nogil=True, cache=True)
+def _divided(rows: Rows, goes_right: NDArray[np.bool_]) -> tuple[Rows, Rows]:
+    """The rows that go left and those that go right, in their order."""
+    on_right = goes_right.sum()
+    left, right = np.empty(len(rows) - on_right, np.int32), np.empty(on_right, np.int32)
+    lefts = rights = 0
+    for i in range(len(rows)):
+        if goes_right[i]:
+            right[rights] = rows[i]
+            rights += 1
+        else:
+            left[lefts] = rows[i]
+            lefts += 1
+    return left, right

@@ -90,10 +90,18 @@ class _Frame:
 
 def line_chart(chart: LineChart) -> Html:
     """A figure with its caption, legend and SVG; every line needs a point, all finite."""
+    named = [line for line in chart.lines if not line.faint]
+    legend = "" if chart.end_labels or len(named) < 2 else legend_of(named)
+    note = tag("span", chart.note, class_="note") if chart.note else ""
+    return tag("figure", tag("figcaption", tag("b", chart.title), note), legend, plot(chart))
+
+
+def plot(chart: LineChart) -> Html:
+    """The SVG alone, without caption and legend."""
     lines = [_thinned(line) for line in chart.lines]
     assert all(line.points for line in lines)
     frame, marks = _framed(chart, lines)
-    drawn = tag(
+    return tag(
         "svg",
         _grid(chart, frame, marks),
         *(_line(line, frame) for line in lines),
@@ -104,10 +112,6 @@ def line_chart(chart: LineChart) -> Html:
         role="img",
         aria_label=_in_words(chart),
     )
-    named = [line for line in lines if not line.faint]
-    legend = "" if chart.end_labels or len(named) < 2 else legend_of(named)
-    note = tag("span", chart.note, class_="note") if chart.note else ""
-    return tag("figure", tag("figcaption", tag("b", chart.title), note), legend, drawn)
 
 
 def legend_of(lines: Sequence[Line]) -> Html:

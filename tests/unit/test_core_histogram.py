@@ -35,6 +35,14 @@ def test_sums_are_those_of_adding_row_by_row(seed, outputs):
     assert np.array_equal(histogram.has_missing(bins, rows, 5), counts[..., 5] > 0)
 
 
+def test_missing_rows_are_looked_for_only_where_they_may_be():
+    bins, _, rows = sample(3)
+    everywhere = histogram.has_missing(bins, rows, 5)
+    may = np.array([[True, False, True], [False, False, False], [True, True, True]])
+    assert everywhere.all()
+    assert np.array_equal(histogram.has_missing(bins, rows, 5, may), may)
+
+
 def test_columns_left_out_stay_zero():
     bins, gh, rows = sample(1)
     some = histogram.build(bins, rows, gh, 6, np.array([0, 2], dtype=np.int32))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
@@ -49,6 +51,10 @@ class Joined:
 
     def owner(self, column: int) -> tuple[int, int]:
         """Whose a column is (0 the guest, k the k-th host), and its number there."""
-        ends = np.cumsum(self.groups)
-        owner = int(np.searchsorted(ends, column, side="right"))
-        return owner, column - (int(ends[owner - 1]) if owner else 0)
+        owner = bisect_right(self._ends, column)
+        return owner, column - (self._ends[owner - 1] if owner else 0)
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """The first column behind each party's own."""
+        return list(accumulate(self.groups))

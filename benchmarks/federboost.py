@@ -1,0 +1,273 @@
+"""What vertical FederBoost costs in accuracy and time: sections 6.1 and 6.2 of its paper.
+
+python -m benchmarks.federboost [--quick] [--json F] [--markdown F] [--data NAME]
+[--part utility|time] [--plots FOLDER] [--from F]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import (
+    federboost_jobs,
+    federboost_plots,
+    federboost_room,
+    federboost_tables,
+    federboost_wan,
+    harness,
+    tables,
+)
+from benchmarks.federboost_jobs import DATA, UTILITY, Around, Compared, Params, Plan, Train
+from benchmarks.federboost_tables import DAEMONS, ONE_PROCESS, WAN
+from benchmarks.federboost_wan import Wan
+from benchmarks.harness import JobRun, Report, say
+from benchmarks.plus_tables import Row
+from benchmarks.tables import Table
+
+NAME = "federboost"
+STAGE = "federboost-vertical"
+PARTS = ("utility", "time")
+TIMED = "give_credit"  # where training is timed beside XGBoost's
+INTRO = """# FederBoost: accuracy by buckets and noise, and time
+
+Written by `python -m benchmarks.federboost --markdown F --plots FOLDER`; run it again to refresh
+it. Vertical FederBoost so far.
+
+**Utility** (Figure 5 of the paper). AUC on the third of the rows that is held out, by their owners'
+true values (a `predict` stage), means over seeds; each seed is a split of the rows and a job of its
+own with noise of its own. Hosts' columns have so many buckets, the guest's own, which it tells
+nobody, 32 bins. These jobs are sessions in one process on aligned rows, every message encoded.
+XGBoost is `hist` on the pooled training rows with the same trees, depth, learning rate and L2, and
+its own 256 bins. `auc_gap` is |mean AUC − XGBoost's| at 16 buckets, without noise and at ε = 4.
+
+**Tables 2 and 3.** Every party and the coordinator are daemons of their own on one machine, on
+loopback with mTLS. Times are `seconds.train` of the job's result, the whole stage, without start-up
+and alignment, medians of jobs after a first one. "Four layers" is max_depth 4: 16 leaves.
+
+**Parties** (Figure 6). Columns are dealt to the parties in equal shares. `daemons` and `WAN` are
+as above, a single job each: alignment grows with the square of the parties, and is the reason why
+they are few. A WAN is a proxy between any two daemons, 20 Mbit/s each way for every daemon and
+100 ms from one to the other, one way (so 200 ms for a question with its answer), which the
+coordinator's calls take, too. `one process` is sessions on aligned rows.
+
+**XGBoost's time.** `train_time_over_xgboost` is `seconds.train` on daemons divided by the seconds
+of XGBoost's `fit` on the same training rows, the fastest of 256 bins and 16, one thread and one for
+each core: beside other work its threads wait for one another."""
+
+
+def measure_utility(name: str, plan: Plan) -> list[Row]:
+    """AUC by buckets and by noise, beside XGBoost's."""
+    table = plan.table(name)
+    dealt = federboost_jobs.parts(table, 2)
+    shapes: list[tuple[int, float | None]] = [(buckets, None) for buckets in plan.buckets]
+    shapes += [(federboost_jobs.BEST, epsilon) for epsilon in plan.epsilons]
+    rows = []
+    for seed in plan.seeds:
+        say.print(f"[bold]{name}[/]: {len(table.y)} rows, {len(shapes)} jobs, split {seed}")
+        held = table.held_out(federboost_jobs.HELD, seed)
+        test = federboost_jobs.rows_of(table, held)
+        same = federboost_jobs.xgboost_params(federboost_jobs.params(name))
+        pooled = tables.xgboost_scores(table, held, same, harness.cores())["validation"]
+        for buckets, epsilon in shapes:
+            given = federboost_jobs.params(name, buckets=buckets, epsilon=epsilon)
+            shards = federboost_room.train(table, dealt, given, held).shards
+            scored = federboost_room.predict(shards, test, dealt)
+            auc = federboost_room.auc(test, scored)
+            rows.append(
+                {"what": "utility", **_facts(table), "seed": seed, "buckets": buckets,
+                 "epsilon": epsilon, "auc": auc, "xgboost": pooled}
+            )  # fmt: skip
+    return rows
+
+
+def measure_compared(one: Compared, plan: Plan) -> Row:
+    """A row of Table 2 or 3, on daemons."""
+    table = one.table()
+    say.print(f"[bold]{one.title}[/]: {one.trees} trees, {len(table.y)} rows, daemons")
+    with federboost_jobs.daemons(table, one.parties) as run:
+        spent = time_jobs(run, one.params, plan.repeats)
+    facts = {**_facts(table), "parties": one.parties, "trees": one.trees}
+    return {"what": "compared", **facts, "title": one.title, "paper_s": one.paper_s, **spent}
+
+
+def measure_parties(name: str, plan: Plan) -> list[Row]:
+    """Seconds by the number of parties, of those that have a column each."""
+    table = plan.table(name)
+    given = federboost_jobs.timed(name)
+    rows = []
+    for parties in plan.walked:
+        if parties <= len(table.columns):
+            spent = walk(table, parties, given, plan.repeats)
+            rows.append({"network": ONE_PROCESS, "parties": parties, **spent})
+    networks: dict[str, Around] = {DAEMONS: nullcontext, WAN: federboost_wan.shaped}
+    for network, around in networks.items() if name == federboost_tables.FAR else ():
+        for parties in plan.daemons:
+            say.print(f"[bold]{name}[/]: {parties} parties, {network}")
+            with federboost_jobs.daemons(table, parties, around) as run:
+                rows.append({"network": network, "parties": parties, **time_jobs(run, given, 0)})
+    return [{"what": "parties", **_facts(table), **row} for row in rows]
+
+
+def walk(table: Table, parties: int, given: Params, repeats: int) -> Row:
+    """What a stage takes in this process, after a first one."""
+    dealt = federboost_jobs.parts(table, parties)
+    load = harness.load_average()
+    found = [federboost_room.train(table, dealt, given) for _ in range(1 + repeats)][1:]
+    sent = sum(found[-1].sent.values())
+    return {"seconds": [one.total for one in found], "sent": sent, "load": load}
+
+
+def measure_xgboost(name: str, plan: Plan) -> Row:
+    """Seconds of training beside XGBoost's, on the same rows and cores."""
+    whole = plan.table(name)
+    kept = ~whole.held_out(federboost_jobs.HELD, plan.seeds[0])
+    table = federboost_jobs.rows_of(whole, kept)
+    given = federboost_jobs.timed(name)
+    say.print(f"[bold]{name}[/]: {len(table.y)} rows beside XGBoost")
+    fitted = {
+        f"{bins} bins, n_jobs {threads}": fit_seconds(table, given, (bins, threads), plan.repeats)
+        for bins in BINS
+        for threads in (1, harness.cores())
+    }
+    with federboost_jobs.daemons(table, 2) as run:
+        spent = time_jobs(run, given, plan.repeats)
+    facts = {"what": "xgboost", **_facts(table), "parties": 2}
+    return {**facts, "xgboost": fitted, **spent}
+
+
+BINS = (256, federboost_jobs.BEST)  # XGBoost's default, and as many as the hosts' buckets
+
+
+def fit_seconds(
+    table: Table, given: Params, bins_and_threads: tuple[int, int], repeats: int
+) -> list[float]:
+    """Of XGBoost's histogram trees on a whole table, after a first time."""
+    import xgboost
+
+    bins, threads = bins_and_threads
+    same = {**federboost_jobs.xgboost_params(given), "max_bin": bins, "tree_method": "hist"}
+    seconds = []
+    for _ in range(1 + repeats):
+        started = time.perf_counter()
+        xgboost.XGBClassifier(n_jobs=threads, **same).fit(table.values, table.y)
+        seconds.append(time.perf_counter() - started)
+    return seconds[1:]
+
+
+def time_jobs(run: Train, given: Params, repeats: int) -> Row:
+    """What so many jobs take after a first one, which loads what the daemons have not yet used.
+
+    Without repeats it is that of the first one.
+    """
+    first, *runs = [run(given) for _ in range(1 + repeats)]
+    runs = runs or [first]
+    seconds = [one.result["seconds"]["train"] for one in runs]
+    return {
+        "seconds": seconds,
+        "first": first.result["seconds"]["train"],
+        "align": median(one.result["seconds"]["align"] for one in runs),
+        "cpu_s": _median([one.training.get("ours") for one in runs]),
+        "others": _median([_others(one) for one in runs]),
+        "sent": sum(sum(s.bytes.values()) for s in runs[-1].steps if s.stage == STAGE),
+        "load": runs[0].load_before,
+    }
+
+
+def _others(run: JobRun) -> float | None:
+    """Cores that others kept busy while a job trained."""
+    spent = run.training
+    return spent["others"] / spent["seconds"] if spent else None
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _facts(table: Table) -> Row:
+    return {"data": table.name, "rows": len(table.y), "columns": len(table.columns)}
+
+
+def measure(name: str, plan: Plan, part: str) -> list[Row]:
+    """Everything of one data set and part of the benchmark, in rows as JSON can say them."""
+    if part == "utility":
+        return measure_utility(name, plan) if name in UTILITY else []
+    rows = [measure_compared(one, plan) for one in plan.compared if one.data == name]
+    if name == TIMED:
+        rows.append(measure_xgboost(name, plan))
+    return [*rows, *measure_parties(name, plan)]
+
+
+def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
+    """What was run, in words and numbers."""
+    trees = [
+        f"{name}: {one['n_estimators']} × {one['max_depth']} layers"
+        for name, one in federboost_jobs.TREES.items()
+    ]
+    return {
+        **federboost_jobs.SHARED,
+        "trees": trees,
+        "test rows": "a third by id, seeds 0 …",
+        "eval_metric where timed": federboost_jobs.timed(TIMED)["eval_metric"],
+        "WAN": [f"{key} {value:g}" for key, value in asdict(Wan()).items()],
+        **{name: value for name, value in asdict(plan).items() if name != "compared"},
+        "quick": quick,
+    }
+
+
+def options(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line: that of every benchmark, and more."""
+    parser = harness.parser(NAME, __doc__ or "", DATA)
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this part")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="write the plots there")
+    parser.add_argument(
+        *("--from",), dest="earlier", action="append", type=Path, metavar="F", default=[],
+        help="show what earlier runs wrote with --json, later files first, and measure nothing",
+    )  # fmt: skip
+    found = harness.parse(parser, DATA, given)
+    found.part = found.part or list(PARTS)
+    return found
+
+
+def earlier(files: Sequence[Path]) -> Report:
+    """The rows of earlier runs; where two measured the same of a data set, the later file's."""
+    reports = [json.loads(file.read_text()) for file in files]
+    rows: dict[tuple[str, str], list[Row]] = {}
+    for report in reports:
+        found: dict[tuple[str, str], list[Row]] = {}
+        for row in report["rows"]:
+            found.setdefault((row["data"], row["what"]), []).append(row)
+        rows |= found
+    joined = [
+        row for name in DATA for (data, _), own in rows.items() if data == name for row in own
+    ]
+    return Report(**{**reports[-1], "rows": joined, "figures": federboost_tables.figures(joined)})
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Runs the benchmark as the command line says."""
+    asked = options(given)
+    if asked.earlier:
+        report = earlier(asked.earlier)
+    else:
+        plan = Plan.of(quick=asked.quick)
+        report = Report(NAME, settings(plan, quick=asked.quick))
+        for part in asked.part:
+            for name in asked.data:
+                report.rows += measure(name, plan, part)
+        report.figures = federboost_tables.figures(report.rows)
+    pictures = [] if asked.plots is None else federboost_plots.write(asked.plots, report.rows)
+    intro = "\n\n".join([INTRO, *pictures])
+    report.write(asked, federboost_tables.shown(report.rows), intro)
+
+
+if __name__ == "__main__":
+    main()

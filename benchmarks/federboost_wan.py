@@ -1,0 +1,175 @@
+"""Lines of a wide area between the daemons of a cluster: so many bits a second, so late.
+
+A proxy for each pair stands between whoever dials and whoever listens. Every daemon sends through
+one line and receives through another, whoever is at the other end, as behind one connection to the
+internet. What TCP itself does on a long line (its slow start, lost packets) is not imitated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from fedboost.runtime.cluster import Cluster
+from fedboost.runtime.disk import PUBLIC_MODE, write_file
+from fedboost.runtime.local import COORDINATOR
+
+READ_BYTES = 16 << 10  # that travel together: 7 ms at 20 Mbit/s
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Wan:
+    """What a daemon's connection is worth; the paper's (section 6.2)."""
+
+    bits_per_s: float = 20e6  # each way
+    latency_s: float = 0.1  # from any daemon to any other, one way
+
+
+@dataclass
+class Line:
+    """One way of one daemon's connection: what enters leaves in turn, at the line's rate."""
+
+    bits_per_s: float
+    free_at: float = 0.0
+
+    def leaves(self, octets: int, now: float) -> float:
+        """When the last of so many bytes that enter now has left."""
+        self.free_at = max(now, self.free_at) + 8 * octets / self.bits_per_s
+        return self.free_at
+
+
+@dataclass
+class Lines:
+    """Everybody's lines, both ways."""
+
+    wan: Wan
+    up: dict[str, Line] = field(default_factory=dict)
+    down: dict[str, Line] = field(default_factory=dict)
+
+    def of(self, sender: str, receiver: str) -> tuple[Line, Line]:
+        """The two that a byte from one to the other goes through."""
+        rate = self.wan.bits_per_s
+        up = self.up.setdefault(sender, Line(rate))
+        return up, self.down.setdefault(receiver, Line(rate))
+
+
+@contextmanager
+def shaped(cluster: Cluster, wan: Wan | None = None) -> Iterator[None]:
+    """Puts the lines between the daemons of a cluster that is not running yet."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="wan", daemon=True)
+    thread.start()
+
+    def there(work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    proxies = _Proxies(Lines(wan or Wan()))
+    try:
+        for name in (COORDINATOR, *cluster.names):
+            there(proxies.between(name, cluster.config(name)))
+        yield
+    finally:
+        there(proxies.close())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@dataclass
+class _Proxies:
+    """A listening port for each pair of daemons."""
+
+    lines: Lines
+    servers: list[asyncio.Server] = field(default_factory=list)
+    under_way: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def between(self, caller: str, config: Path) -> None:
+        """Gives the settings of a daemon the ports that lead to its peers' lines."""
+        raw = yaml.safe_load(config.read_text())
+        if caller != COORDINATOR:
+            remote = raw["coordinator"]
+            remote["address"] = await self.listen(caller, COORDINATOR, remote["address"])
+        book = raw["parties"] if caller == COORDINATOR else raw["peers"]
+        for peer, address in book.items():
+            book[peer] = await self.listen(caller, peer, address)
+        write_file(config, yaml.safe_dump(raw, sort_keys=False).encode(), PUBLIC_MODE)
+
+    async def listen(self, caller: str, called: str, address: str) -> str:
+        """The address of a new port whose connections go to `address`, through both's lines."""
+        host, port = address.rsplit(":", 1)
+
+        async def connected(near: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
+            try:
+                far, onward = await asyncio.open_connection(host, int(port))
+            except OSError:  # nobody listens there: the caller shall see it closed
+                answer.close()
+                return
+            self._start(self._carry(near, onward, caller, called))
+            self._start(self._carry(far, answer, called, caller))
+
+        server = await asyncio.start_server(connected, "127.0.0.1", 0)
+        self.servers.append(server)
+        return f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    async def close(self) -> None:
+        """Ends every connection."""
+        for server in self.servers:
+            server.close()
+        for task in self.under_way:
+            task.cancel()
+        await asyncio.gather(*self.under_way, return_exceptions=True)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self.under_way.add(task)
+        task.add_done_callback(self.under_way.discard)
+
+    async def _carry(
+        self, near: asyncio.StreamReader, far: asyncio.StreamWriter, sender: str, receiver: str
+    ) -> None:
+        """Bytes one way: through the sender's line, late, through the receiver's."""
+        up, down = self.lines.of(sender, receiver)
+        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        arrive = asyncio.create_task(_arrive(under_way, far, down))
+        try:
+            while data := await near.read(READ_BYTES):
+                left = up.leaves(len(data), _now())
+                under_way.put_nowait((left + self.lines.wan.latency_s, data))
+                await _until(left)
+            under_way.put_nowait((_now() + self.lines.wan.latency_s, b""))
+            await arrive
+        except OSError:  # either side has gone: so does the connection
+            far.close()
+        finally:
+            arrive.cancel()
+
+
+async def _arrive(
+    under_way: asyncio.Queue[tuple[float, bytes]], far: asyncio.StreamWriter, down: Line
+) -> None:
+    """Hands over what comes out of the receiver's line; ends with the connection."""
+    while True:
+        arrives, data = await under_way.get()
+        await _until(arrives)
+        if not data:
+            far.close()
+            return
+        await _until(down.leaves(len(data), _now()))
+        far.write(data)
+        await far.drain()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _until(moment: float) -> None:
+    await asyncio.sleep(max(0.0, moment - _now()))
