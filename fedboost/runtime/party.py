@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import resource
 import time
 from collections.abc import Awaitable, Callable
 
@@ -25,7 +24,7 @@ from fedboost.errors import (
 )
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.exchange_pb2 import Envelope
-from fedboost.runtime import faults, manifest
+from fedboost.runtime import faults, manifest, memory
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.identity import Peer
 from fedboost.runtime.judgement import Judge, Trust
@@ -204,12 +203,11 @@ class PartyNode:
             await asyncio.to_thread(self._conclude, work, request)
             return party_pb2.FinishReply()
         leaves_model = work.protocol.leaves == "model"
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         reply = party_pb2.FinishReply(
             cpu_seconds=work.cpu_steps
             if self.cpu_clock is None
             else self._cpu_now() - work.cpu_started,
-            memory_peak_bytes=memory + self._workers.peak_rss_bytes(),
+            memory_peak_bytes=memory.peak_bytes() + self._workers.peak_rss_bytes(),
             model=work.id if leaves_model else "",
             ledger_head=bytes.fromhex(self.ledger.head().hash),
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import resource
 import signal
 import sys
 import threading
@@ -23,10 +22,10 @@ from multiprocessing.process import parent_process
 from typing import Any, Generic, TypeVar
 
 from fedboost.errors import JobError
+from fedboost.runtime import memory
 
 T = TypeVar("T")
 
-MAXRSS_UNIT_BYTES = 1024  # Linux reports peak memory in KiB
 _starting = threading.Lock()  # the main module is hidden for one start at a time
 
 
@@ -194,5 +193,5 @@ def _measured(kernel: Callable[..., T], task: tuple[Any, ...]) -> _Done[T]:
         value=value,
         cpu_seconds=time.process_time() - started,
         pid=os.getpid(),
-        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT_BYTES,
+        peak_rss_bytes=memory.peak_bytes(),
     )

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 
 from fedboost.crypto.workers import BLOCKS_PER_WORKER, Serial, blocks
 from fedboost.errors import JobError, PeerError
+from fedboost.runtime import memory
 from fedboost.runtime.workers import ProcessWorkers
 
 END_WITHIN_S = 10.0
@@ -66,6 +68,19 @@ def test_workers_count_their_processor_time_and_memory(workers):
     workers.map(burn, [(300_000,)] * 4)
     assert 0.01 < workers.cpu_seconds() - before < 30
     assert 5_000_000 < workers.peak_rss_bytes() < 2_000_000_000
+
+
+def test_a_workers_memory_is_its_own_and_not_that_of_a_large_parent():
+    held = np.ones(1 << 27)  # 1 GiB
+    with ProcessWorkers(1) as pool:
+        pool.map(abs, [(-1,)])
+        assert 5_000_000 < pool.peak_rss_bytes() < held.nbytes // 2
+
+
+def test_memory_is_told_where_the_kernel_does_not_say_it_better(monkeypatch, tmp_path):
+    better = memory.peak_bytes()
+    monkeypatch.setattr(memory, "STATUS", tmp_path / "absent")
+    assert 5_000_000 < better <= 1.1 * memory.peak_bytes()
 
 
 def test_workers_ignore_ctrl_c(workers):
