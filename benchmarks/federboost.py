@@ -7,7 +7,6 @@ python -m benchmarks.federboost [--quick] [--json F] [--markdown F] [--data NAME
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -23,6 +22,7 @@ from benchmarks import (
     federboost_tables,
     federboost_wan,
     harness,
+    parts,
     tables,
 )
 from benchmarks.federboost_jobs import DATA, UTILITY, Around, Compared, Params, Plan, Train
@@ -225,13 +225,7 @@ def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
 
 def options(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line: that of every benchmark, and more."""
-    parser = harness.parser(NAME, __doc__ or "", DATA)
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this part")
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="write the plots there")
-    parser.add_argument(
-        *("--from",), dest="earlier", action="append", type=Path, metavar="F", default=[],
-        help="show what earlier runs wrote with --json, later files first, and measure nothing",
-    )  # fmt: skip
+    parser = parts.parser(NAME, __doc__ or "", DATA, PARTS)
     found = harness.parse(parser, DATA, given)
     found.part = found.part or list(PARTS)
     return found
@@ -239,17 +233,7 @@ def options(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 def earlier(files: Sequence[Path]) -> Report:
     """The rows of earlier runs; where two measured the same of a data set, the later file's."""
-    reports = [json.loads(file.read_text()) for file in files]
-    rows: dict[tuple[str, str], list[Row]] = {}
-    for report in reports:
-        found: dict[tuple[str, str], list[Row]] = {}
-        for row in report["rows"]:
-            found.setdefault((row["data"], row["what"]), []).append(row)
-        rows |= found
-    joined = [
-        row for name in DATA for (data, _), own in rows.items() if data == name for row in own
-    ]
-    return Report(**{**reports[-1], "rows": joined, "figures": federboost_tables.figures(joined)})
+    return parts.earlier(files, DATA, federboost_tables.figures)
 
 
 def main(given: Sequence[str] | None = None) -> None:

@@ -7,13 +7,12 @@ python -m benchmarks.fedgbf [--quick] [--json F] [--markdown F] [--data NAME]
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fedgbf_jobs, fedgbf_plots, fedgbf_tables, harness, plus_jobs
+from benchmarks import fedgbf_jobs, fedgbf_plots, fedgbf_tables, harness, parts, plus_jobs
 from benchmarks.fedgbf_jobs import DATA, DYNAMIC, ROUNDS, SCHEME, SECUREBOOST, Plan
 from benchmarks.harness import JobRun, Report, say
 from benchmarks.plus_tables import XGBOOST, Row
@@ -126,14 +125,8 @@ def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
 
 def options(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line: that of every benchmark, and more."""
-    parser = harness.parser(NAME, __doc__ or "", DATA)
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this part")
+    parser = parts.parser(NAME, __doc__ or "", DATA, PARTS)
     parser.add_argument("--rounds", type=int, metavar="N", help="time so many rounds")
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="write the plots there")
-    parser.add_argument(
-        *("--from",), dest="earlier", action="append", type=Path, metavar="F", default=[],
-        help="show what earlier runs wrote with --json, later files first, and measure nothing",
-    )  # fmt: skip
     found = harness.parse(parser, DATA, given)
     found.part = found.part or list(PARTS)
     return found
@@ -141,16 +134,7 @@ def options(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 def earlier(files: Sequence[Path]) -> Report:
     """The rows of earlier runs; where two measured the same of a data set, the later file's."""
-    reports = [json.loads(file.read_text()) for file in files]
-    rows: dict[tuple[str, str], list[Row]] = {}
-    for report in reports:
-        keys = {(row["data"], row["what"]) for row in report["rows"]}
-        for key in keys:
-            rows[key] = [row for row in report["rows"] if (row["data"], row["what"]) == key]
-    joined = [
-        row for name in DATA for what in ("scores", "time") for row in rows.get((name, what), [])
-    ]
-    return Report(**{**reports[-1], "rows": joined, "figures": fedgbf_tables.figures(joined)})
+    return parts.earlier(files, DATA, fedgbf_tables.figures, ("scores", "time"))
 
 
 def main(given: Sequence[str] | None = None) -> None:

@@ -7,14 +7,13 @@ python -m benchmarks.secureboost_plus [--quick] [--json F] [--markdown F] [--dat
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, Self
 
-from benchmarks import harness, plus_counts, plus_jobs, plus_plots, plus_tables, tables
+from benchmarks import harness, parts, plus_counts, plus_jobs, plus_plots, plus_tables, tables
 from benchmarks.harness import JobRun, Report, say
 from benchmarks.plus_counts import Shape
 from benchmarks.plus_jobs import BINARY, CLASSES, DATA, MODES, PATIENCE, ROUNDS, VARIANTS, Plan
@@ -242,13 +241,7 @@ def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
 
 def options(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line: that of every benchmark, and more."""
-    parser = harness.parser(NAME, __doc__ or "", DATA)
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this part")
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="write the plots there")
-    parser.add_argument(
-        *("--from",), dest="earlier", action="append", type=Path, metavar="F", default=[],
-        help="show what earlier runs wrote with --json, later files first, and measure nothing",
-    )  # fmt: skip
+    parser = parts.parser(NAME, __doc__ or "", DATA, PARTS)
     found = harness.parse(parser, DATA, given)
     found.part = found.part or list(PARTS)
     return found
@@ -256,17 +249,7 @@ def options(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 def earlier(files: Sequence[Path]) -> Report:
     """The rows of earlier runs; where two measured the same of a data set, the later file's."""
-    reports = [json.loads(file.read_text()) for file in files]
-    rows: dict[tuple[str, str], list[Row]] = {}
-    for report in reports:
-        found: dict[tuple[str, str], list[Row]] = {}
-        for row in report["rows"]:
-            found.setdefault((row["data"], row["what"]), []).append(row)
-        rows |= found
-    joined = [
-        row for name in DATA for (data, _), own in rows.items() if data == name for row in own
-    ]
-    return Report(**{**reports[-1], "rows": joined, "figures": plus_tables.figures(joined)})
+    return parts.earlier(files, DATA, plus_tables.figures)
 
 
 def main(given: Sequence[str] | None = None) -> None:
