@@ -10,6 +10,7 @@ import phe
 import pytest
 
 from fedboost.crypto import intersection, okamoto_uchiyama, paillier_keys
+from fedboost.crypto.masking import MaskKey, Pair, add_stream
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
 from fedboost.crypto.modular_kernels import numbers, octets
 from fedboost.crypto.okamoto_uchiyama import OuSecret
@@ -38,6 +39,9 @@ FIELDS = [
     "000000001bffffffffffffd8000003",
     "ffffc0000000000080800000100000",
 ]
+PUBLIC = "8f40c5adb68f25624ae5b214ea767a6ec94d829d3d7b5e1ad1ba6f3e2138285f"
+STREAM_KEY = "74f05db05f42d4f75469f2b22450b48af4f665439f27b9f5f2b5f87ade7bfed2"
+MASK = ["f20a6d4e43fa3637", "f7cbb7a1d2bdd4b9", "df96c868162033e1", "51fff37724925e2a"]
 
 
 def hkdf_sha256(seed, salt, info):
@@ -58,6 +62,16 @@ def test_secrets_draw_the_same_in_every_release():
     assert secrets.child("tree", 1).derive("mask", 3).hex() == CHILD
     assert secrets.bytes(20, "noise").hex() == STREAM
     assert secrets.permutation(12, "order", 0, 5).tolist() == ORDER
+
+
+def test_masks_are_the_same_in_every_release():
+    key, peer = MaskKey(SEED), MaskKey(SEED[::-1])
+    assert key.public.hex() == PUBLIC
+    stream_key = Pair(key.shared(peer.public), b"demo").stream_key(b"round 1")
+    assert stream_key.hex() == STREAM_KEY
+    words = np.zeros(4, dtype=np.uint64)
+    add_stream(words, stream_key, 1)
+    assert [f"{word:016x}" for word in words.tolist()] == MASK
 
 
 def test_exponents_and_hashed_ids_are_the_same_in_every_release():

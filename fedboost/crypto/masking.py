@@ -1,0 +1,133 @@
+"""Pairwise masks of secure aggregation: what one party of a pair adds, the other subtracts.
+
+```
+X25519                pair secret, 32 bytes, the same on both sides
+  └ HKDF-extract      once a pair, salted with what is fixed for the job
+      └ HKDF-expand   once a vector, with the vector's context
+          └ AES-256-CTR   words of 64 bits, added modulo 2^64
+```
+Sums of all parties' vectors lose the masks without a rest; fewer parties' sums are uniform to
+whoever knows none of the keys left in. A context names one vector for ever: two vectors under one
+stream tell their difference. Who adds and who subtracts, and what a context holds, is the caller's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import NoReturn
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+from numpy.typing import NDArray
+
+from fedboost.errors import PeerError
+
+KEY_BYTES = 32  # of private and public X25519 keys, of pair secrets and of stream keys
+AES_BLOCK_BYTES = 16
+AES_BLOCK_WORDS = 2
+SCRATCH_BYTES = 1 << 18  # zeros, keystream and the vector's part stay in a core's own cache
+_ZEROS = bytes(SCRATCH_BYTES)
+
+Words = NDArray[np.uint64]
+
+
+class MaskKey:
+    """An X25519 private key (RFC 7748); it prints nothing and cannot be pickled.
+
+    Any 32 secret bytes are one. Kept is the form the ladder uses, three low bits and the highest
+    cleared and the next set, so that each key has one seal only (see `is_private_of`).
+    """
+
+    __slots__ = ("_key", "_sealed", "public")
+
+    def __init__(self, octets: bytes) -> None:
+        if len(octets) != KEY_BYTES:
+            raise ValueError(f"a mask key has {KEY_BYTES} bytes, got {len(octets)}")
+        first, last = octets[0] & 0xF8, octets[-1] & 0x7F | 0x40
+        self._sealed = bytes((first, *octets[1:-1], last))
+        self._key = X25519PrivateKey.from_private_bytes(self._sealed)
+        self.public = self._key.public_key().public_bytes_raw()
+
+    def shared(self, peer_public: bytes) -> bytes:
+        """The pair secret, 32 bytes; the peer computes the same from our public key.
+
+        A PeerError for a wrong length and for a point of small order, with which the secret would
+        be zero whatever our key is.
+        """
+        if len(peer_public) != KEY_BYTES:
+            raise PeerError(f"expected a mask key of {KEY_BYTES} bytes, got {len(peer_public)}")
+        try:
+            return self._key.exchange(X25519PublicKey.from_public_bytes(peer_public))
+        except ValueError:  # what the library says of a product that is zero
+            raise PeerError("a mask key is a point of small order") from None
+
+    def seal(self) -> bytes:
+        """The private key, 32 bytes, for shares of it (`shamir.split`) and for nothing else."""
+        return self._sealed
+
+    def __repr__(self) -> str:
+        return "MaskKey(hidden)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("mask keys are not pickled")
+
+
+def is_private_of(octets: bytes, public: bytes) -> bool:
+    """Whether these bytes are the seal of the mask key with this public key.
+
+    Bytes that only lead to the same public key are not: who moves a share so that the bits change
+    which X25519 ignores must not pass (`shamir.liars`).
+    """
+    key = MaskKey(octets)
+    return hmac.compare_digest(key.seal(), octets) and key.public == public
+
+
+class Pair:
+    """A pair secret from which contexts draw stream keys; it prints nothing, is never pickled.
+
+    The salt is public, and the same on both sides: a label and what is fixed for the job.
+    """
+
+    __slots__ = ("_key",)
+
+    def __init__(self, secret: bytes, salt: bytes) -> None:
+        self._key = hmac.digest(salt, secret, hashlib.sha256)  # RFC 5869, section 2.2
+
+    def stream_key(self, context: bytes) -> bytes:
+        """32 bytes for this context, as HKDF-SHA256 gives them (RFC 5869, section 2.3)."""
+        return hmac.digest(self._key, context + b"\x01", hashlib.sha256)
+
+    def __repr__(self) -> str:
+        return "Pair(hidden)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("pair secrets are not pickled")
+
+
+def add_stream(vector: Words, key: bytes, sign: int, start: int = 0) -> None:
+    """Adds (sign 1) or subtracts (sign −1) the key's stream in place, modulo 2^64; uint64 (n,).
+
+    Word i of the stream is bytes 8·i to 8·i + 7 of AES-256-CTR from counter 0, little-endian.
+    `start` is the stream's word for `vector[0]`, an even number: a vector may be masked part by
+    part, but a key never masks a second one. A ValueError for any other argument.
+    """
+    if vector.dtype != np.uint64 or vector.ndim != 1:
+        raise ValueError(f"masks are added to uint64 (n,), not {vector.dtype} {vector.shape}")
+    if len(key) != KEY_BYTES or sign not in (1, -1):
+        raise ValueError(f"a stream has a key of {KEY_BYTES} bytes and the sign 1 or -1")
+    if start < 0 or start % AES_BLOCK_WORDS:
+        raise ValueError(f"a stream starts at an even word, got {start}")
+    counter = (start // AES_BLOCK_WORDS).to_bytes(AES_BLOCK_BYTES, "big")
+    cipher = Cipher(AES(key), CTR(counter)).encryptor()
+    combine = np.add if sign == 1 else np.subtract
+    # Older releases of the cipher's library want room for one more block than they write.
+    scratch = bytearray(min(SCRATCH_BYTES, 8 * len(vector)) + AES_BLOCK_BYTES)
+    stream = np.frombuffer(scratch, dtype="<u8")
+    for first in range(0, len(vector), SCRATCH_BYTES // 8):
+        part = vector[first : first + SCRATCH_BYTES // 8]
+        cipher.update_into(_ZEROS[: 8 * len(part)], scratch)
+        combine(part, stream[: len(part)], out=part)
