@@ -9,7 +9,7 @@ import numpy as np
 import phe
 import pytest
 
-from fedboost.crypto import intersection, okamoto_uchiyama, paillier_keys
+from fedboost.crypto import intersection, okamoto_uchiyama, paillier_keys, shamir
 from fedboost.crypto.masking import MaskKey, Pair, add_stream
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
 from fedboost.crypto.modular_kernels import numbers, octets
@@ -42,6 +42,11 @@ FIELDS = [
 PUBLIC = "8f40c5adb68f25624ae5b214ea767a6ec94d829d3d7b5e1ad1ba6f3e2138285f"
 STREAM_KEY = "74f05db05f42d4f75469f2b22450b48af4f665439f27b9f5f2b5f87ade7bfed2"
 MASK = ["f20a6d4e43fa3637", "f7cbb7a1d2bdd4b9", "df96c868162033e1", "51fff37724925e2a"]
+SHARES = [
+    "01004cf65b4f8e09d0c902aa2aacaa9fa43b56b505191aa23e926ab279e9c6252c79",
+    "020099ebb49c180e9b8afd4b4b4e49323a679d58f81f212f670dbd4bd9b8702d3ad3",
+    "0300e6e10de8a213664cf7ec6befe7c4d093e3fceb2527bc8f890fe539871a35492d",
+]
 
 
 def hkdf_sha256(seed, salt, info):
@@ -72,6 +77,11 @@ def test_masks_are_the_same_in_every_release():
     words = np.zeros(4, dtype=np.uint64)
     add_stream(words, stream_key, 1)
     assert [f"{word:016x}" for word in words.tolist()] == MASK
+
+
+def test_shares_are_the_same_in_every_release():
+    shares = shamir.split(SEED, 2, 3, Secrets(SEED), "mask", 1)
+    assert [share.to_bytes().hex() for share in shares] == SHARES
 
 
 def test_exponents_and_hashed_ids_are_the_same_in_every_release():

@@ -1,0 +1,160 @@
+"""Threshold sharing of 32-byte secrets (Shamir, "How to share a secret", 1979), modulo a prime.
+
+A secret is the value at 0 of a polynomial with one coefficient per share needed; share x is its
+value at x. Fewer shares are consistent with every secret alike. Shares do not prove themselves:
+the caller checks what `combine` gives, and asks `liars` whose share was wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import gmpy2
+
+from fedboost.crypto.secrets import Purpose, Secrets
+from fedboost.errors import PeerError
+
+PRIME = (1 << 256) + 297  # the first one in which every secret has room
+SECRET_BYTES = 32
+VALUE_BYTES = 33
+SHARE_BYTES = 1 + VALUE_BYTES
+HOLDERS_MAX = 64  # what `liars` can search within TRIES_MAX; more parties than jobs have
+THRESHOLD_MIN = 2  # below it a share is the secret
+TRIES_MAX = 4096  # of `liars`, about a second; enough for two wrong shares of HOLDERS_MAX
+_DRAW_BYTES = 48  # modulo the prime: uniform up to 2^-128
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One holder's share: its place, 1 to HOLDERS_MAX, and the secret value there."""
+
+    x: int
+    y: int = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        """The share as it travels, 34 bytes: x, then y big-endian."""
+        return bytes((self.x,)) + self.y.to_bytes(VALUE_BYTES, "big")
+
+    @classmethod
+    def from_bytes(cls, octets: bytes) -> Share:
+        """What `to_bytes` wrote; a PeerError where no share has these bytes."""
+        if len(octets) != SHARE_BYTES:
+            raise PeerError(f"expected a share of {SHARE_BYTES} bytes, got {len(octets)}")
+        share = cls(octets[0], int.from_bytes(octets[1:], "big"))
+        if not 1 <= share.x <= HOLDERS_MAX:
+            raise PeerError(f"a share's place is {share.x}, places are 1 to {HOLDERS_MAX}")
+        if share.y >= PRIME:
+            raise PeerError("a share's value is beyond the prime")
+        return share
+
+
+def split(
+    secret: bytes, threshold: int, holders: int, secrets: Secrets, *purpose: Purpose
+) -> list[Share]:
+    """Shares 1 to `holders` of a 32-byte secret, any `threshold` of which give it back.
+
+    The same arguments give the same shares. The secret is part of what coefficients are drawn
+    for: a second one under the same purpose gets others, as shares would tell their difference.
+    A ValueError for another length or a threshold that holders cannot reach or that hides nothing.
+    """
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"a shared secret has {SECRET_BYTES} bytes, got {len(secret)}")
+    if not THRESHOLD_MIN <= threshold <= holders <= HOLDERS_MAX:
+        raise ValueError(
+            f"expected {THRESHOLD_MIN} <= threshold <= holders <= {HOLDERS_MAX}, "
+            f"got {threshold} of {holders}"
+        )
+    drawn = secrets.bytes(
+        _DRAW_BYTES * (threshold - 1), "shamir", threshold, holders, secret, *purpose
+    )
+    coefficients = [
+        int.from_bytes(drawn[cut : cut + _DRAW_BYTES], "big") % PRIME
+        for cut in range(0, len(drawn), _DRAW_BYTES)
+    ]
+    polynomial = [int.from_bytes(secret, "big"), *coefficients]
+    return [Share(x, _horner(polynomial, x)) for x in range(1, holders + 1)]
+
+
+def combine(shares: Sequence[Share], threshold: int) -> bytes:
+    """The secret, 32 bytes, from the first `threshold` of the shares, in any order.
+
+    A PeerError for too few shares, two of one holder, or a value that is no secret. Wrong shares
+    mostly give another secret without one: check it.
+    """
+    _check(shares, threshold)
+    secret = _secret(shares[:threshold])
+    if secret is None:
+        raise PeerError(f"{threshold} shares belong to no secret of {SECRET_BYTES} bytes")
+    return secret
+
+
+def liars(shares: Sequence[Share], threshold: int, fits: Callable[[bytes], bool]) -> list[int]:
+    """The places of the wrong shares, ascending, if at most `findable` of them are wrong.
+
+    `fits` must hold for the shared secret and nothing else. A PeerError as `combine`'s, and where
+    more are wrong. Beyond `findable` those who lie together could have others named.
+    """
+    _check(shares, threshold)
+    wrong_max = findable(len(shares), threshold)
+    # Of these, with so many wrong at most, `threshold` are true: one of the choices is.
+    for chosen in itertools.combinations(shares[: threshold + wrong_max], threshold):
+        secret = _secret(chosen)
+        if secret is None or not fits(secret):
+            continue
+        # The secret alone is not enough: two wrong shares can cancel in it.
+        wrong = [share.x for share in shares if _value(chosen, share.x) != share.y]
+        if len(wrong) <= wrong_max:
+            return sorted(wrong)
+    raise PeerError(
+        f"more than {wrong_max} of {len(shares)} shares are wrong, and cannot be told apart"
+    )
+
+
+def findable(shares: int, threshold: int) -> int:
+    """How many wrong ones among so many shares `liars` can name.
+
+    (shares − threshold + 1) / 2, rounded down: two polynomials through the secret that each miss
+    no more have `threshold` points in common, so they are one. Fewer, but two at least, where
+    trying every choice would take more than TRIES_MAX tries.
+    """
+    count = (shares - threshold + 1) // 2
+    while math.comb(threshold + count, count) > TRIES_MAX:
+        count -= 1
+    return count
+
+
+def _check(shares: Sequence[Share], threshold: int) -> None:
+    if len(shares) < threshold:
+        raise PeerError(f"a secret needs {threshold} shares, got {len(shares)}")
+    if len({share.x for share in shares}) != len(shares):
+        raise PeerError("two shares have the same place")
+
+
+def _secret(shares: Sequence[Share]) -> bytes | None:
+    """The secret of the polynomial through all these shares; None where it is none."""
+    value = _value(shares, 0)
+    return None if value >> 8 * SECRET_BYTES else value.to_bytes(SECRET_BYTES, "big")
+
+
+def _value(shares: Sequence[Share], place: int) -> int:
+    """The polynomial through all these shares at `place` (Lagrange)."""
+    total = 0
+    for share in shares:
+        numerator = denominator = 1
+        for other in shares:
+            if other is not share:
+                numerator *= place - other.x
+                denominator *= share.x - other.x
+        total += share.y * numerator * int(gmpy2.invert(denominator, PRIME))
+    return total % PRIME
+
+
+def _horner(polynomial: Sequence[int], x: int) -> int:
+    """The polynomial's value at x, the constant coefficient first."""
+    value = 0
+    for coefficient in reversed(polynomial):
+        value = (value * x + coefficient) % PRIME
+    return value
