@@ -26,9 +26,10 @@ from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids
 from fedboost.flow import MODEL, Artefact, Role, Seat, Step
 from fedboost.messages.exchange_pb2 import Envelope
-from fedboost.messages.party_pb2 import StepCall
+from fedboost.messages.party_pb2 import StepCall, Turn
+from fedboost.runtime.outbox import Terms
 from fedboost.runtime.policy import Policy
-from fedboost.runtime.session import Session, Terms
+from fedboost.runtime.session import Session
 from fedboost.settings import parse
 
 TERMS = Terms("benchmark", bytes(32), 1)
@@ -36,6 +37,26 @@ WAIT_S = 600.0
 
 Rows = NDArray[np.bool_]
 Shards = dict[str, Artefact]
+
+
+class Nobody:
+    """Signs and notes nothing: no step of these protocols asks for it."""
+
+    def sign(self, _: bytes) -> bytes:
+        """See `flow.Signer`."""
+        raise NotImplementedError
+
+    def check(self, _: str, __: bytes, ___: bytes) -> None:
+        """See `flow.Signer`."""
+        raise NotImplementedError
+
+    def read(self) -> dict[str, Any]:
+        """See `flow.Notebook`."""
+        raise NotImplementedError
+
+    def write(self, _: dict[str, Any]) -> None:
+        """See `flow.Notebook`."""
+        raise NotImplementedError
 
 
 @dataclass
@@ -65,18 +86,23 @@ class Room(flow.Run):
         return dict(zip(self.sessions, left, strict=True))
 
     async def __call__(
-        self, step: Step, *, at: str | None = None, among: tuple[str, ...] = ()
+        self,
+        *steps: Step,
+        at: str | None = None,
+        among: tuple[str, ...] = (),
+        spares: bool = False,
     ) -> None:
-        self.number += 1
-        call = StepCall(step=step.name, number=self.number, among=among)
-        parties = (at,) if at else self.table.among(step.roles, among)
-        replies = await self._all(
-            step.name, [self.sessions[party].run_step(call) for party in parties]
-        )
-        for reply in replies:
-            self.ended = reply.told.ends or self.ended
+        for step in steps:
+            self.number += 1
+            call = StepCall(turns=[Turn(step=step.name, number=self.number)], among=among)
+            parties = (at,) if at else self.table.among(step.roles, among)
+            replies = await self._all(
+                step.name, [self.sessions[party].run_step(call) for party in parties]
+            )
+            for reply in replies:
+                self.ended = reply.turns[0].told.ends or self.ended
 
-    def rounds(self, name: str, most: int) -> Iterator[int]:
+    def rounds(self, name: str, most: int, *, keeps: bool = True) -> Iterator[int]:
         """See `flow.Run`."""
         for index in range(most):
             if self.ended == name:
@@ -166,6 +192,9 @@ def _seats(
             validation=held,
             secrets=secrets.child(name, TERMS.attempt),
             job_secrets=secrets.child(name),
+            context=bytes(32),
+            signer=Nobody(),
+            notebook=Nobody(),
             workers=Serial(),
             artefacts={MODEL: shards[party]} if party in shards else {},
             limits=Policy(),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import ModuleType
 from typing import Any, Literal
+from typing import Protocol as Interface
 
 import numpy as np
 from google.protobuf.message import Message
@@ -55,6 +56,8 @@ class Step:
     after: tuple[str | None, ...] | None = None
     streams: bool = False  # the message it gives comes in parts; the taker starts at the first
     one_sender: bool = False  # takes one message from anybody, not one from each
+    tolerates: bool = False  # takes the messages that have come, whoever has sent none
+    hears: tuple[Role, ...] = ()  # is told, last, which parties of these roles still take part
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -101,13 +104,35 @@ class Table:
         left_out = set(self.hosts) - set(hosts) if hosts else set()
         return tuple(party for party in self.of(roles) if party not in left_out)
 
+    def roles_of(self, party: str) -> tuple[Role, ...]:
+        """A party's roles, its own part first; none for a stranger. A guest may add up, too."""
+        held = {GUEST: party == self.guest, HOST: party in self.hosts}
+        held[AGGREGATOR] = party == self.aggregator
+        return tuple(role for role in Role if held[role])
+
     def role_of(self, party: str) -> Role | None:
-        """A party's role, or None for a stranger."""
-        if party == self.guest:
-            return GUEST
-        if party in self.hosts:
-            return HOST
-        return AGGREGATOR if party == self.aggregator else None
+        """A party's own part, or None for a stranger."""
+        return next(iter(self.roles_of(party)), None)
+
+
+class Signer(Interface):
+    """The certificates of a job's parties at work."""
+
+    def sign(self, text: bytes) -> bytes:
+        """Our signature under a text."""
+
+    def check(self, party: str, text: bytes, signature: bytes) -> None:
+        """Refuses, with a PeerError, what that party has not signed."""
+
+
+class Notebook(Interface):
+    """What a party must know again in every later attempt, whatever happens to this one."""
+
+    def read(self) -> dict[str, Any]:
+        """What was written last; nothing at first."""
+
+    def write(self, facts: dict[str, Any]) -> None:
+        """JSON; on the disk when this returns."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +147,9 @@ class Seat:
     validation: NDArray[np.bool_]  # rows of `frame` held out, on every party the same ids
     secrets: Secrets  # fresh for this stage and attempt
     job_secrets: Secrets  # of this stage, the same in every attempt: for what must not be redrawn
+    context: bytes  # 32 of them that no other job, manifest, stage or attempt has
+    signer: Signer
+    notebook: Notebook
     workers: Workers
     artefacts: Mapping[str, Artefact]  # of the stages before, by their names
     limits: Any  # the party's own policy: what it allows its peers
@@ -148,19 +176,32 @@ class Run(ABC):
 
     @abstractmethod
     def __call__(
-        self, step: Step, *, at: str | None = None, among: tuple[str, ...] = ()
+        self,
+        *steps: Step,
+        at: str | None = None,
+        among: tuple[str, ...] = (),
+        spares: bool = False,
     ) -> Awaitable[None]:
-        """Has every party of the step's role do it (or only `at`), and waits for the slowest.
+        """Has every party of a step's role do it (or only `at`), and waits for the slowest.
 
+        Several steps are asked for at once: each party does its own in their order, as soon as
+        what they take has come, and nobody waits for the coordinator in between.
         `among` names the hosts that take part in this stretch of the walk: only they do a host's
-        step, and only their messages are sent and waited for; empty means all hosts.
+        step, and only their messages are sent and waited for; empty means all that are left.
+        `spares` goes on without hosts that are gone, from here to the end of the stage.
         """
 
+    @property
+    def is_resumed(self) -> bool:
+        """Whether the stage carries on behind a round that everybody has kept."""
+        return False
+
     @abstractmethod
-    def rounds(self, name: str, most: int) -> Iterator[int]:
+    def rounds(self, name: str, most: int, *, keeps: bool = True) -> Iterator[int]:
         """Counts rounds of a loop: at most `most`, fewer when a party's answer ends it.
 
-        Progress, checkpoints and resuming hang on the outermost loop of a walk.
+        Progress, checkpoints and resuming hang on the outermost loop of a walk, but for loops
+        before it that keep nothing.
         """
 
 
@@ -197,7 +238,8 @@ class Protocol:
     # Further ones behind those where the params name a model, with their params but for `model`.
     before_model: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     leaves: Literal["artefact", "model", "predictions"] = "artefact"  # what `finish` gives
-    needs_labels: bool = True  # the guest's table must hold the label
+    labelled: tuple[Role, ...] = (GUEST,)  # whose tables must hold the label
+    is_horizontal: bool = False  # everybody has the same columns of other rows
     model: Callable[[Any], str | None] | None = None  # the id of the model that the params name
     # The id of the job whose disclosure the params use again; nothing comes before such a job.
     reuses: Callable[[Any], str | None] | None = None

@@ -23,17 +23,18 @@ from fedboost.data.frame import Frame
 from fedboost.data.holdout import validation_rows
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import FedboostError, JobError, PeerError
-from fedboost.flow import Artefact, Role, Seat, Step, Table
+from fedboost.flow import Artefact, Seat, Step, Table
 from fedboost.job import JobSpec
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import JobJournal, Told
-from fedboost.messages.party_pb2 import StepCall
+from fedboost.messages.party_pb2 import StepCall, Turn
 from fedboost.model import shards
 from fedboost.runtime import faults, local
 from fedboost.runtime.config import Timers
 from fedboost.runtime.ledger import Row
+from fedboost.runtime.outbox import Terms
 from fedboost.runtime.policy import Policy
-from fedboost.runtime.session import Session, Terms
+from fedboost.runtime.session import Session
 from fedboost.settings import parse
 
 GUEST = "bank"
@@ -214,7 +215,7 @@ class Room(flow.Run):
 
     def state(self, party: str) -> Any:
         """What a party's module remembers."""
-        return self.sessions[party]._state
+        return self.sessions[party].state
 
     async def open(self, kept: Mapping[str, Artefact] | None = None) -> Room:
         """Every party takes its seat, from its checkpoint where there is one."""
@@ -242,20 +243,26 @@ class Room(flow.Run):
         raise AssertionError(f"the walk never came to {step}")
 
     async def __call__(
-        self, step: Step, *, at: str | None = None, among: tuple[str, ...] = ()
+        self,
+        *steps: Step,
+        at: str | None = None,
+        among: tuple[str, ...] = (),
+        spares: bool = False,
     ) -> None:
-        name, left = self.stop_at
-        if step.name == name:
-            if left == 0:
-                raise HaltError
-            self.stop_at = (name, left - 1)
-        parties = (at,) if at else self.table.among(step.roles, among)
-        await self.call(step.name, *parties, among=among)
+        """Step by step, however many may be asked for at once; nobody is ever gone."""
+        for step in steps:
+            name, left = self.stop_at
+            if step.name == name:
+                if left == 0:
+                    raise HaltError
+                self.stop_at = (name, left - 1)
+            parties = (at,) if at else self.table.among(step.roles, among)
+            await self.call(step.name, *parties, among=among)
 
     async def call(self, step: str, *parties: str, among: tuple[str, ...] = ()) -> None:
         """Has these parties do one step at the same time; raises the first refusal."""
         self.number += 1
-        call = StepCall(step=step, number=self.number, among=among)
+        call = StepCall(turns=[Turn(step=step, number=self.number)], among=among)
         tasks = [asyncio.create_task(self.sessions[p].run_step(call)) for p in parties]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         failed = next((t.exception() for t in done if t.exception() is not None), None)
@@ -266,11 +273,11 @@ class Room(flow.Run):
             await asyncio.gather(*tasks, return_exceptions=True)
             raise failed
         for task in tasks:
-            told = task.result().told
+            told = task.result().turns[0].told
             self.told.append(told)
             self.ended = told.ends or self.ended
 
-    def rounds(self, name: str, most: int) -> Iterator[int]:
+    def rounds(self, name: str, most: int, *, keeps: bool = True) -> Iterator[int]:
         """As in production: at most so many, fewer where a party ends them."""
         for index in range(most):
             if self.ended == name:
@@ -349,6 +356,37 @@ def frame_of(ids: Sequence[bytes], values: NDArray[np.float32], label: Any = Non
     return Frame(list(ids), array, names, y, ("id",))
 
 
+@dataclass(frozen=True)
+class Hand:
+    """Signs for one party as its certificate would; implements `flow.Signer`."""
+
+    party: str
+
+    def sign(self, text: bytes) -> bytes:
+        """What nobody else signs this text with."""
+        return hashlib.sha256(self.party.encode() + b"\0" + text).digest()
+
+    def check(self, party: str, text: bytes, signature: bytes) -> None:
+        """Refuses anything else."""
+        if signature != Hand(party).sign(text):
+            raise PeerError(f"the signature of {party} does not fit what it is said to sign")
+
+
+@dataclass
+class Pad:
+    """A notebook in memory; implements `flow.Notebook`."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def read(self) -> dict[str, Any]:
+        """What was written last."""
+        return dict(self.facts)
+
+    def write(self, facts: dict[str, Any]) -> None:
+        """Keeps it, as JSON would."""
+        self.facts = json.loads(json.dumps(facts))
+
+
 def seats_for(
     protocol: str,
     frames: Mapping[str, Frame],
@@ -358,26 +396,38 @@ def seats_for(
     artefacts: Mapping[str, Mapping[str, Artefact]] | None = None,
     workers: Workers | None = None,
     limits: Policy | None = None,
+    aggregator: str | None = None,
 ) -> dict[str, Seat]:
-    """Seats at one stage; the first party is the guest, secrets are the same in every run."""
+    """Seats at one stage; the first party is the guest, secrets are the same in every run.
+
+    An `aggregator` that is none of them has a seat without rows.
+    """
     guest, *hosts = frames
-    table = Table(guest, tuple(hosts))
+    table = Table(guest, tuple(hosts), aggregator)
+    at_table: dict[str, Frame | None] = {**frames}
+    if aggregator is not None:
+        at_table.setdefault(aggregator, None)
     own = parse(protocols.named(protocol).params, dict(params or {}))
     return {
         name: Seat(
             party=name,
-            role=Role.GUEST if name == guest else Role.HOST,
+            role=table.roles_of(name)[0],
             table=table,
             params=own,
             frame=frame,
-            validation=validation_rows(frame.ids, held or 0.0, 7),
+            validation=np.zeros(0, np.bool_)
+            if frame is None
+            else validation_rows(frame.ids, held or 0.0, 7),
             secrets=Secrets(hashlib.sha256(name.encode()).digest()).child(protocol, 1),
             job_secrets=Secrets(hashlib.sha256(name.encode()).digest()).child(protocol),
+            context=hashlib.sha256(protocol.encode()).digest(),
+            signer=Hand(name),
+            notebook=Pad(),
             workers=workers or Serial(),
             artefacts=(artefacts or {}).get(name, {}),
             limits=limits or Policy(),
         )
-        for name, frame in frames.items()
+        for name, frame in at_table.items()
     }
 
 

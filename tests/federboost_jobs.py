@@ -134,6 +134,6 @@ class CarriedOn(Room):
 
     done: int = 0
 
-    def rounds(self, name, most):
+    def rounds(self, name, most, *, keeps=True):
         """The rest of the batches."""
         return (index for index in super().rounds(name, most) if index >= self.done)

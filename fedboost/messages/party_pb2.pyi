@@ -75,32 +75,48 @@ class StageReply(_message.Message):
     def __init__(self, told: _Optional[_Union[_job_pb2.Told, _Mapping]] = ...) -> None: ...
 
 class StepCall(_message.Message):
-    __slots__ = ("job", "attempt", "stage", "step", "number", "rounds", "among")
+    __slots__ = ("job", "attempt", "stage", "turns", "awaits", "rounds", "among", "spares")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
-    STEP_FIELD_NUMBER: _ClassVar[int]
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TURNS_FIELD_NUMBER: _ClassVar[int]
+    AWAITS_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     AMONG_FIELD_NUMBER: _ClassVar[int]
+    SPARES_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     stage: str
-    step: str
-    number: int
+    turns: _containers.RepeatedCompositeFieldContainer[Turn]
+    awaits: bool
     rounds: _containers.RepeatedScalarFieldContainer[int]
     among: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., step: _Optional[str] = ..., number: _Optional[int] = ..., rounds: _Optional[_Iterable[int]] = ..., among: _Optional[_Iterable[str]] = ...) -> None: ...
+    spares: bool
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., awaits: _Optional[bool] = ..., rounds: _Optional[_Iterable[int]] = ..., among: _Optional[_Iterable[str]] = ..., spares: _Optional[bool] = ...) -> None: ...
+
+class Turn(_message.Message):
+    __slots__ = ("step", "number")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    step: str
+    number: int
+    def __init__(self, step: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class StepReply(_message.Message):
-    __slots__ = ("working", "told", "cost")
+    __slots__ = ("working", "turns")
     WORKING_FIELD_NUMBER: _ClassVar[int]
+    TURNS_FIELD_NUMBER: _ClassVar[int]
+    working: bool
+    turns: _containers.RepeatedCompositeFieldContainer[TurnReply]
+    def __init__(self, working: _Optional[bool] = ..., turns: _Optional[_Iterable[_Union[TurnReply, _Mapping]]] = ...) -> None: ...
+
+class TurnReply(_message.Message):
+    __slots__ = ("told", "cost")
     TOLD_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
-    working: bool
     told: _job_pb2.Told
     cost: _job_pb2.StepCost
-    def __init__(self, working: _Optional[bool] = ..., told: _Optional[_Union[_job_pb2.Told, _Mapping]] = ..., cost: _Optional[_Union[_job_pb2.StepCost, _Mapping]] = ...) -> None: ...
+    def __init__(self, told: _Optional[_Union[_job_pb2.Told, _Mapping]] = ..., cost: _Optional[_Union[_job_pb2.StepCost, _Mapping]] = ...) -> None: ...
 
 class CommitRequest(_message.Message):
     __slots__ = ("job", "attempt", "stage", "round")

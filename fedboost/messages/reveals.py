@@ -2,6 +2,30 @@
 
 # name of the message: (reveals, protected)
 REVEALS: dict[str, tuple[str, str]] = {
+    "fedboost.aggregation.MaskKeys": (
+        "to the parties, that it takes part.",
+        "public by its nature; signed with the party's certificate.",
+    ),
+    "fedboost.aggregation.DealtShares": (
+        "to the party, shares of secrets, too few of which tell anything.",
+        "Shamir's secret sharing; the two shares of one party are never both given away.",
+    ),
+    "fedboost.aggregation.Masked": (
+        "to the aggregator, how long the vector is; the words themselves are uniform.",
+        "pairwise masks modulo 2^64 (X25519, HKDF, AES-256-CTR), which only cancel in the sum of all.",
+    ),
+    "fedboost.aggregation.Total": (
+        "to the parties and the aggregator, the sum over all parties, of nobody alone.",
+        "not at all.",
+    ),
+    "fedboost.aggregation.Survivors": (
+        "to the parties, that it is there, and whom it believes to be.",
+        "signed with the party's certificate.",
+    ),
+    "fedboost.aggregation.RevealedShares": (
+        "to the aggregator, the self-masks of this sum, and the mask keys of this sum of who is gone.",
+        "Shamir's secret sharing: fewer shares than the threshold tell nothing.",
+    ),
     "fedboost.align.BlindedSet": (
         "to the next party, the size of a set.",
         "blinded by the secret exponents of the parties it has passed (Diffie-Hellman on Curve25519).",

@@ -209,7 +209,7 @@ class PartyControl:
         timers = self._dialer.timers
         name, address = self._target
         call = party_pb2_grpc.PartyStub(channel).RunStep(
-            request, timeout=timers.step_s, metadata=self._dialer.metadata
+            request, timeout=timers.step_s * len(request.turns), metadata=self._dialer.metadata
         )
         replies = aiter(call)
         while True:

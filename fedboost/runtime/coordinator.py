@@ -22,16 +22,10 @@ from fedboost import __version__, flow, protocols, wire
 from fedboost.errors import ConfigError, FedboostError, JobError, PolicyError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
-from fedboost.messages.job_pb2 import (
-    Event,
-    JobStatus,
-    LinkBytes,
-    StateChanged,
-    StepCost,
-    StepDone,
-)
+from fedboost.messages.job_pb2 import Event, JobStatus, StateChanged
 from fedboost.runtime import faults, manifest, walker
 from fedboost.runtime.config import CoordinatorConfig
+from fedboost.runtime.costs import condensed
 from fedboost.runtime.identity import Identity, Peer
 from fedboost.runtime.manifest import Manifest, Member
 from fedboost.runtime.store import Job, JobState, Store
@@ -338,43 +332,6 @@ class CoordinatorNode:
         return status
 
 
-def condensed(events: list[Event]) -> list[Event]:
-    """The same journal with all calls of a step as one event, where it was called first.
-
-    A step is called once a layer: a job of a thousand trees would not fit a message otherwise.
-    """
-    kept: list[Event] = []
-    sums: dict[tuple[str, str], StepDone] = {}
-    costs: dict[tuple[str, str, str], StepCost] = {}
-    links: dict[tuple[str, str, str, str], LinkBytes] = {}
-    for event in events:
-        if event.WhichOneof("what") != "step":
-            kept.append(event)
-            continue
-        step = event.step
-        key = step.stage, step.step
-        if key not in sums:
-            kept.append(Event(number=event.number, at=event.at))
-            kept[-1].step.MergeFrom(StepDone(stage=step.stage, step=step.step))
-            sums[key] = kept[-1].step
-        total = sums[key]
-        total.calls += step.calls or 1
-        total.seconds += step.seconds
-        for cost in step.costs:
-            party = (*key, cost.party)
-            if party not in costs:
-                costs[party] = total.costs.add(party=cost.party)
-            costs[party].seconds += cost.seconds
-            costs[party].cpu_seconds += cost.cpu_seconds
-            for link in cost.sent:
-                to = (*party, link.peer)
-                if to not in links:
-                    links[to] = costs[party].sent.add(peer=link.peer)
-                links[to].bytes += link.bytes
-                links[to].messages += link.messages
-    return kept
-
-
 def _restarted(job: str) -> FedboostError:
     return UnreachableError("the coordinator was restarted", todo=f"fedboost job resume {job}")
 
@@ -388,4 +345,17 @@ def read_spec(text: bytes) -> JobSpec:
     spec = parse(JobSpec, raw)
     protocol = protocols.named(spec.protocol)
     parse(protocol.params, spec.params, section="params")
+    adds_up = flow.AGGREGATOR in protocol.modules
+    if adds_up and spec.parties.aggregator is None:
+        raise ConfigError(
+            f"{spec.protocol} needs an aggregator and parties names none",
+            todo=f"aggregator: a party of its own, or {spec.parties.guest}",
+            key="parties.aggregator",
+        )
+    if spec.parties.aggregator is not None and not adds_up:
+        raise ConfigError(
+            f"{spec.protocol} has no part for an aggregator",
+            todo="leave it out",
+            key="parties.aggregator",
+        )
     return spec

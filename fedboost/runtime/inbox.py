@@ -89,6 +89,16 @@ class Inbox:
             self._changed.notify_all()
         return arrived
 
+    async def arrival(self, kind: str, senders: list[str], before: int) -> None:
+        """Waits until each of them has sent a message that `take` would give."""
+
+        def missing() -> list[str]:
+            there = self.senders(kind, before)
+            return [sender for sender in senders if sender not in there]
+
+        if missing():
+            await self._until(lambda: not missing(), f"{kind} from {missing()[0]}")
+
     def take(self, kind: str, sender: str, before: int) -> Message:
         """The one message that a step before number `before` gave; two of them are a PeerError."""
         queue = self._waiting[kind, sender]

@@ -16,6 +16,8 @@ from fedboost.runtime.policy import Ask
 from fedboost.runtime.store import Store
 from fedboost.runtime.work import Work
 
+SEPARATOR = b"\0"  # between a certificate, which is text, and the signature made with its key
+
 
 @dataclass(frozen=True)
 class Trust:
@@ -26,11 +28,36 @@ class Trust:
     refuse_revoked: Callable[[Peer], None]  # raises for a certificate that has been revoked
 
 
+class Signatures:
+    """Signs for a party of a job and checks what others have signed; see `flow.Signer`.
+
+    A signature brings its certificate along, so that one may be renewed while a job runs.
+    """
+
+    def __init__(self, trust: Trust, *, insecure: bool) -> None:
+        """`insecure` (loopback development) believes everybody."""
+        self._trust, self._insecure = trust, insecure
+
+    def sign(self, text: bytes) -> bytes:
+        """See `flow.Signer`."""
+        identity = self._trust.identity()
+        return identity.certificate_pem + SEPARATOR + identity.sign(text)
+
+    def check(self, party: str, text: bytes, signature: bytes) -> None:
+        """See `flow.Signer`."""
+        if self._insecure:
+            return
+        certificate, _, own = signature.partition(SEPARATOR)
+        peer = verify(certificate, self._trust.ca_pem, party, "party", text, own)
+        self._trust.refuse_revoked(peer)
+
+
 class Judge:
     """A party's own decisions about jobs; every refusal names what forbids it."""
 
     def __init__(self, config: PartyConfig, trust: Trust, store: Store) -> None:
         self.config = config
+        self.signatures_of_jobs = Signatures(trust, insecure=config.insecure_loopback)
         self._trust = trust
         self._store = store
 
@@ -93,6 +120,7 @@ class Judge:
             key_bits=asked.key_bits,
             gradient_bits=asked.gradient_bits,
             insecure=asked.insecure,
+            contributors=work.contributors,
         )
         try:
             policy.judge(ask)

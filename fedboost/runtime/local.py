@@ -114,6 +114,7 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
         allow_insecure=wanted is not None and wanted.insecure,
         epsilon_element_max=math.inf,
         epsilon_row_max=math.inf,
+        aggregation_parties_min=2,
         predict=PredictPolicy(peers=peers, rows_per_day=1_000_000_000),
     )
 

@@ -29,8 +29,9 @@ from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.identity import Peer
 from fedboost.runtime.judgement import Judge, Trust
 from fedboost.runtime.ledger import Ledger
+from fedboost.runtime.outbox import Links, Terms
 from fedboost.runtime.reading import disclosure, owned
-from fedboost.runtime.session import Links, Session, Terms
+from fedboost.runtime.session import Session
 from fedboost.runtime.store import Job, JobState, Store
 from fedboost.runtime.work import Work
 
@@ -156,7 +157,10 @@ class PartyNode:
         """Takes the seat at a stage, from the start or from a checkpoint."""
         work = self._at(caller, request.job, request.attempt)
         self._settle(work)
-        seat = await asyncio.to_thread(work.seat, request.stage, self._workers, self.config.policy)
+        seat = await asyncio.to_thread(
+            work.seat,
+            *(request.stage, self._workers, self.config.policy, self.judge.signatures_of_jobs),
+        )
         checkpoint = await asyncio.to_thread(work.kept, request.stage, request.round)
         if protocols.named(request.stage).leaves == "predictions":
             self.judge.prediction(work, len(seat.validation))
@@ -176,7 +180,7 @@ class PartyNode:
         work = self._at(caller, request.job, request.attempt)
         session = self._session(work, request.stage)
         reply = await session.run_step(request)
-        work.cpu_steps += reply.cost.cpu_seconds
+        work.cpu_steps += sum(turn.cost.cpu_seconds for turn in reply.turns)
         return reply
 
     async def commit(self, caller: Peer, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:

@@ -20,7 +20,7 @@ from fedboost.settings import Settings
 Tell = Literal["metrics", "curves"]
 
 # Read and kept, but nothing in this version acts on them: `unenforced` says so to the owner.
-UNENFORCED = ("aggregation_parties_min", "group_rows_min")
+UNENFORCED = ("group_rows_min",)
 
 
 def _name(text: str) -> str:
@@ -46,7 +46,8 @@ class Ask:
 
     `dataset` is None for a role without data (aggregator); `key_bits` is None for schemes
     without a modulus and protocols without a key; `gradient_bits` is None where no encrypted
-    gradients travel; `insecure` is what the scheme declares of itself.
+    gradients travel; `insecure` is what the scheme declares of itself; `contributors` is None
+    where nothing is added up under masks.
     """
 
     coordinator: str
@@ -57,6 +58,7 @@ class Ask:
     key_bits: int | None
     gradient_bits: int | None
     insecure: bool
+    contributors: int | None
 
 
 class PredictPolicy(Settings):
@@ -111,6 +113,13 @@ class Policy(Settings):
                 "gradient_bits_max",
                 f"allows {self.gradient_bits_max} bits per "
                 f"gradient, the job has {ask.gradient_bits}",
+            )
+
+        if ask.contributors is not None and ask.contributors < self.aggregation_parties_min:
+            raise _denied(
+                "aggregation_parties_min",
+                f"adds up over {self.aggregation_parties_min} parties at least, "
+                f"the job has {ask.contributors}",
             )
 
     def judge_disclosure(self, epsilon: float, columns: int) -> None:

@@ -9,66 +9,49 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
+import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from google.protobuf.message import Message
 
 from fedboost import flow, wire
 from fedboost.errors import FedboostError, PeerError, ProtocolError
-from fedboost.flow import AGGREGATOR, GUEST, Artefact, Out, Seat, Step
+from fedboost.flow import Artefact, Out, Seat, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import StepCost, Told
-from fedboost.messages.party_pb2 import StepCall, StepReply
+from fedboost.messages.party_pb2 import StepCall, StepReply, TurnReply
 from fedboost.runtime.inbox import Arrived, Inbox
+from fedboost.runtime.outbox import Links, Outbox, Place, Record, Sent, Terms, wait_for
+from fedboost.runtime.roles import Roles
 
 log = logging.getLogger(__name__)
 
 PARTS_IN_FLIGHT_MAX = 4  # of a stream, computed and not yet acknowledged
 STEPS_AT_ONCE = 2  # the one that was asked for, and one that reads a stream ahead of its call
-RUNS = (GUEST, AGGREGATOR)  # roles that one party has, so a message of theirs comes from one sender
-
-
-class Links(Protocol):
-    """How a message reaches another party."""
-
-    async def deliver(self, envelope: Envelope, payload: bytes) -> None:
-        """Returns once the receiver holds the message; raises what it was refused with."""
-
-
-Place = tuple[StepCall, int, bool]  # a message's call, its part, and whether it is the last
-Record = Callable[[str, Envelope, Message], None]  # writes one line of the ledger: "out" or "in"
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What every message of a job carries."""
+class Asked:
+    """What the coordinator says of one step."""
 
-    job: str
-    manifest_sha256: bytes
-    attempt: int
-
-
-@dataclass
-class Sent:
-    """Payload bytes and messages to one peer."""
-
-    bytes: int = 0
-    messages: int = 0
+    number: int
+    among: tuple[str, ...] = ()  # the hosts that take part in it; empty: all
+    awaits: bool = False  # what it takes may be still on its way
+    spares: bool = False  # a peer that is gone gets nothing
 
 
 @dataclass(frozen=True)
 class Started:
     """A step at work; what the coordinator says of it is known once it has asked."""
 
-    call: Future[StepCall]
-    task: asyncio.Task[StepReply]
+    call: Future[Asked]
+    task: asyncio.Task[TurnReply]
 
 
 def hear_out(task: asyncio.Task[Any]) -> None:
@@ -89,10 +72,7 @@ class Session:
     record: Record
     wait_s: float
     told: list[Told] = field(default_factory=list)  # everything, also what policy keeps back
-    sent: dict[str, Sent] = field(default_factory=dict)
-    _state: Any = None
-    _last_step: str | None = None
-    _number: int = 0
+    _numbers: tuple[int, ...] = ()  # of the steps that were asked for last
     _current: asyncio.Task[StepReply] | None = None
     _eager: dict[str, Started] = field(default_factory=dict)
     _stopped: FedboostError | None = None
@@ -101,27 +81,41 @@ class Session:
         self._inbox = Inbox(self.wait_s)
         # Own threads: steps wait for one another, and a shared pool could be full of waiters.
         self._threads = ThreadPoolExecutor(STEPS_AT_ONCE, f"step-{self.seat.party}")
+        self._roles = Roles(self.protocol, self.seat)
+        self._outbox = Outbox(
+            *(self.seat.party, self.protocol.name, self.terms, self.links, self.record, self._keep)
+        )
 
     @property
-    def _module(self) -> ModuleType:
-        return self.protocol.modules[self.seat.role]
+    def state(self) -> Any:
+        """What the party remembers in its own part."""
+        return self._roles.main.state
+
+    @property
+    def sent(self) -> Mapping[str, Sent]:
+        """Payload bytes and messages so far, by peer."""
+        return self._outbox.sent
 
     async def open(self, checkpoint: Artefact | None) -> Told:
         """Builds the party's state, from a checkpoint where there is one."""
-        self._state = await asyncio.to_thread(self._module.begin, self.seat)
+        for part in self._roles:
+            part.state = await asyncio.to_thread(part.module.begin, part.seat)
         if checkpoint is None:
             return Told()
-        restored: Told = await asyncio.to_thread(self._module.restore, self._state, checkpoint)
+        own = self._roles.main
+        restored: Told = await asyncio.to_thread(own.module.restore, own.state, checkpoint)
         return restored
 
     async def snapshot(self) -> Artefact:
         """What a later attempt needs to carry on from here."""
-        taken: Artefact = await asyncio.to_thread(self._module.snapshot, self._state)
+        own = self._roles.main
+        taken: Artefact = await asyncio.to_thread(own.module.snapshot, own.state)
         return taken
 
     async def close(self) -> Artefact:
         """What the stage leaves behind."""
-        left: Artefact = await asyncio.to_thread(self._module.finish, self._state)
+        own = self._roles.main
+        left: Artefact = await asyncio.to_thread(own.module.finish, own.state)
         return left
 
     async def stop(self, reason: FedboostError) -> None:
@@ -136,21 +130,22 @@ class Session:
     def admit(self, envelope: Envelope) -> None:
         """Refuses a message by its envelope alone, before a byte of it is read."""
         sender, kind = envelope.sender, envelope.kind
-        if self._state is None:
+        if not self._roles.are_open:
             raise PeerError(f"{sender} sent a message before the stage was open")
         terms = Terms(envelope.job, envelope.manifest_sha256, envelope.attempt)
         if terms != self.terms or envelope.stage != self.protocol.name:
             raise PeerError(f"{sender} sent a message of another job, attempt or stage")
         if envelope.receiver != self.seat.party:
             raise PeerError(f"{sender} sent a message meant for {envelope.receiver[:64]!r}")
-        step = self._taker(kind)
-        role = self.seat.table.role_of(sender)
+        step = self._roles.taker(kind)
+        roles = self.seat.table.roles_of(sender)
         giver = self.protocol.step(envelope.step)
-        if giver is None or role not in giver.roles or giver.gives is not step.takes:
+        if giver is None or not set(roles) & set(giver.roles) or giver.gives is not step.takes:
             raise PeerError(f"{sender} may not send {kind} from step {envelope.step[:64]!r}")
         if not giver.streams and (envelope.part or not envelope.last):
             raise PeerError(f"{sender} sent a {kind} in parts, which travels whole")
-        most = self._module.bytes_max(self._state, step.name)
+        part = self._roles.of(step)
+        most = part.module.bytes_max(part.state, step.name)
         if envelope.payload_bytes > most:
             raise PeerError(
                 f"{sender} announced a {kind} of {envelope.payload_bytes} bytes; {most} is the most"
@@ -165,71 +160,81 @@ class Session:
         digest = hashlib.sha256(payload).digest()
         if len(payload) != envelope.payload_bytes or digest != envelope.payload_sha256:
             raise PeerError(f"{sender} sent a message that does not match its envelope")
-        step = self._taker(envelope.kind)
+        step = self._roles.taker(envelope.kind)
         assert step.takes is not None
         key = (sender, envelope.number, step.name, envelope.part)
         if self._inbox.seen(key, digest):
             return True
-        starts = self._is_stream(step) and envelope.part == 0
-        if starts and not self._may_start(step):
+        starts = self._starts_early(step) and envelope.part == 0
+        if starts and not self._roles.may_start(step):
             raise PeerError(f"{sender} sent a {envelope.kind} out of turn", step=step.name)
         message = wire.decode(step.takes, payload, sender)
         self.record("in", envelope, message)
-        await self._inbox.put(
-            envelope.kind,
-            key,
-            digest,
-            Arrived(message, envelope.number, envelope.part, envelope.last),
-        )
+        await self._keep(envelope, message)
         if starts:
             self._eager[step.name] = self._start(step)
         return False
 
-    def _taker(self, kind: str) -> Step:
-        for step in self.protocol.taker(kind):
-            if self.seat.role in step.roles:
-                return step
-        raise PeerError(f"a {self.seat.role} of {self.protocol.name} takes no {kind[:64]!r}")
+    async def _keep(self, envelope: Envelope, message: Message) -> None:
+        """Puts a message where it lies until it is used."""
+        taker = self._roles.taker(envelope.kind).name
+        key = (envelope.sender, envelope.number, taker, envelope.part)
+        arrived = Arrived(message, envelope.number, envelope.part, envelope.last)
+        await self._inbox.put(envelope.kind, key, envelope.payload_sha256, arrived)
 
-    def _is_stream(self, step: Step) -> bool:
-        return any(s.streams for s in self.protocol.flow if s.gives is step.takes and step.takes)
+    def _starts_early(self, step: Step) -> bool:
+        """Whether the first part of its message starts the step, before the coordinator asks."""
+        return self._is_idle and self._roles.takes_parts(step) and self._roles.one_gives(step)
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._current is None or self._current.done()
 
     # What the coordinator asks for
 
     async def run_step(self, call: StepCall) -> StepReply:
-        """Does a step and says what it cost; the same number again gives the same answer."""
-        if call.number == self._number and self._current is not None:
+        """Does steps in turn and says what each cost; the same number again, the same answer."""
+        numbers = tuple(turn.number for turn in call.turns)
+        if numbers == self._numbers and self._current is not None:
             return await asyncio.shield(self._current)
-        step = self.protocol.step(call.step)
-        if step is None or self.seat.role not in step.roles:
-            raise ProtocolError(
-                f"a {self.seat.role} of {self.protocol.name} has no step {call.step!r}"
-            )
+        steps = [self._roles.step(turn.step) for turn in call.turns]
         if self._stopped is not None:
             raise self._stopped
-        if call.number < self._number or (self._current is not None and not self._current.done()):
-            raise ProtocolError(f"step {call.step} came out of turn")
-        self._number = call.number
-        started = self._eager.pop(step.name, None) or self._start(step)
-        started.call.set_result(call)
-        self._current = started.task
+        rising = [*self._numbers[-1:], *numbers]
+        if not steps or rising != sorted(set(rising)) or not self._is_idle:
+            names = ", ".join(step.name for step in steps)
+            raise ProtocolError(f"step {names or 'without a name'} came out of turn")
+        self._numbers = numbers
+        among = tuple(call.among)
+        asked = [Asked(turn.number, among, call.awaits, call.spares) for turn in call.turns]
+        ahead = self._take_up(steps[0], asked[0])
+        self._current = asyncio.create_task(self._in_turn(ahead, steps[1:], asked[1:]))
+        self._current.add_done_callback(hear_out)
         return await asyncio.shield(self._current)
 
+    async def _in_turn(self, ahead: Started, steps: list[Step], asked: list[Asked]) -> StepReply:
+        """One step after the other; the first is under way."""
+        reply = StepReply(turns=[await ahead.task])
+        for step, one in zip(steps, asked, strict=True):
+            reply.turns.append(await self._take_up(step, one).task)
+        return reply
+
+    def _take_up(self, step: Step, asked: Asked) -> Started:
+        """The step at work, whether it has read ahead of its call or not."""
+        if self._stopped is not None:
+            raise self._stopped
+        started = self._eager.pop(step.name, None) or self._start(step)
+        started.call.set_result(asked)
+        return started
+
     def _start(self, step: Step) -> Started:
-        if not self._may_start(step):
-            raise ProtocolError(
-                f"{step.name} may not come after {self._last_step or 'the start'}", step=step.name
-            )
-        self._last_step = step.name
-        call: Future[StepCall] = Future()
+        self._roles.start(step)
+        call: Future[Asked] = Future()
         task = asyncio.create_task(self._perform(step, call))
         task.add_done_callback(hear_out)
         return Started(call, task)
 
-    def _may_start(self, step: Step) -> bool:
-        return self.protocol.may_follow(self.seat.role, step, self._last_step)
-
-    async def _perform(self, step: Step, call: Future[StepCall]) -> StepReply:
+    async def _perform(self, step: Step, call: Future[Asked]) -> TurnReply:
         started = time.monotonic()
         worked = self.seat.workers.cpu_seconds()
         before = {peer: (sent.bytes, sent.messages) for peer, sent in self.sent.items()}
@@ -241,7 +246,7 @@ class Session:
             raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
         except FedboostError as error:
             error.at(party=self.seat.party, step=step.name)
-            if self._is_stream(step):
+            if self._roles.takes_parts(step):
                 await self.stop(error)  # whoever still sends parts hears it at the next one
             raise error from None
         cost = StepCost(
@@ -255,31 +260,49 @@ class Session:
                 cost.sent.add(
                     peer=peer, bytes=sent.bytes - old_bytes, messages=sent.messages - old_messages
                 )
-        return StepReply(told=told, cost=cost)
+        return TurnReply(told=told, cost=cost)
 
-    async def _collect(self, step: Step, asked: Future[StepCall]) -> object:
+    async def _collect(self, step: Step, asked: Future[Asked]) -> object:
         """What the step takes: one message, one for each sender, or an iterator over parts."""
         if step.takes is None:
             return None
         kind = step.takes.DESCRIPTOR.full_name
-        givers = self.protocol.givers(step.takes)
-        if self._is_stream(step):
-            return self._parts(kind, self.seat.table.of(givers)[0], asyncio.get_running_loop())
+        alone, streams = self._roles.one_gives(step), self._roles.takes_parts(step)
+        loop = asyncio.get_running_loop()
+        if streams and alone:
+            return self._parts(kind, self._roles.senders(step, ())[0], loop)
         call = await asyncio.wrap_future(asked)
         before = call.number
+        expected = self._roles.senders(step, call.among)
+        if streams:
+            return self._parts_of_all(kind, expected, loop)
+        if call.awaits and not step.tolerates:
+            await self._inbox.arrival(kind, expected, before)
         arrived = self._inbox.senders(kind, before)
+        if step.tolerates:
+            return {party: self._inbox.take(kind, party, before) for party in sorted(arrived)}
         if step.one_sender:
             if len(arrived) != 1:
                 raise ProtocolError(f"{step.name} needs one {kind} and {len(arrived)} have arrived")
             return self._inbox.take(kind, arrived[0], before)
-        expected = [p for p in self.seat.table.among(givers, call.among) if p != self.seat.party]
         missing = [party for party in expected if party not in arrived]
         if missing:
             raise ProtocolError(
                 f"{step.name} needs a {kind} and none has arrived from {missing[0]}"
             )
         got = {party: self._inbox.take(kind, party, before) for party in expected}
-        return got[expected[0]] if all(role in RUNS for role in givers) else got
+        return got[expected[0]] if alone else got
+
+    def _parts_of_all(
+        self, kind: str, senders: list[str], loop: asyncio.AbstractEventLoop
+    ) -> Iterator[dict[str, Message]]:
+        """Part after part of streams that several parties send side by side."""
+        streams = [self._parts(kind, sender, loop) for sender in senders]
+        for parts in itertools.zip_longest(*streams):
+            if any(part is None for part in parts):
+                short = senders[parts.index(None)]
+                raise PeerError(f"{short} sent fewer parts of a {kind} than others")
+            yield dict(zip(senders, parts, strict=True))
 
     def _parts(self, kind: str, sender: str, loop: asyncio.AbstractEventLoop) -> Iterator[Message]:
         last = False
@@ -293,12 +316,16 @@ class Session:
     # What the step gives
 
     def _work(
-        self, loop: asyncio.AbstractEventLoop, step: Step, call: Future[StepCall], got: object
+        self, loop: asyncio.AbstractEventLoop, step: Step, call: Future[Asked], got: object
     ) -> tuple[Told, float]:
         """Runs the step's function in this thread; sends parts while later ones are computed."""
         started = time.thread_time()
-        function = getattr(self._module, step.name)
-        out = function(self._state) if step.takes is None else function(self._state, got)
+        part_of = self._roles.of(step)
+        function = getattr(part_of.module, step.name)
+        given = [part_of.state] if step.takes is None else [part_of.state, got]
+        if step.hears:
+            given.append(self.seat.table.among(step.hears, call.result().among))
+        out = function(*given)
         outs = out if inspect.isgenerator(out) else iter((out,))
         told = Told()
         in_flight: deque[Future[None]] = deque()
@@ -310,11 +337,11 @@ class Session:
                 raise self._stopped
             if ahead.told is not None:
                 told.MergeFrom(ahead.told)
-            in_flight.extend(
-                self._send(loop, step, (call.result(), part, following is None), ahead)
-            )
+            if ahead.send is not None:
+                place = Place(step, call.result().number, part, following is None)
+                in_flight.extend(self._send(loop, place, call.result(), ahead.send))
             while len(in_flight) > (PARTS_IN_FLIGHT_MAX if following is not None else 0):
-                in_flight.popleft().result()
+                wait_for(in_flight.popleft(), spares=call.result().spares)
             if following is None:
                 break
             ahead, part = following, part + 1
@@ -323,54 +350,15 @@ class Session:
         return self._let_out(told), cpu
 
     def _send(
-        self, loop: asyncio.AbstractEventLoop, step: Step, place: Place, out: Out
+        self,
+        loop: asyncio.AbstractEventLoop,
+        place: Place,
+        asked: Asked,
+        given: Message | Mapping[str, Message],
     ) -> list[Future[None]]:
-        if out.send is None:
-            return []
-        messages = out.send if isinstance(out.send, dict) else None
-        if messages is None:
-            assert isinstance(out.send, Message)
-            messages = dict.fromkeys(self._takers(step, place[0]), out.send)
-        payloads: dict[int, bytes] = {}
-        futures = []
-        for peer, message in messages.items():
-            if not isinstance(message, step.gives or ()):
-                raise ProtocolError(f"{step.name} gave a {type(message).__name__}")
-            payload = payloads.setdefault(id(message), wire.encode(message))
-            envelope = self._envelope(step, place, peer, payload)
-            self.record("out", envelope, message)
-            sent = self.sent.setdefault(peer, Sent())
-            sent.bytes += len(payload)
-            sent.messages += 1
-            futures.append(
-                asyncio.run_coroutine_threadsafe(self.links.deliver(envelope, payload), loop)
-            )
-        return futures
-
-    def _takers(self, step: Step, call: StepCall) -> list[str]:
-        assert step.gives is not None
-        roles = [r for s in self.protocol.taker(step.gives.DESCRIPTOR.full_name) for r in s.roles]
-        takers = self.seat.table.among(tuple(roles), call.among)
-        return [party for party in takers if party != self.seat.party]
-
-    def _envelope(self, step: Step, place: Place, peer: str, payload: bytes) -> Envelope:
-        assert step.gives is not None
-        call, part, last = place
-        return Envelope(
-            job=self.terms.job,
-            manifest_sha256=self.terms.manifest_sha256,
-            attempt=self.terms.attempt,
-            stage=self.protocol.name,
-            step=step.name,
-            number=call.number,
-            sender=self.seat.party,
-            receiver=peer,
-            kind=step.gives.DESCRIPTOR.full_name,
-            part=part,
-            last=last,
-            payload_bytes=len(payload),
-            payload_sha256=hashlib.sha256(payload).digest(),
-        )
+        if not isinstance(given, Mapping):
+            given = dict.fromkeys(self._roles.receivers(place.step, asked.among), given)
+        return self._outbox.send(loop, place, given)
 
     def _let_out(self, told: Told) -> Told:
         """What of a party's words its owner's policy lets the coordinator hear."""

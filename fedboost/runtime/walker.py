@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from fedboost import flow
 from fedboost.errors import FedboostError, UnreachableError
-from fedboost.flow import Step
 from fedboost.messages import job_pb2, party_pb2
-from fedboost.messages.job_pb2 import Event, Progress, Told, Waiting
-from fedboost.messages.party_pb2 import StepCall
+from fedboost.messages.job_pb2 import Event, PartyLost, Progress, Told, Waiting
+from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import faults, manifest
 from fedboost.runtime.config import Timers
+from fedboost.runtime.stage import StageWalk, hear
 
 NOT_ROWS = ("rounds", "trees", "earlier_rounds")  # counts that a guest tells beside those of rows
 APPROVAL_POLL_S = 1.0  # between two looks whether a person has approved
@@ -34,102 +34,11 @@ class Control(Protocol):
     async def propose(self, request: party_pb2.Proposal) -> party_pb2.Agreement: ...
     async def begin(self, request: party_pb2.BeginRequest) -> party_pb2.BeginReply: ...
     async def open_stage(self, request: party_pb2.StageRequest) -> party_pb2.StageReply: ...
-    async def run_step(self, request: StepCall) -> party_pb2.StepReply: ...
+    async def run_step(self, request: StepCall) -> StepReply: ...
     async def commit(self, request: party_pb2.CommitRequest) -> party_pb2.CommitReply: ...
     async def close_stage(self, request: party_pb2.StageRequest) -> party_pb2.StageReply: ...
     async def finish(self, request: party_pb2.FinishRequest) -> party_pb2.FinishReply: ...
     async def stop(self, request: party_pb2.StopRequest) -> party_pb2.StopReply: ...
-
-
-@dataclass
-class StageWalk(flow.Run):
-    """One stage's walk: numbers steps, counts rounds, commits after each outermost round."""
-
-    job: JobWalk
-    protocol: flow.Protocol
-    first_round: int
-    ended: str = ""  # the loop that a party's answer has ended
-    counters: list[int] = field(default_factory=list)
-    number: int = 0
-    commit_due: int = 0
-    metrics: list[job_pb2.Metric] = field(default_factory=list)
-    several: list[job_pb2.RoundTold] = field(default_factory=list)  # rounds of one step
-    told: Told = field(default_factory=Told)
-
-    def __post_init__(self) -> None:
-        self.params = self.job.params if self.protocol is self.job.protocol else None
-        self.table = self.job.table
-
-    async def __call__(
-        self, step: Step, *, at: str | None = None, among: tuple[str, ...] = ()
-    ) -> None:
-        await self.commit()
-        self.number += 1
-        call = StepCall(
-            job=self.job.id,
-            attempt=self.job.attempt,
-            stage=self.protocol.name,
-            step=step.name,
-            number=self.number,
-            rounds=self.counters,
-            among=among,
-        )
-        parties = (at,) if at is not None else self.table.among(step.roles, among)
-        started = time.monotonic()
-        replies = await self.job.ask(
-            parties, step.name, lambda party: self.job.controls[party].run_step(call)
-        )
-        done = job_pb2.StepDone(
-            stage=self.protocol.name, step=step.name, seconds=time.monotonic() - started
-        )
-        done.costs.extend(reply.cost for reply in replies.values())
-        self.job.exchanges += any(cost.sent for cost in done.costs)
-        self.job.emit(Event(step=done))
-        for reply in replies.values():
-            self.ended = reply.told.ends or self.ended
-            self.metrics.extend(reply.told.metrics)
-            self.several.extend(reply.told.rounds)
-            _hear(self.told, reply.told)
-
-    def rounds(self, name: str, most: int) -> Iterator[int]:
-        """See `flow.Run`; the outermost loop goes on after the last round that all have kept."""
-        outermost = not self.counters
-        first = self.first_round if outermost else 0
-        for index in range(first, most):
-            if self.ended == name:
-                break
-            started = time.monotonic()
-            self.counters.append(index)
-            yield index
-            self.counters.pop()
-            if outermost:
-                self.commit_due = index + 1
-                of = most if most < flow.UNBOUNDED else (self.ended == name) * (index + 1)
-                whole = job_pb2.RoundTold(round=name, done=index + 1, of=of, metrics=self.metrics)
-                done = self.several or [whole]  # of 0: not known yet
-                seconds = (time.monotonic() - started) / len(done)
-                for one in done:
-                    progress = Progress(round=one.round, done=one.done, of=one.of)
-                    metrics = list(one.metrics)
-                    self.job.round_done(self.protocol.name, progress, seconds, metrics)
-                self.metrics, self.several = [], []
-        if self.ended == name:
-            self.ended = ""
-
-    async def commit(self) -> None:
-        """Has every party keep what the last finished round left, before anything follows it."""
-        if not self.commit_due:
-            return
-        request = party_pb2.CommitRequest(
-            job=self.job.id,
-            attempt=self.job.attempt,
-            stage=self.protocol.name,
-            round=self.commit_due,
-        )
-        self.commit_due = 0
-        await self.job.ask(
-            self.job.everybody, "commit", lambda party: self.job.controls[party].commit(request)
-        )
 
 
 @dataclass
@@ -151,11 +60,23 @@ class JobWalk:
     round_seconds: list[float] = field(default_factory=list)
     stage_seconds: dict[str, float] = field(default_factory=dict)
     told: Told = field(default_factory=Told)
+    gone: set[str] = field(default_factory=set)  # hosts that this attempt goes on without
+    lost: list[str] = field(default_factory=list)  # those that no attempt can take back
 
     def __post_init__(self) -> None:
         self.id = self.terms.job
         self.table = self.terms.spec.parties.table()
-        self.everybody = self.table.of(tuple(flow.Role))
+
+    @property
+    def everybody(self) -> tuple[str, ...]:
+        """Every party, without hosts that are gone."""
+        return tuple(p for p in self.table.of(tuple(flow.Role)) if p not in self.gone)
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The hosts that are left; empty while nobody is gone."""
+        left = tuple(host for host in self.table.hosts if host not in self.gone)
+        return left if self.gone else ()
 
     async def agree(self) -> list[party_pb2.Signature]:
         """Every party's signature under the manifest; waits for those whose owner must approve."""
@@ -227,7 +148,7 @@ class JobWalk:
         )
         seconds = time.monotonic() - started
         self.stage_seconds[protocol.name] = seconds
-        _hear(self.told, walk.told)
+        hear(self.told, walk.told)
         done = job_pb2.StageDone(stage=protocol.name, seconds=seconds, told=walk.told)
         self.emit(Event(stage=done))
 
@@ -279,6 +200,7 @@ class JobWalk:
             "trees": counts.get("trees", 0),
             **({"privacy": _privacy(self.told)} if self.told.privacy else {}),
             **({"rounds": counts["rounds"]} if counts.get("rounds") != counts.get("trees") else {}),
+            **({"lost": self.lost} if self.lost else {}),
             **({"earlier_rounds": earlier} if (earlier := counts.get("earlier_rounds")) else {}),
             "seconds": timed,
             "cpu_seconds": {party: reply.cpu_seconds for party, reply in shares.items()},
@@ -308,20 +230,29 @@ class JobWalk:
         parties: tuple[str, ...] | list[str],
         what: str,
         call: Callable[[str], Coroutine[Any, Any, Reply]],
+        spared: tuple[str, ...] = (),
     ) -> dict[str, Reply]:
-        """Asks all `parties` at once; notes who is waited for; raises the first refusal by name."""
+        """Asks all `parties` at once; notes who is waited for; raises the first refusal by name.
 
-        async def one(party: str) -> Reply:
+        Those of the `spared` that are not there are gone from here on, and have no reply.
+        """
+
+        async def one(party: str) -> Reply | None:
             self.waiting[party] = Waiting(party=party, step=what, since=time.time())
             try:
                 return await call(party)
+            except UnreachableError as error:
+                if party not in spared or error.at(party=party).where["party"] != party:
+                    raise error.at(party=party) from None
+                self.gone.add(party)
+                return None
             except FedboostError as error:
                 raise error.at(party=party) from None
             finally:
                 self.waiting.pop(party, None)
 
         tasks = {party: asyncio.create_task(one(party)) for party in parties}
-        failed: list[asyncio.Task[Reply]] = []
+        failed: list[asyncio.Task[Reply | None]] = []
         try:
             await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
             failed = [t for t in tasks.values() if t.done() and t.exception() is not None]
@@ -333,14 +264,26 @@ class JobWalk:
             error = failed[0].exception()
             assert error is not None
             raise error
-        return {party: task.result() for party, task in tasks.items()}
+        if len(self.gone) >= len(self.table.hosts):
+            raise UnreachableError("all hosts are gone", party=self.table.hosts[0])
+        replies = {party: task.result() for party, task in tasks.items()}
+        return {party: reply for party, reply in replies.items() if reply is not None}
+
+    def leave_out(self, host: str, stage: str, step: str) -> None:
+        """Notes for good that the job has gone on without a host."""
+        if host not in self.lost:
+            self.lost.append(host)
+            self.emit(Event(lost=PartyLost(party=host, stage=stage, step=step)))
 
     def recall(self) -> None:
-        """What earlier attempts told of stages that are done."""
+        """What earlier attempts told of stages that are done, and whom they have lost."""
         for event in self.journal().events:
+            if event.WhichOneof("what") == "lost":
+                self.gone.add(event.lost.party)
+                self.lost.append(event.lost.party)
             if event.WhichOneof("what") == "stage":
                 self.stage_seconds[event.stage.stage] = event.stage.seconds
-                _hear(self.told, event.stage.told)
+                hear(self.told, event.stage.told)
 
     def round_done(
         self, stage: str, progress: Progress, seconds: float, metrics: list[job_pb2.Metric]
@@ -364,15 +307,6 @@ def _privacy(told: Told) -> dict[str, dict[str, float | None]]:
         }
         for one in told.privacy
     }
-
-
-def _hear(known: Told, told: Told) -> None:
-    """Adds what a party told to what is known and outlasts the round."""
-    known.counts.extend(told.counts)
-    known.best.extend(told.best)
-    known.curves.extend(told.curves)
-    known.importance.extend(told.importance)
-    known.privacy.extend(told.privacy)
 
 
 def _joint_round(stage: str, begun: Mapping[str, party_pb2.BeginReply]) -> int:

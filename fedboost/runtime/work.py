@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import time
@@ -25,7 +26,7 @@ from fedboost.data.holdout import validation_rows
 from fedboost.data.selection import load_with_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, FedboostError, ProtocolError
-from fedboost.flow import Artefact, Role, Seat
+from fedboost.flow import Artefact, Role, Seat, Signer
 from fedboost.messages.party_pb2 import BeginReply, Kept
 from fedboost.model import columns, shards
 from fedboost.runtime.checkpoints import Checkpoints
@@ -93,6 +94,13 @@ class Work:
         """The id of the job whose disclosure this one uses again, if it does."""
         return self.protocol.used_disclosure(self.params)
 
+    @property
+    def contributors(self) -> int | None:
+        """How many parties' values the job adds up under masks; None where it does not."""
+        if flow.AGGREGATOR not in self.protocol.modules:
+            return None
+        return len(self.table.of(flow.EVERYBODY))
+
     # The table
 
     def read_table(self, source: SourceSpec) -> None:
@@ -105,13 +113,13 @@ class Work:
             own = facts["columns"] if selection.columns is None else selection.columns
             kinds = [name for name in own if name in facts["categories"]]
             selection = selection.model_copy(update={"columns": own, "categorical": kinds})
-        labelled = self.role is flow.GUEST and self.protocol.needs_labels
+        labelled = self.role in self.protocol.labelled
         self.frame, self.id_cells = load_with_ids(
             source,
             selection,
             party=self.party,
             needs_label=labelled,
-            needs_features=self.role is not flow.GUEST,
+            needs_features=self.role is not flow.GUEST or self.protocol.is_horizontal,
         )
         digest = self.frame.digest().hex()
         before = self._checkpoints.load(self._folder("table"))
@@ -170,13 +178,13 @@ class Work:
 
     # Seats
 
-    def seat(self, stage: str, workers: Workers, policy: Policy) -> Seat:
+    def seat(self, stage: str, workers: Workers, policy: Policy, signer: Signer) -> Seat:
         """What the party brings to a stage; a ProtocolError unless it is the stage's turn."""
         artefacts = {name: self.artefact(name) for name in self.stages if self.is_done(name)}
         self._check_turn(stage, artefacts)
         if self.model is not None and stage not in self.protocol.before:
             artefacts[flow.MODEL] = shards.load(self.used_model_folder)
-        if self.reused is not None:
+        if self.reused is not None and self.role is not flow.AGGREGATOR:
             artefacts[flow.DISCLOSURE] = self.disclosures.load(self.reused)
         frame = self._rows(stage, artefacts)
         held = self.terms.spec.validation
@@ -194,12 +202,29 @@ class Work:
             validation=validation,
             secrets=seed.child(stage, self.attempt),
             job_secrets=seed.child(stage, "every attempt"),
+            context=self._context(stage),
+            signer=signer,
+            notebook=self,
             workers=workers,
             artefacts=artefacts,
             limits=policy,
         )
 
+    def _context(self, stage: str) -> bytes:
+        """32 bytes that no other job, stage or attempt has."""
+        named = (self.id, self.manifest_sha256.hex(), stage, str(self.attempt))
+        return hashlib.sha256("\0".join(("fedboost stage 1", *named)).encode()).digest()
+
     # What lies on disk
+
+    def read(self) -> dict[str, Any]:
+        """What the job's steps have written down; see `flow.Notebook`."""
+        found = self._checkpoints.load(self._folder("notebook"))
+        return {} if found is None else found.state
+
+    def write(self, facts: dict[str, Any]) -> None:
+        """Keeps what a step must know again in every later attempt; see `flow.Notebook`."""
+        self._checkpoints.save(self._folder("notebook"), 0, facts, {})
 
     def how_far(self) -> BeginReply:
         """The stages this party has finished and the checkpoints it still has."""
@@ -237,13 +262,12 @@ class Work:
         protocol = protocols.named(stage)
         if left.disclosure is not None:
             kept = left.disclosure
-            if (
-                self.frame is not None and self.role is flow.GUEST
-            ):  # whose labels have to stand beside the same rows again
+            # The guest's labels have to stand beside the same rows again.
+            if self.frame is not None and self.role is flow.GUEST and self.is_done(ALIGN):
                 rows = self.artefact(ALIGN).arrays["rows"].tolist()
                 kept = with_rows(kept, [self.frame.ids[row] for row in rows])
             self.disclosures.save(self.id, kept, protocol.name, self.table)
-        if protocol.leaves == "model":
+        if protocol.leaves == "model" and self.role is not flow.AGGREGATOR:
             facts = {
                 "protocol": protocol.name,
                 "job": self.id,
@@ -273,7 +297,8 @@ class Work:
 
     def forget(self) -> None:
         """Removes checkpoints and artefacts: the job is done, its model and result stay."""
-        for name in ("table", "counted", *self.stages, *(f"{stage}-done" for stage in self.stages)):
+        done = [f"{stage}-done" for stage in self.stages]
+        for name in ("table", "counted", "notebook", *self.stages, *done):
             shutil.rmtree(self._folder(name), ignore_errors=True)
 
     @property

@@ -55,7 +55,7 @@ class CarriedOn(Room):
 
     done: int = 0
 
-    def rounds(self, name: str, most: int) -> Iterator[int]:
+    def rounds(self, name: str, most: int, *, keeps: bool = True) -> Iterator[int]:
         """The rest of the outermost rounds; all of the others."""
         first = self.done if name == plan.loop(self.params) else 0
         return (index for index in super().rounds(name, most) if index >= first)

@@ -9,6 +9,7 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import canonical_order
 from fedboost.errors import DataError, FedboostError, PeerError
 from fedboost.messages.protocol import align_pb2
+from fedboost.protocols.align import guest as align_guest
 from fedboost.protocols.align.ring import DOMAIN, as_keys
 from tests.federated import (
     GUEST,
@@ -250,6 +251,6 @@ def test_every_party_shuffles_what_it_passes_on():
 def test_a_set_larger_than_any_table_is_refused_by_its_envelope():
     room = room_for("align", frames_of([b"a"], [b"a"]))
     now(room.open())
-    most = room.sessions[GUEST]._module.bytes_max(room.state(GUEST), "close_ring")
+    most = align_guest.bytes_max(room.state(GUEST), "close_ring")
     assert most == (1 << 24) * 32 + 1024
     assert align_pb2.BlindedSet(points=1, data=bytes(32)).ByteSize() < most

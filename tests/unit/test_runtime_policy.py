@@ -23,6 +23,7 @@ ASK = Ask(
     key_bits=2048,
     gradient_bits=64,
     insecure=False,
+    contributors=None,
 )
 
 
@@ -202,7 +203,7 @@ def test_every_key_is_judged_or_listed_as_unenforced():
     judged = {
         "approve", "approvers", "coordinators", "peers", "datasets", "protocols",
         "allow_insecure", "key_bits_min", "gradient_bits_max", "predict", "tells",
-        "epsilon_element_max", "epsilon_row_max",
+        "epsilon_element_max", "epsilon_row_max", "aggregation_parties_min",
     }  # fmt: skip
     assert judged | set(UNENFORCED) == set(Policy.model_fields)
     assert not judged & set(UNENFORCED)

@@ -75,6 +75,7 @@ def test_a_broken_scheme_needs_the_jobs_word_and_every_policys():
         key_bits=wanted.key_bits,
         gradient_bits=wanted.gradient_bits,
         insecure=wanted.insecure,
+        contributors=None,
     )
     rules = {
         "coordinators": ["coord"],

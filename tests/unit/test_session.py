@@ -9,7 +9,7 @@ import pytest
 from fedboost import wire
 from fedboost.errors import JobError, PeerError, ProtocolError, UnreachableError
 from fedboost.messages.exchange_pb2 import Envelope
-from fedboost.messages.party_pb2 import StepCall
+from fedboost.messages.party_pb2 import StepCall, Turn
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
 from fedboost.runtime.policy import Policy
 from fedboost.runtime.session import PARTS_IN_FLIGHT_MAX
@@ -60,7 +60,7 @@ def answered(total, **changes):
 
 
 def step(name, number):
-    return StepCall(step=name, number=number)
+    return StepCall(turns=[Turn(step=name, number=number)])
 
 
 async def refusal(waiting, kind):
@@ -95,9 +95,10 @@ def test_what_a_step_cost_and_sent_is_told():
     async def run():
         room = await echo((GUEST, *HOSTS[:2]), parts=3).open()
         reply = await room.sessions[GUEST].run_step(step("call", 1))
-        sent = {link.peer: (link.bytes, link.messages) for link in reply.cost.sent}
+        [turn] = reply.turns
+        sent = {link.peer: (link.bytes, link.messages) for link in turn.cost.sent}
         assert sent == {host: (3 * len(numbers()), 3) for host in HOSTS[:2]}
-        assert reply.cost.party == GUEST
+        assert turn.cost.party == GUEST
 
     now(run())
 
@@ -224,7 +225,7 @@ def test_a_stream_out_of_turn_is_refused_and_leaves_nothing_behind():
         # `answer` may follow `answer`, so the second stream waits for the first to end.
         await host.accept(sealed(numbers(1), part=1), numbers(1))
         reply = await host.run_step(step("answer", 2))
-        assert reply.cost.party == HOST
+        assert reply.turns[0].cost.party == HOST
         with pytest.raises(PeerError, match="a second"):
             await host.accept(sealed(numbers(1), part=2), numbers(1))
         assert room.state(HOST).answers == 1

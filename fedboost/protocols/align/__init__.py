@@ -19,5 +19,5 @@ PROTOCOL = Protocol(
     flow=FLOW,
     walk=walk,
     modules={GUEST: guest, HOST: host},
-    needs_labels=False,
+    labelled=(),
 )

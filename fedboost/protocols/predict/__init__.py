@@ -21,6 +21,6 @@ PROTOCOL = Protocol(
     modules={GUEST: guest, HOST: host},
     before=("align",),
     leaves="predictions",
-    needs_labels=False,
+    labelled=(),
     model=lambda params: params.model,
 )

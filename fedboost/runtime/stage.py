@@ -1,0 +1,160 @@
+"""One stage's walk in the coordinator's hand: numbers steps, counts rounds, commits after each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fedboost import flow
+from fedboost.flow import Step
+from fedboost.messages import job_pb2, party_pb2
+from fedboost.messages.job_pb2 import Event, Progress, StepDone, Told
+from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
+from fedboost.runtime.costs import Costs
+
+if TYPE_CHECKING:
+    from fedboost.runtime.walker import JobWalk
+
+
+@dataclass
+class StageWalk(flow.Run):
+    """One stage's walk: numbers steps, counts rounds, commits after each outermost round."""
+
+    job: JobWalk
+    protocol: flow.Protocol
+    first_round: int
+    ended: str = ""  # the loop that a party's answer has ended
+    counters: list[int] = field(default_factory=list)
+    number: int = 0
+    commit_due: int = 0
+    metrics: list[job_pb2.Metric] = field(default_factory=list)
+    several: list[job_pb2.RoundTold] = field(default_factory=list)  # rounds of one step
+    told: Told = field(default_factory=Told)
+
+    def __post_init__(self) -> None:
+        self.params = self.job.params if self.protocol is self.job.protocol else None
+        self.table = self.job.table
+
+    async def __call__(
+        self,
+        *steps: Step,
+        at: str | None = None,
+        among: tuple[str, ...] = (),
+        spares: bool = False,
+    ) -> None:
+        await self.commit()
+        hosts = among or self.job.present
+        sparing = self.table.hosts if spares else ()
+        turns: dict[str, list[Turn]] = {}
+        for step in steps:
+            self.number += 1
+            for party in (at,) if at is not None else self.table.among(step.roles, hosts):
+                turns.setdefault(party, []).append(Turn(step=step.name, number=self.number))
+        common = StepCall(
+            job=self.job.id,
+            attempt=self.job.attempt,
+            stage=self.protocol.name,
+            awaits=len(steps) > 1,
+            rounds=self.counters,
+            among=hosts,
+            spares=spares,
+        )
+
+        def call(party: str) -> Coroutine[Any, Any, StepReply]:
+            own = StepCall(turns=turns[party])
+            own.MergeFrom(common)
+            return self.job.controls[party].run_step(own)
+
+        named = ", ".join(dict.fromkeys(step.name for step in steps))
+        started = time.monotonic()
+        replies = await self.job.ask(tuple(turns), named, call, spared=sparing)
+        self._note(steps, turns, replies, time.monotonic() - started)
+
+    def _note(
+        self,
+        steps: tuple[Step, ...],
+        turns: Mapping[str, list[Turn]],
+        replies: Mapping[str, StepReply],
+        seconds: float,
+    ) -> None:
+        """What the steps came to: an event for each, however often it was asked for at once."""
+        stage = self.protocol.name
+        done = {step.name: StepDone(stage=stage, step=step.name) for step in steps}
+        costs = {name: Costs(one) for name, one in done.items()}
+        sent: set[int] = set()
+        for party, reply in replies.items():
+            for turn, own in zip(turns[party], reply.turns, strict=True):
+                costs[turn.step].add(own.cost)
+                if own.cost.sent:
+                    sent.add(turn.number)
+                self.ended = own.told.ends or self.ended
+                self.metrics.extend(own.told.metrics)
+                self.several.extend(own.told.rounds)
+                for host in own.told.left_out:
+                    self.job.leave_out(host, stage, turn.step)
+                hear(self.told, own.told)
+        self.job.exchanges += len(sent)
+        # Steps that were asked for at once share the time by how long the slowest party computed.
+        busy = {name: max((c.cpu_seconds for c in one.costs), default=0.0)
+                for name, one in done.items()}  # fmt: skip
+        whole = sum(busy.values())
+        for name, event in done.items():
+            event.calls = sum(step.name == name for step in steps)
+            event.seconds = seconds * (busy[name] / whole if whole else 1 / len(done))
+            self.job.emit(Event(step=event))
+
+    @property
+    def is_resumed(self) -> bool:
+        """See `flow.Run`."""
+        return self.first_round > 0
+
+    def rounds(self, name: str, most: int, *, keeps: bool = True) -> Iterator[int]:
+        """See `flow.Run`; the outermost loop goes on after the last round that all have kept."""
+        outermost = keeps and not self.counters
+        first = self.first_round if outermost else 0
+        for index in range(first, most):
+            if self.ended == name:
+                break
+            started = time.monotonic()
+            self.counters.append(index)
+            yield index
+            self.counters.pop()
+            if outermost:
+                self.commit_due = index + 1
+                of = most if most < flow.UNBOUNDED else (self.ended == name) * (index + 1)
+                whole = job_pb2.RoundTold(round=name, done=index + 1, of=of, metrics=self.metrics)
+                done = self.several or [whole]  # of 0: not known yet
+                seconds = (time.monotonic() - started) / len(done)
+                for one in done:
+                    progress = Progress(round=one.round, done=one.done, of=one.of)
+                    metrics = list(one.metrics)
+                    self.job.round_done(self.protocol.name, progress, seconds, metrics)
+                self.metrics, self.several = [], []
+        if self.ended == name:
+            self.ended = ""
+
+    async def commit(self) -> None:
+        """Has every party keep what the last finished round left, before anything follows it."""
+        if not self.commit_due:
+            return
+        request = party_pb2.CommitRequest(
+            job=self.job.id,
+            attempt=self.job.attempt,
+            stage=self.protocol.name,
+            round=self.commit_due,
+        )
+        self.commit_due = 0
+        await self.job.ask(
+            self.job.everybody, "commit", lambda party: self.job.controls[party].commit(request)
+        )
+
+
+def hear(known: Told, told: Told) -> None:
+    """Adds what a party told to what is known and outlasts the round."""
+    known.counts.extend(told.counts)
+    known.best.extend(told.best)
+    known.curves.extend(told.curves)
+    known.importance.extend(told.importance)
+    known.privacy.extend(told.privacy)
