@@ -1,0 +1,207 @@
+"""The aggregator: adds masked vectors and hands everybody the sum; it holds no data.
+
+What it sees of a vector is uniform. With `dropout: continue` it takes off what is left of the masks
+once the survivors have given their shares; it could not have collected more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost import wire
+from fedboost.aggregation.contributor import PART_WORDS
+from fedboost.aggregation.recovery import commitment, self_stream
+from fedboost.crypto import shamir
+from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair, add_stream, is_private_of
+from fedboost.crypto.shamir import SHARE_BYTES, Share
+from fedboost.errors import PeerError
+from fedboost.flow import EVERYBODY, Artefact, Out, Seat
+from fedboost.messages.array_pb2 import Array
+from fedboost.messages.job_pb2 import Told
+from fedboost.messages.protocol.aggregation_pb2 import Masked, RevealedShares, Total
+
+Words = NDArray[np.uint64]
+
+
+@dataclass
+class Aggregator:
+    """What the aggregator remembers between steps."""
+
+    seat: Seat
+    number: int = 0  # of the sum that was added up last
+    kept: dict[str, Words] = field(default_factory=dict)  # masked vectors of a sum not yet opened
+
+
+def begin(seat: Seat) -> Aggregator:
+    """An aggregator that has added nothing."""
+    return Aggregator(seat)
+
+
+def add_up(me: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Iterator[Out]:
+    """The sum of all vectors, part by part as they come in; it leaves once all are there."""
+    me.number += 1
+    parts = []
+    for masked in got:
+        words = {party: _words(me, party, part) for party, part in masked.items()}
+        lengths = {len(own) for own in words.values()}
+        if len(lengths) != 1:
+            raise PeerError("the parties sent vectors of different lengths", todo="same versions?")
+        total = np.zeros(lengths.pop(), np.uint64)
+        for own in words.values():
+            total += own
+        parts.append(total)
+    yield from _totals(me.number, parts)
+
+
+# With `dropout: continue`
+
+
+def keep_masked(me: Aggregator, got: Mapping[str, Masked]) -> Out:
+    """Keeps what has come until the survivors agree; what a lost party sent before is dropped."""
+    me.number += 1
+    fresh = {party: one for party, one in got.items() if one.number >= me.number}
+    me.kept = {party: _words(me, party, masked) for party, masked in fresh.items()}
+    return Out()
+
+
+def open_total(me: Aggregator, got: Mapping[str, RevealedShares]) -> Iterator[Out]:
+    """Takes the survivors' masks off their sum, if they have let it be opened."""
+    current = {party: shown for party, shown in got.items() if shown.number == me.number}
+    agreed = _agreed(current)
+    vectors, me.kept = me.kept, {}
+    if not agreed.HasField("shares"):
+        yield Out(send=Total(number=me.number, closed=True))
+        return
+    survivors = tuple(agreed.survivors)
+    lacking = [party for party in survivors if party not in vectors]
+    if lacking or len({len(vectors[party]) for party in survivors}) != 1:
+        raise PeerError("the survivors' vectors are not all here, or not of one length")
+    total = np.zeros(len(vectors[survivors[0]]), np.uint64)
+    for party in survivors:
+        total += vectors[party]
+    _unmask(me, agreed, current, total)
+    gone = [host for host in me.seat.table.hosts if host not in survivors]
+    outs = _totals(me.number, [total])
+    for out in outs:
+        yield Out(send=out.send, told=Told(left_out=gone))
+
+
+def snapshot(_: Aggregator) -> Artefact:
+    """Nothing: every attempt has keys and sums of its own."""
+    return Artefact()
+
+
+def restore(_: Aggregator, __: Artefact) -> Told:
+    """Nothing to carry on."""
+    return Told()
+
+
+def finish(_: Aggregator) -> Artefact:
+    """Nothing stays."""
+    return Artefact()
+
+
+def bytes_max(_: Aggregator, __: str) -> int:
+    """How long a vector is, is the parties' affair."""
+    return wire.MESSAGE_BYTES_MAX
+
+
+# Inside
+
+
+def _words(me: Aggregator, party: str, masked: Masked) -> Words:
+    if masked.number != me.number:
+        raise PeerError(f"{party} sent a vector of sum {masked.number}, {me.number} is due")
+    return wire.unpack(masked.words, "i8", (None,), f"a vector of {party}").view(np.uint64)
+
+
+def _totals(number: int, parts: list[Words]) -> Iterator[Out]:
+    """The sum as messages, none larger than a part."""
+    for words in parts:
+        for start in range(0, max(1, len(words)), PART_WORDS):
+            own = words[start : start + PART_WORDS].view(np.int64)
+            yield Out(send=Total(number=number, words=wire.pack(own)))
+
+
+def _agreed(got: Mapping[str, RevealedShares]) -> RevealedShares:
+    """What all survivors say alike, beside their shares; a PeerError where they do not."""
+    if not got:
+        raise PeerError("nobody has given shares to open the sum")
+    first = next(iter(got.values()))
+    for shown in got.values():
+        own, theirs = RevealedShares(), RevealedShares()
+        own.CopyFrom(first)
+        theirs.CopyFrom(shown)
+        opens = {one.HasField("shares") for one in (own, theirs)}
+        own.ClearField("shares")
+        theirs.ClearField("shares")
+        if own != theirs or len(opens) != 1:
+            raise PeerError("the parties do not agree on what is to be opened")
+    return first
+
+
+def _unmask(
+    me: Aggregator, agreed: RevealedShares, got: Mapping[str, RevealedShares], total: Words
+) -> None:
+    """Takes off self-masks, and what pairs with lost parties have left in the sum."""
+    members, survivors = tuple(agreed.members), set(agreed.survivors)
+    keys = _octets(agreed.keys, len(members), KEY_BYTES, "the mask keys of a sum")
+    committed = _octets(agreed.commitments, len(members), KEY_BYTES, "the commitments of a sum")
+    table = me.seat.table.of(EVERYBODY)
+    salt, context = me.seat.context, agreed.context
+    for place, party in enumerate(members):
+        if party in survivors:
+            fits = partial(_fits, committed[place].tobytes())
+            secret = _opened(got, agreed, place, fits, table)
+            add_stream(total, self_stream(secret, salt, context), -1)
+            continue
+        public = keys[place].tobytes()
+        lost = MaskKey(_opened(got, agreed, place, partial(_is_key, public), table))
+        for other, peer in enumerate(members):
+            if peer in survivors:
+                stream = Pair(lost.shared(keys[other].tobytes()), salt).stream_key(context)
+                # The survivor added it if it comes first in the table: the other way round now.
+                sign = -1 if table.index(peer) < table.index(party) else 1
+                add_stream(total, stream, sign)
+
+
+def _opened(
+    got: Mapping[str, RevealedShares],
+    agreed: RevealedShares,
+    place: int,
+    fits: partial[bool],
+    table: tuple[str, ...],
+) -> bytes:
+    """One member's secret from the survivors' shares; a PeerError names who gave a wrong one."""
+    shares = []
+    for party, shown in got.items():
+        rows = _octets(shown.shares, len(agreed.members), SHARE_BYTES, f"the shares of {party}")
+        share = Share.from_bytes(rows[place].tobytes())
+        if share.x != table.index(party) + 1:
+            raise PeerError(f"{party} gave another party's share")
+        shares.append(share)
+    try:
+        secret = shamir.combine(shares, agreed.threshold)
+    except PeerError:
+        secret = b""
+    if secret and fits(secret):
+        return secret
+    wrong = [table[x - 1] for x in shamir.liars(shares, agreed.threshold, fits)]
+    raise PeerError(f"{', '.join(wrong)} gave a wrong share", party=wrong[0])
+
+
+def _fits(committed: bytes, secret: bytes) -> bool:
+    return commitment(secret) == committed
+
+
+def _is_key(public: bytes, secret: bytes) -> bool:
+    return is_private_of(secret, public)
+
+
+def _octets(array: Array, rows: int, width: int, what: str) -> NDArray[np.uint8]:
+    return wire.unpack(array, "u1", (rows, width), what).view(np.uint8)

@@ -1,0 +1,229 @@
+"""A party's side of sums under masks: keys, masked vectors, totals that must fit."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost import wire
+from fedboost.aggregation.recovery import Epoch
+from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair, add_stream
+from fedboost.errors import PeerError, PolicyError, ProtocolError
+from fedboost.flow import EVERYBODY, Seat
+from fedboost.messages.protocol.aggregation_pb2 import (
+    DealtShares,
+    Masked,
+    MaskKeys,
+    RevealedShares,
+    Survivors,
+    Total,
+)
+
+Vector = NDArray[np.int64]
+
+PART_WORDS = 1 << 19  # of a vector in one message: 4 MiB
+SUM_MAX = (1 << 63) - 1  # a sum of signed numbers has 64 bits
+CHECK_WORDS = 2  # behind a vector: whose contributions are in its sum
+_DIGITS = 33  # contributors that one check word counts, each by a bit of its own
+
+
+class Contributor:
+    """One party in the sums of one stage; its keys print nothing."""
+
+    def __init__(self, seat: Seat) -> None:
+        """A PolicyError where the table has fewer contributors than our owner asks for."""
+        self.party = seat.party
+        self.members = seat.table.of(EVERYBODY)
+        self.number = 0  # of the sum that was masked last
+        self.epoch: Epoch | None = None  # of fresh keys, with `dropout: continue`
+        self._seat = seat
+        self._key = MaskKey(seat.secrets.derive("mask key"))
+        self._pairs: dict[str, Pair] = {}
+        self._heard = seat.context  # a digest of everything broadcast so far
+        self._awaits = 0  # words of the total that is due
+        self._fresh: int | None = None
+        self.check_count(len(self.members))
+
+    def check_count(self, count: int) -> None:
+        """Refuses sums over fewer contributors than our owner's policy asks for."""
+        least = self._seat.limits.aggregation_parties_min
+        if count < least:
+            raise PolicyError(
+                f"the policy adds up over {least} parties at least, there are {count}",
+                todo="more parties, or ask the party's owner",
+                party=self.party,
+                key="policy.aggregation_parties_min",
+            )
+
+    # Keys of the stage
+
+    def offer(self) -> MaskKeys:
+        """Our public key, signed."""
+        public = np.frombuffer(self._key.public, np.uint8)[None, :]
+        offered = MaskKeys(keys=wire.pack(public))
+        offered.signature = self._seat.signer.sign(self._signed(self.party, offered))
+        return offered
+
+    def hear(self, got: Mapping[str, MaskKeys]) -> None:
+        """The others' public keys; from here on we can mask. A PeerError for a forged one."""
+        offered = {**got, self.party: self.offer()}
+        for party, theirs in got.items():
+            self._seat.signer.check(party, self._signed(party, theirs), theirs.signature)
+            [public] = keys_of(theirs, 1, party)
+            secret = self._key.shared(public)
+            self._pairs[party] = Pair(secret, self._seat.context)
+        if set(offered) != set(self.members):
+            raise ProtocolError("mask keys came from others than the job's contributors")
+        self.broadcast(*(offered[party].keys.data for party in self.members))
+
+    def _signed(self, party: str, offered: MaskKeys) -> bytes:
+        return b"fedboost mask key 1" + self._seat.context + party.encode() + offered.keys.data
+
+    # Sums
+
+    def give(self, vector: Vector, fresh: int | None = None) -> Iterator[Masked]:
+        """The next vector under its masks, part by part; int64 (n,), at least one part.
+
+        The masks of a sum are used once: there is no way to mask another vector under them.
+        `fresh` numbers the statistics that have not been added up before in any form: only these
+        may be opened when a party is missing that was there at the last sum.
+        """
+        self._fresh = fresh
+        if self._awaits:
+            raise ProtocolError("the next vector came before the sum of the last one")
+        self.number += 1
+        masked = np.concatenate([vector, self._digit()]).view(np.uint64)
+        self._awaits = len(masked)
+        streams = self._streams()
+        step = len(masked) if self.epoch is not None else PART_WORDS  # a lost one sends all or none
+        for start in range(0, len(masked), step):
+            part = masked[start : start + step]
+            for key, sign in streams:
+                add_stream(part, key, sign, start)
+            yield Masked(number=self.number, words=wire.pack(part.view(np.int64)))
+
+    def total(self, got: Iterator[Total], most: int) -> Vector | None:
+        """The sum over all contributors, int64 (n,), each word within ±`most`.
+
+        None where the sum stays closed because somebody is missing. A PeerError where it cannot be
+        the sum: a contribution is missing or there twice, or somebody was told something else.
+        """
+        parts: list[Vector] = []
+        for part in got:
+            if part.number != self.number or not self._awaits:
+                raise PeerError(f"a total of sum {part.number} came, {self.number} is due")
+            if part.closed:
+                self._awaits = 0
+                self.broadcast(b"closed")
+                return None
+            left = self._awaits - sum(len(own) for own in parts)
+            words = wire.unpack(part.words, "i8", (None,), "a total").astype(np.int64, copy=False)
+            if len(words) > left:
+                raise PeerError(f"a total has more than {self._awaits} words")
+            parts.append(words)
+        whole = np.concatenate([np.empty(0, np.int64), *parts])
+        if len(whole) != self._awaits:
+            raise PeerError(f"a total has {len(whole)} words, expected {self._awaits}")
+        self._awaits = 0
+        self.broadcast(whole.tobytes())
+        values, digits = whole[:-CHECK_WORDS], whole[-CHECK_WORDS:]
+        present = self.members if self.epoch is None else self.epoch.survivors
+        if not np.array_equal(digits, sum(self._digit(party) for party in present)):
+            raise PeerError(
+                "a total is not the sum of one vector from each contributor",
+                todo="somebody's masks or somebody's broadcasts were changed on the way",
+            )
+        if len(values) and (values.min() < -most or values.max() > most):
+            raise PeerError("a total is beyond what its parts can add up to")
+        return values
+
+    def broadcast(self, *said: bytes) -> None:
+        """Binds what was told to everybody, or computed from it, to all masks that follow."""
+        digest = hashlib.sha256(self._heard + self.number.to_bytes(8, "big"))
+        for one in said:
+            digest.update(hashlib.sha256(one).digest())
+        self._heard = digest.digest()
+
+    # With `dropout: continue`
+
+    def offer_fresh(self, sums: int) -> MaskKeys:
+        """Public keys of our own for each of the next `sums` sums."""
+        number = 1 if self.epoch is None else self.epoch.number + 1
+        self.epoch = Epoch(self._seat, number, sums)
+        return self.epoch.offer()
+
+    def hold(self, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> None:
+        """Takes the others' shares; the `present` are whose masks go into the next sums."""
+        self.check_count(len(present))
+        self.broadcast(self.fresh.hold(got, present))
+
+    def sign(self, present: tuple[str, ...]) -> Survivors:
+        """Our signature under the list of those over whom the sum at hand may be opened."""
+        return self.fresh.sign(present, self.number, self._context)
+
+    def reveal(self, got: Mapping[str, Survivors]) -> RevealedShares:
+        """Our shares to open the sum with, once all who are left have signed the same list.
+
+        None are given where somebody is missing and the statistic is not fresh: the difference to
+        an earlier sum would be the missing party's.
+        """
+        epoch = self.fresh
+        epoch.agree(got, self.number, self._context)
+        opens = self._fresh is not None or epoch.survivors == epoch.members
+        if opens:
+            self.check_count(len(epoch.survivors))
+            opens = self._is_noted(epoch.survivors)
+        return epoch.reveal(self.number, self._context, opens=opens)
+
+    def _is_noted(self, survivors: tuple[str, ...]) -> bool:
+        """Whether no earlier attempt has opened this statistic over others; notes it for later."""
+        if self._fresh is None:
+            return True
+        noted = self._seat.notebook.read()
+        if noted.get("opened") == self._fresh:
+            return bool(noted["over"] == list(survivors))
+        self._seat.notebook.write({"opened": self._fresh, "over": list(survivors)})
+        return True
+
+    @property
+    def fresh(self) -> Epoch:
+        """The epoch at hand; a ProtocolError before there is one."""
+        if self.epoch is None:
+            raise ProtocolError("there are no fresh keys yet")
+        return self.epoch
+
+    def _streams(self) -> list[tuple[bytes, int]]:
+        """The stream keys of this sum, and which way each goes."""
+        if self.epoch is not None:
+            return self.epoch.streams(self._context)
+        return [
+            (pair.stream_key(self._context), sign_of(self.party, peer, self.members))
+            for peer, pair in self._pairs.items()
+        ]
+
+    @property
+    def _context(self) -> bytes:
+        """What this sum's masks are bound to, 32 bytes."""
+        number = self.number.to_bytes(8, "big")
+        return hashlib.sha256(b"fedboost sum 1" + self._heard + number).digest()
+
+    def _digit(self, party: str | None = None) -> Vector:
+        """What a party's contribution adds to the check words: a bit of its own."""
+        place = self.members.index(party or self.party)
+        words = np.zeros(CHECK_WORDS, np.int64)
+        words[place // _DIGITS] = 1 << (place % _DIGITS)
+        return words
+
+
+def sign_of(party: str, peer: str, members: tuple[str, ...]) -> int:
+    """Whether the first of a pair adds their stream (1) or takes it away (−1)."""
+    return 1 if members.index(party) < members.index(peer) else -1
+
+
+def keys_of(offered: MaskKeys, count: int, party: str) -> list[bytes]:
+    """So many public keys of a party; a PeerError for another number."""
+    keys = wire.unpack(offered.keys, "u1", (count, KEY_BYTES), f"the mask keys of {party}")
+    return [key.tobytes() for key in keys]

@@ -1,0 +1,237 @@
+"""Sums that go on when a party is lost: fresh keys, shares of them, and what may be opened.
+
+For every sum of an epoch a party has a mask key and a self-mask, and every other contributor holds
+a share of both. Once all have signed who is left, each gives away one share of every member: of the
+self-mask where its vector is in the sum, of the mask key where it is gone. With more than
+(n + colluders) / 2 shares needed, nobody can collect both (Bonawitz et al., 2017, section 6).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost import wire
+from fedboost.crypto import shamir
+from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair
+from fedboost.crypto.secrets import Secrets
+from fedboost.crypto.shamir import SHARE_BYTES, Share
+from fedboost.errors import PeerError, ProtocolError, UnreachableError
+from fedboost.flow import EVERYBODY, Seat
+from fedboost.messages.protocol.aggregation_pb2 import (
+    DealtShares,
+    MaskKeys,
+    RevealedShares,
+    Survivors,
+)
+
+Octets = NDArray[np.uint8]
+
+FIELD_PRIME = (1 << 255) - 19  # of Curve25519: a public key has one way to be written below it
+
+
+@dataclass(frozen=True)
+class Offered:
+    """What one party has shown of its keys, one of each for every sum of the epoch."""
+
+    keys: Octets = field(repr=False)  # (sums, 32)
+    commitments: Octets = field(repr=False)  # (sums, 32)
+
+
+def threshold(contributors: int, colluders: int) -> int:
+    """How many shares open a secret: the least number above (n + colluders) / 2."""
+    return (contributors + colluders) // 2 + 1
+
+
+class Epoch:
+    """Fresh keys for the next `sums` sums, from their offer to the last share given away."""
+
+    def __init__(self, seat: Seat, number: int, sums: int) -> None:
+        """`number` tells the epochs of a stage apart, from 1."""
+        self.number, self.sums = number, sums
+        self.members: tuple[str, ...] = ()  # whose keys go into the masks
+        self.survivors: tuple[str, ...] = ()  # over whom the sum at hand is opened
+        self.index = -1  # of the sum at hand
+        self._seat, self._table = seat, seat.table.of(EVERYBODY)
+        self._secrets: Secrets = seat.secrets.child("epoch", number)
+        self._keys = [MaskKey(self._secrets.derive("mask key", i)) for i in range(sums)]
+        self._selves = [self._secrets.derive("self mask", i) for i in range(sums)]
+        self._offers: dict[str, Offered] = {}
+        self._held: dict[str, tuple[Octets, Octets]] = {}  # by owner: shares of keys, of self-masks
+        self._threshold = 0
+        self._revealed = -1  # the last sum whose shares we have given away
+
+    # Keys and shares
+
+    def offer(self) -> MaskKeys:
+        """Our public keys and commitments to our self-masks, signed."""
+        own = self._own()
+        offered = MaskKeys(
+            epoch=self.number, keys=wire.pack(own.keys), commitments=wire.pack(own.commitments)
+        )
+        offered.signature = self._seat.signer.sign(self._signed(self._seat.party, offered))
+        return offered
+
+    def deal(self, got: Mapping[str, MaskKeys]) -> dict[str, DealtShares]:
+        """To each contributor its shares of our secrets, once its own keys are there and sound."""
+        for party, offered in got.items():
+            self._offers[party] = self._read(party, offered)
+        self._offers[self._seat.party] = self._own()
+        count = len(self._offers)
+        self._threshold = threshold(count, self._seat.params.colluders)
+        dealt = [
+            [self._split(octets, kind, i) for i, octets in enumerate(secrets)]
+            for kind, secrets in (
+                ("mask key", [key.seal() for key in self._keys]),
+                ("self mask", self._selves),
+            )
+        ]
+        shares = {
+            party: tuple(_rows([one[place] for one in kind]) for kind in dealt)
+            for place, party in enumerate(self._table)
+            if party in self._offers
+        }
+        keys, selves = shares[self._seat.party]
+        self._held[self._seat.party] = keys, selves
+        return {
+            party: DealtShares(
+                epoch=self.number, mask_keys=wire.pack(keys), self_masks=wire.pack(selves)
+            )
+            for party, (keys, selves) in shares.items()
+            if party != self._seat.party
+        }
+
+    def hold(self, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> bytes:
+        """Keeps the others' shares; the `present` are the epoch's members. Gives what was told."""
+        for party, dealt in got.items():
+            if dealt.epoch != self.number:
+                raise PeerError(f"{party} dealt shares of epoch {dealt.epoch}, not {self.number}")
+            both = [
+                wire.unpack(array, "u1", (self.sums, SHARE_BYTES), f"the shares of {party}")
+                for array in (dealt.mask_keys, dealt.self_masks)
+            ]
+            self._held[party] = both[0].view(np.uint8), both[1].view(np.uint8)
+        lacking = [party for party in present if party not in self._held]
+        if lacking:
+            raise ProtocolError(f"no shares have come from {lacking[0]}")
+        self.members = self.survivors = present
+        told = [self._offers[party] for party in present]
+        return b"".join(one.keys.tobytes() + one.commitments.tobytes() for one in told)
+
+    # Masks
+
+    def streams(self, context: bytes) -> list[tuple[bytes, int]]:
+        """The stream keys of the next sum, and which way each goes; every sum's are used once."""
+        self.index += 1
+        if self.index >= self.sums:
+            raise ProtocolError(f"an epoch of {self.sums} sums has no keys for another one")
+        own = self._seat.party
+        found = [(self_stream(self._selves[self.index], self._seat.context, context), 1)]
+        for peer in self.members:
+            if peer != own:
+                secret = self._keys[self.index].shared(
+                    self._offers[peer].keys[self.index].tobytes()
+                )
+                sign = 1 if self._table.index(own) < self._table.index(peer) else -1
+                found.append((Pair(secret, self._seat.context).stream_key(context), sign))
+        return found
+
+    # Who is left, and what may be opened
+
+    def sign(self, present: tuple[str, ...], number: int, context: bytes) -> Survivors:
+        """Our signature under the list of those over whom this sum may be opened."""
+        self.survivors = tuple(party for party in self.members if party in present)
+        listed = Survivors(number=number, parties=self.survivors)
+        listed.signature = self._seat.signer.sign(_listed(listed, context))
+        return listed
+
+    def agree(self, got: Mapping[str, Survivors], number: int, context: bytes) -> None:
+        """Refuses to open anything unless enough of the others have signed the same list."""
+        for party, theirs in got.items():
+            if theirs.number != number:
+                continue  # of a party that has been gone since
+            self._seat.signer.check(party, _listed(theirs, context), theirs.signature)
+            if tuple(theirs.parties) != self.survivors:
+                raise PeerError(f"{party} was told of other survivors than we were")
+        signed = [party for party, theirs in got.items() if theirs.number == number]
+        gone = [party for party in self._table if party not in self.survivors]
+        if len(signed) + 1 < self._threshold:
+            raise UnreachableError(
+                f"{len(signed) + 1} parties are left, a sum needs {self._threshold} to be opened",
+                party=next(iter(gone), self.survivors[-1]),
+                todo="when the others are back: fedboost job resume",
+            )
+
+    def reveal(self, number: int, context: bytes, *, opens: bool) -> RevealedShares:
+        """One share of each member's secrets for this sum: never both, and never twice."""
+        if self._revealed >= self.index:
+            raise ProtocolError(f"the shares of sum {number} were given away before")
+        self._revealed = self.index
+        shown = RevealedShares(
+            number=number,
+            survivors=self.survivors,
+            members=self.members,
+            context=context,
+            threshold=self._threshold,
+        )
+        if not opens:
+            return shown
+        held = [self._held[party][party in self.survivors][self.index] for party in self.members]
+        offers = [self._offers[party] for party in self.members]
+        shown.shares.CopyFrom(wire.pack(np.array(held)))
+        shown.keys.CopyFrom(wire.pack(np.array([one.keys[self.index] for one in offers])))
+        commitments = [one.commitments[self.index] for one in offers]
+        shown.commitments.CopyFrom(wire.pack(np.array(commitments)))
+        self.members = self.survivors  # those who are gone have no part in later sums
+        return shown
+
+    # Inside
+
+    def _own(self) -> Offered:
+        keys = [np.frombuffer(key.public, np.uint8) for key in self._keys]
+        commitments = [np.frombuffer(commitment(own), np.uint8) for own in self._selves]
+        return Offered(np.array(keys), np.array(commitments))
+
+    def _read(self, party: str, offered: MaskKeys) -> Offered:
+        if offered.epoch != self.number:
+            raise PeerError(f"{party} offered keys of epoch {offered.epoch}, not {self.number}")
+        self._seat.signer.check(party, self._signed(party, offered), offered.signature)
+        both = [
+            wire.unpack(array, "u1", (self.sums, KEY_BYTES), f"the mask keys of {party}")
+            for array in (offered.keys, offered.commitments)
+        ]
+        if any(int.from_bytes(key.tobytes(), "little") >= FIELD_PRIME for key in both[0]):
+            raise PeerError(f"a mask key of {party} is not written as keys are")
+        return Offered(both[0].view(np.uint8), both[1].view(np.uint8))
+
+    def _signed(self, party: str, offered: MaskKeys) -> bytes:
+        label = b"fedboost mask keys 1" + self._seat.context + party.encode()
+        epoch = offered.epoch.to_bytes(8, "big")
+        return label + epoch + offered.keys.data + offered.commitments.data
+
+    def _split(self, secret: bytes, kind: str, index: int) -> list[Share]:
+        purpose = ("shares of a", kind, index)
+        return shamir.split(secret, self._threshold, len(self._table), self._secrets, *purpose)
+
+
+def commitment(self_mask: bytes) -> bytes:
+    """What a party shows of a self-mask before anybody may open it, 32 bytes."""
+    return hashlib.sha256(b"fedboost self mask 1" + self_mask).digest()
+
+
+def self_stream(self_mask: bytes, salt: bytes, context: bytes) -> bytes:
+    """The stream key of a party's self-mask for one sum."""
+    return Pair(self_mask, salt).stream_key(context + b"self")
+
+
+def _listed(survivors: Survivors, context: bytes) -> bytes:
+    names = "\0".join(survivors.parties).encode()
+    return b"fedboost survivors 1" + context + survivors.number.to_bytes(8, "big") + names
+
+
+def _rows(shares: list[Share]) -> Octets:
+    return np.array([np.frombuffer(share.to_bytes(), np.uint8) for share in shares])
