@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedboost.cli.connect import JSON, connection
-from fedboost.cli.predicting import Wish, in_cluster, over_daemons
-from fedboost.cli.shelves import host_shards, open_shelves, pairs, stores
-from fedboost.model import inspection, vertical
+from fedboost.cli.predicting import Wish, alone, in_cluster, over_daemons
+from fedboost.cli.shelves import Shelves, host_shards, open_shelves, pairs, stores
+from fedboost.model import inspection, vertical, whole
 from fedboost.model.export import own_shard
 from fedboost.model.xgboost_json import xgboost_json
 from fedboost.report.progress import printable
@@ -96,7 +96,8 @@ def show(
         if facts[name] != "":
             click.echo(f"{name + ':':12}{facts[name]}")
     click.echo(f"{'parties:':12}{facts['guest']} (guest), {', '.join(facts['hosts'])}")
-    click.echo(f"{'columns:':12}{len(facts['columns'])} of {facts['party']}")
+    owner = "every party, which holds the whole model" if facts["whole"] else facts["party"]
+    click.echo(f"{'columns:':12}{len(facts['columns'])} of {owner}")
     for split, values in facts["metrics"].items():
         click.echo(f"{split + ':':12}{_metrics(values)}")
     table = Table("importance", "splits", "gain", box=box.SIMPLE_HEAD)
@@ -112,7 +113,8 @@ def show(
 @model_group.command("predict")
 @click.argument("model", metavar="ID")
 @click.option("--data", multiple=True, required=True, metavar="PARTY=…",
-              help="Once for each party: a file; with --config a declared data set.")  # fmt: skip
+              help="Once for each party (of a whole model, for one): a file; "
+              "with --config a declared data set.")  # fmt: skip
 @OUT
 @stores
 @connection
@@ -123,8 +125,15 @@ def predict(model: str, data: tuple[str, ...], out: Path, as_json: bool, **where
     With --cluster DIR, --data are files and the daemons of that local cluster are started for it.
     With --config of the guest, --data are data sets that the parties have declared, and
     --coordinator leads daemons that run already.
+
+    A model that every party holds whole scores the rows of one --data, a party whose store is
+    here; nobody else takes part, and no daemon is needed.
     """
     shelves = open_shelves(where["config"], where["cluster"])
+    if whole.is_whole(shelves.facts(model)):
+        if where["coordinator"] or where["tls"]:
+            raise click.UsageError("a whole model predicts here: leave --coordinator and --tls out")
+        return alone(shelves, model, pairs("--data", data), out, as_json=as_json)
     wish = Wish.of(shelves.guest_shard(model), pairs("--data", data), out)
     if shelves.config is not None:
         scored = over_daemons(wish, shelves.config, where["coordinator"], where["tls"])
@@ -149,7 +158,8 @@ def export(model: str, kind: str, out: Path, as_json: bool, **given: Any) -> Non
     """Write a model to a file.
 
     A vertical model is whole only with the shards of all its owners: each host that consents runs
-    `fedboost model export ID --format json --out HOST.json` and hands the file to the guest.
+    `fedboost model export ID --format json --out HOST.json` and hands the file to the guest. A
+    model that every party holds whole needs nobody's consent and no --shard.
     """
     shelves = open_shelves(given["config"], given["cluster"])
     if kind == "json":
@@ -159,9 +169,7 @@ def export(model: str, kind: str, out: Path, as_json: bool, **given: Any) -> Non
     else:
         if given["party"]:
             raise click.UsageError("--party belongs to --format json")
-        guest = shelves.guest_shard(model)
-        hosts = host_shards(shelves, guest, pairs("--shard", given["shard"]))
-        text = xgboost_json(vertical.join(guest, hosts))
+        text = xgboost_json(_joined(shelves, model, given["shard"]))
     write_file(out, text.encode(), PUBLIC_MODE)
     if as_json:
         click.echo(json.dumps({"model": model, "format": kind, "out": str(out)}))
@@ -188,6 +196,16 @@ def delete(model: str, yes: bool, config: Path | None, cluster: Path | None, as_
     else:
         click.echo(f"{model} is deleted at {', '.join(holders)}")
     return 0
+
+
+def _joined(shelves: Shelves, model: str, given: tuple[str, ...]) -> vertical.Whole:
+    """All of a model, from shards here and from the files that --shard names."""
+    if whole.is_whole(shelves.facts(model)):
+        if given:
+            raise click.UsageError("--shard belongs to models whose parts lie with several parties")
+        return whole.joined(shelves.shard(model))
+    guest = shelves.guest_shard(model)
+    return vertical.join(guest, host_shards(shelves, guest, pairs("--shard", given)))
 
 
 def _metrics(values: dict[str, Any]) -> str:

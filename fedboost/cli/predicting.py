@@ -1,4 +1,7 @@
-"""How `fedboost model predict` runs its job: on a local cluster, or on running daemons."""
+"""How `fedboost model predict` scores rows: by a job on a local cluster or on running daemons.
+
+A model that every party holds whole needs no job: `alone` scores one party's rows right here.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fedboost.cli.cluster import read_sources, run_job
 from fedboost.cli.connect import conclude, follow, result_of, run, settings
+from fedboost.cli.shelves import Shelves
+from fedboost.data.selection import Selection, load_with_ids
 from fedboost.data.sources import SourceSpec, read_sheet
-from fedboost.errors import ConfigError
+from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
+from fedboost.model import whole
 from fedboost.runtime.client import Client
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.disk import PUBLIC_MODE, read_file, write_file
 from fedboost.runtime.local import DATASET
+from fedboost.runtime.work import predictions_table
 from fedboost.settings import parse
 
 NAME_CHARS_MAX = 63 - len("-predict")  # of a job's name
@@ -49,8 +59,7 @@ class Wish:
                     f"--data names {party}, which has no part in the model",
                     todo=f"its parties are {', '.join(parties)}",
                 )
-        if not out.absolute().parent.is_dir():
-            raise ConfigError("the folder of --out does not exist", file=str(out))
+        _check_folder(out)
         return cls(guest.facts, data, out)
 
     @property
@@ -137,6 +146,66 @@ def over_daemons(
 
     journal = run(work())
     return _collected(wish, journal, result_of(journal), config.store, config.datasets[dataset])
+
+
+def alone(shelves: Shelves, model: str, data: dict[str, str], out: Path, *, as_json: bool) -> int:
+    """Scores a party's rows with a model that it holds whole; gives the exit code.
+
+    `data` names one party and its file, or a data set that its settings file declares. A
+    ConfigError where it names several, or one whose shard is not here; a DataError for a table
+    that lacks a column of the model, or has it otherwise.
+    """
+    _check_folder(out)
+    if len(data) > 1:
+        raise ConfigError(
+            f"--data names {len(data)} parties: a whole model scores the rows of one at a time",
+            todo="give one --data, and run the command for each party's rows",
+            model=model,
+        )
+    ((party, name),) = data.items()
+    shard = shelves.shard(model, party)
+    source = _source(shelves, party, name)
+    frame, ids = load_with_ids(
+        source, _selection(shard.facts), party=party, needs_label=False, needs_features=True
+    )
+    try:
+        prediction = whole.predict(shard, frame)
+    except DataError as error:
+        raise error.at(party=party, file=source.name) from None
+    written = pa.BufferOutputStream()
+    pq.write_table(predictions_table(ids, np.arange(frame.n_rows), prediction), written)
+    write_file(out, written.getvalue().to_pybytes(), PUBLIC_MODE)
+    if as_json:
+        said = {"job": None, "model": model, "rows": frame.n_rows}
+        click.echo(json.dumps(said | {"rows_without_partner": 0, "out": str(out)}))
+    else:
+        click.echo(f"{frame.n_rows} rows predicted: {out}")
+    return 0
+
+
+def _source(shelves: Shelves, party: str, name: str) -> SourceSpec:
+    declared = {} if shelves.config is None else shelves.config.datasets
+    if name in declared:
+        return declared[name]
+    if declared and not Path(name).is_file():
+        raise ConfigError(
+            f"{name!r} is no file, and no data set that {party} has declared",
+            todo=f"its data sets are: {', '.join(declared)}",
+            party=party,
+        )
+    return read_sources((f"{party}={name}",))[party]
+
+
+def _selection(facts: dict[str, Any]) -> Selection:
+    """The model's columns and the ids of its training, whatever else a table has."""
+    kinds = [name for name in facts["columns"] if name in facts["categories"]]
+    wanted = {"id": facts["id"], "columns": facts["columns"], "categorical": kinds}
+    return parse(Selection, wanted)
+
+
+def _check_folder(out: Path) -> None:
+    if not out.absolute().parent.is_dir():
+        raise ConfigError("the folder of --out does not exist", file=str(out))
 
 
 def _collected(

@@ -45,6 +45,10 @@ class Shelves:
             raise ConfigError(f"there is no model {model} here", todo="fedboost model list")
         return dict(sorted(found.items(), key=lambda item: (item[1]["role"] != GUEST, item[0])))
 
+    def facts(self, model: str) -> dict[str, Any]:
+        """The facts of a model as its guest has them, or whichever shard is here."""
+        return next(iter(self.holders(model).values()))
+
     def shard(self, model: str, party: str | None = None) -> Artefact:
         """The party's shard of a model; without a party the guest's, or whichever is here."""
         holders = self.holders(model)

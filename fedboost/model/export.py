@@ -12,6 +12,9 @@
        {"tree": 0, "node": 1, "column": "calls", "threshold": 3.0, "missing": "right"},
        {"tree": 0, "node": 6, "column": "city", "categories": ["B", "F"], "missing": "left"}, …]}
 
+Of a model that every party holds whole ("whole": true) the file of each is a guest's, in which
+nodes have no owner and every split its column.
+
 The children of node i are 2i+1 (left) and 2i+2 (right). Values below `threshold`, a 32-bit float,
 go left, missing ones where `missing` says; a threshold of null sends every value that is present
 to the left. Of a column that has `categories` those of a split go left; all that the model knows
@@ -33,7 +36,7 @@ from fedboost.core import categories
 from fedboost.core.params import MAX_BIN, MAX_DEPTH, NUM_CLASS_MAX, ROUNDS_MAX
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import vertical
+from fedboost.model import vertical, whole
 from fedboost.model.vertical import LEAF, OwnSplit
 from fedboost.settings import Settings, parse
 
@@ -78,7 +81,9 @@ class HostShard(Settings):
 def own_shard(shard: Artefact) -> str:
     """The JSON text of one party's shard, a line for each node; the module says what it holds."""
     facts = {name: value for name, value in shard.facts.items() if name != "format"}
-    if facts["role"] == GUEST:
+    if whole.is_whole(facts):
+        entries = {"nodes": _nodes(whole.as_guests(shard))}
+    elif facts["role"] == GUEST:
         entries = {"nodes": _nodes(shard)}
     else:
         known = HostShard.model_fields  # what no reader knows stays at home
@@ -106,6 +111,8 @@ def read_host_shard(text: bytes, **where: str) -> Artefact:
         raise ConfigError(
             "the file is not JSON", todo="fedboost model export ID --format json", **where
         ) from None
+    if isinstance(raw, dict) and whole.is_whole(raw):
+        raise ConfigError("the file holds a whole model, expected a host's shard", **where)
     if isinstance(raw, dict) and raw.get("role") == GUEST:
         raise ConfigError(
             "the file holds a guest's shard, expected a host's",
@@ -182,7 +189,8 @@ def _nodes(shard: Artefact) -> list[dict[str, Any]]:
         if node.owner == LEAF:
             rows.append({**row, "leaf": node.value.tolist(), "cover": node.cover})
             continue
-        row["owner"] = owner_name(shard, node.owner)
+        if not whole.is_whole(shard.facts):
+            row["owner"] = owner_name(shard, node.owner)
         if node.split is not None:
             row |= _rule(node.split, shard)
         rows.append({**row, "gain": node.gain, "cover": node.cover})

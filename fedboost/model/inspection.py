@@ -10,7 +10,7 @@ import numpy as np
 
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import vertical
+from fedboost.model import vertical, whole
 from fedboost.model.export import left_categories, owner_name, short
 from fedboost.model.vertical import LEAF, GuestNode, OwnSplit
 
@@ -43,11 +43,16 @@ def facts(stored: dict[str, Any]) -> dict[str, Any]:
         "metrics": history[rounds - 1] if 0 < rounds <= len(history) else {},
         "created": stored.get("created", ""),
         "columns": stored["columns"],
+        "whole": whole.is_whole(stored),
     }
 
 
 def importance(shard: Artefact) -> list[Share]:
-    """Gain and splits, greatest first: own columns by name, everybody else's as one sum."""
+    """Gain and splits, greatest first: own columns by name, everybody else's as one sum.
+
+    Of a whole model every column is the party's own.
+    """
+    shard = whole.as_guests(shard) if whole.is_whole(shard.facts) else shard
     columns = shard.facts["columns"]
     if shard.facts["role"] != GUEST:
         counts = np.bincount(shard.arrays["feature"].astype(np.int64), minlength=len(columns))
@@ -70,7 +75,11 @@ def importance(shard: Artefact) -> list[Share]:
 
 
 def tree_lines(shard: Artefact, trees: int) -> list[str]:
-    """The first `trees` trees as text: a guest's whole, of a host's shard its own splits."""
+    """The first `trees` trees as text: a guest's whole, of a host's shard its own splits.
+
+    Of a whole model everything, whoever asks.
+    """
+    shard = whole.as_guests(shard) if whole.is_whole(shard.facts) else shard
     if shard.facts["role"] == GUEST:
         nodes = vertical.arrays_to_nodes(shard.arrays)
         lines = []

@@ -146,7 +146,8 @@ class Whole:
     """A model put together from the shards of all its owners."""
 
     facts: dict[str, Any]  # the guest's
-    columns: list[tuple[str, str]]  # party and name, the guest's first; `feature` counts in them
+    # Party and name, the guest's first; `feature` counts in them. No party: it is everybody's.
+    columns: list[tuple[str, str]]
     categories: list[int]  # per column how many categories the model knows; 0: a number
     arrays: Arrays  # the guest's, every split filled in
     shape: Shape

@@ -4,6 +4,8 @@ The file is of version 2.1, which every later XGBoost reads too. Routing is the 
 (32-bit thresholds, `x < threshold` left); XGBoost keeps leaves and sums in 32-bit floats, so its
 margins differ by the rounding of those. Categorical columns become XGBoost's: values are places in
 the model's list of categories, and a category that the model does not know has to be given as NaN.
+XGBoost takes what a sparse table does not store for missing, where our tables mean 0: give it the
+zeros.
 """
 
 from __future__ import annotations
@@ -71,11 +73,12 @@ def xgboost_json(model: Whole) -> str:
 def feature_names(model: Whole) -> list[str]:
     """``party.column`` for every column, in the order that the file expects.
 
-    Signs that XGBoost refuses become underscores; names that fall together get a number.
+    Of a model that every party holds whole, ``column``. Signs that XGBoost refuses become
+    underscores; names that fall together get a number.
     """
     names: dict[str, None] = {}  # in order
     for party, column in model.columns:
-        name = plain = REFUSED.sub("_", f"{party}.{column}")
+        name = plain = REFUSED.sub("_", f"{party}.{column}" if party else column)
         number = 2
         while name in names:
             name, number = f"{plain}_{number}", number + 1

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fedboost.data.frame import Values
-from fedboost.errors import DataError
+from fedboost.errors import ConfigError, DataError
 from fedboost.flow import MODEL, Artefact, Seat
-from fedboost.model import columns
+from fedboost.model import columns, whole
+from fedboost.protocols.predict.params import PredictParams
+
+
+def fits(params: PredictParams, facts: Mapping[str, Any]) -> None:
+    """Refuses, by a ConfigError, a model that asks no other party for anything."""
+    if whole.is_whole(facts):
+        raise ConfigError(
+            "every party holds the model whole, and predicts with it alone, without a job",
+            todo=f"fedboost model predict {params.model} --config PARTY.yaml --data PARTY=… "
+            "--out P.parquet",
+        )
 
 
 def model_of(seat: Seat) -> Artefact:

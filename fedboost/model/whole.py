@@ -1,0 +1,194 @@
+"""A model that every party holds whole: what its shard is, what it predicts, and its trees again.
+
+Where all parties have the same columns, a model's splits belong to nobody: a job leaves the same
+shard at each of them, but for `party` and `role`, and what one does with it asks nobody else.
+
+    facts    "whole": true, "kind": what it is made of, "objective", "params", "base_margin",
+             "columns", "categories", "trees", "trees_per_round", "forest", "history"
+    arrays   every array of `core.tree.Tree`, tree after tree, and `sizes`, the nodes of each
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_array
+
+from fedboost.core import objectives
+from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
+from fedboost.core.local import Trained, add_to_margin
+from fedboost.core.tree import DTYPES, LEAF, Tree
+from fedboost.data.frame import Frame, Values
+from fedboost.errors import DataError
+from fedboost.flow import GUEST, Artefact
+from fedboost.model import columns, rounds, vertical
+
+TREES = "trees"  # the `kind` that this module makes and reads
+CELLS_MAX = 1 << 24  # rows × columns that lie side by side while trees are walked: 64 MiB
+
+Floats = NDArray[np.float64]
+Arrays = Mapping[str, NDArray[np.generic]]
+
+
+def is_whole(facts: Mapping[str, Any]) -> bool:
+    """Whether a shard with these facts is a whole model, not one party's part of it."""
+    return facts.get("whole") is True
+
+
+def shard(
+    trained: Trained, names: Sequence[str], categories: Mapping[str, Sequence[str]]
+) -> Artefact:
+    """What a job leaves at every party: the trees up to the best round, and how they came about.
+
+    `names` are the columns in the order in which the trees count them, `categories` the texts of
+    each categorical one by the places that the trees know, as `columns.categories` lists them.
+    """
+    params = trained.params
+    kept = trained.rounds[: trained.best_round + 1]
+    sizes = [len(trees) // params.trees_per_round for trees in kept]
+    found = [tree for trees in kept for tree in trees]
+    facts = {
+        "whole": True,
+        "kind": TREES,
+        "objective": params.objective,
+        "params": params.model_dump(mode="json"),
+        "base_margin": trained.base_margin.tolist(),
+        "columns": list(names),
+        "categories": {name: list(texts) for name, texts in categories.items()},
+        "trees": len(found),
+        "trees_per_round": params.trees_per_round,
+        "forest": sizes,
+        "history": trained.history,
+    }
+    arrays = {name: np.concatenate([getattr(tree, name) for tree in found]) for name in DTYPES}
+    arrays["sizes"] = np.array([tree.n_nodes for tree in found], np.int32)
+    return Artefact(facts, arrays)
+
+
+def trees(model: Artefact) -> tuple[Tree, ...]:
+    """The trees of a shard, in the order of training; a DataError where it is damaged."""
+    facts, arrays = model.facts, model.arrays
+    if facts.get("kind") != TREES:
+        raise DataError(f"the model is made of {facts.get('kind')}, expected {TREES}")
+    _check_lengths(arrays)
+    _check_counts(facts, arrays)
+    _check_content(facts, arrays)
+    ends = np.cumsum(arrays["sizes"].astype(np.int64)).tolist()
+    return tuple(
+        Tree.from_arrays({name: arrays[name][start:end] for name in DTYPES})
+        for start, end in zip([0, *ends[:-1]], ends, strict=True)
+    )
+
+
+def margins(model: Artefact, frame: Frame) -> Floats:
+    """float64 (n, outputs) of a table, whose columns are found by their names.
+
+    The sums have the same bits as those of the training. Categories that the model does not know
+    count as missing. A DataError where the model is damaged, or names a column that the table
+    lacks, or whose values are categories in one of them and numbers in the other.
+    """
+    found = trees(model)
+    values, found = _used(columns.values(model.facts, frame), found)
+    ends = rounds.ends(model.facts).tolist()
+    margin = np.tile(np.array(model.facts["base_margin"], np.float64), (frame.n_rows, 1))
+    for rows, cells in _batches(values):
+        for start, end in zip([0, *ends[:-1]], ends, strict=True):
+            add_to_margin(margin[rows], [tree.predict(cells) for tree in found[start:end]])
+    return margin
+
+
+def predict(model: Artefact, frame: Frame) -> Floats:
+    """float64 (n, outputs): probabilities or means, by the objective; refuses as `margins` does."""
+    return objectives.transform(model.facts["objective"], margins(model, frame))
+
+
+def as_guests(model: Artefact) -> Artefact:
+    """The same trees as the shard of a guest that owns every split: for what reads vertical ones.
+
+    Refuses as `trees` does.
+    """
+    trees(model)
+    arrays = dict(model.arrays)
+    sizes = arrays.pop("sizes").astype(np.int64)
+    owner = np.where(arrays.pop("left") == LEAF, vertical.LEAF, vertical.GUEST)
+    arrays["owner"] = owner.astype(np.int16)
+    arrays["tree"] = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    del arrays["bin"]
+    role = {"role": str(GUEST), "guest": model.facts["party"], "hosts": []}
+    return Artefact({**model.facts, **role}, arrays)
+
+
+def joined(model: Artefact) -> vertical.Whole:
+    """What `vertical.join` makes of all shards of a vertical model, of the one that is enough.
+
+    Its columns belong to no party. Refuses as `trees` does.
+    """
+    found = vertical.join(as_guests(model), {})
+    return replace(found, columns=[("", name) for name in model.facts["columns"]])
+
+
+def _used(values: Values, found: Sequence[Tree]) -> tuple[Values, tuple[Tree, ...]]:
+    """The columns on which a tree splits, and the trees with those columns' numbers."""
+    split_on = np.concatenate([tree.feature[~tree.is_leaf] for tree in found])
+    chosen = np.unique(split_on).astype(np.int64)
+    place = np.full(values.shape[1] + 1, LEAF, np.int32)  # the last one is for leaves
+    place[chosen] = np.arange(len(chosen))
+    return values[:, chosen], tuple(replace(tree, feature=place[tree.feature]) for tree in found)
+
+
+def _batches(values: Values) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    """Some rows after the other: which ones, and their cells one row after the other, dense."""
+    n, width = values.shape
+    by_row = values.tocsr() if isinstance(values, csc_array) else None
+    most = max(1, CELLS_MAX // max(1, width))
+    for first in range(0, n, most):
+        rows = slice(first, min(first + most, n))
+        yield rows, np.ascontiguousarray(values[rows]) if by_row is None else by_row[rows].toarray()
+
+
+def _check_lengths(arrays: Arrays) -> None:
+    if set(arrays) != {*DTYPES, "sizes"}:
+        raise DataError(f"a model of trees has {len(DTYPES) + 1} known arrays, got others")
+    for name, kind in (*DTYPES.items(), ("sizes", np.int32)):
+        wide = 2 if name in ("value", "left_bins") else 1
+        if arrays[name].dtype != kind or arrays[name].ndim != wide:
+            raise DataError(f"the array {name} of the model has an unknown type or shape")
+    sizes = arrays["sizes"].astype(np.int64)
+    if not len(sizes) or sizes.min() < 1:
+        raise DataError("the model has no trees, or trees without nodes")
+    if any(len(arrays[name]) != sizes.sum() for name in DTYPES):
+        raise DataError("the model's arrays do not have an entry for each node of its trees")
+
+
+def _check_counts(facts: Mapping[str, Any], arrays: Arrays) -> None:
+    """Trees, outputs and columns are as many as the facts say."""
+    per_round = facts["trees_per_round"]
+    if not len(arrays["sizes"]) == facts["trees"] == sum(facts["forest"]) * per_round:
+        raise DataError(f"the model says {facts['trees']} trees, has {len(arrays['sizes'])}")
+    outputs = arrays["value"].shape[1]
+    if outputs * per_round != len(facts["base_margin"]):
+        raise DataError(
+            f"the model has {len(facts['base_margin'])} margins and leaves of {outputs}"
+        )
+    feature = arrays["feature"].astype(np.int64)
+    no_column = (feature < 0) | (feature >= len(facts["columns"]))
+    if np.any(no_column != (arrays["left"] == LEAF)) or np.any(feature < LEAF):
+        raise DataError(f"a tree splits on none of the model's {len(facts['columns'])} columns")
+
+
+def _check_content(facts: Mapping[str, Any], arrays: Arrays) -> None:
+    """Numbers that are numbers, and sets of categories for the columns that have them."""
+    numbers = [arrays[name].astype(np.float64) for name in ("value", "gain", "cover")]
+    threshold = arrays["threshold"].astype(np.float32)
+    if not all(np.isfinite(found).all() for found in numbers) or np.isnan(threshold).any():
+        raise DataError("the model's trees hold numbers that are none")
+    inner = arrays["left"] != LEAF
+    by_category = arrays["bin"][inner] == BY_CATEGORY
+    listed = np.array([name in facts["categories"] for name in facts["columns"]], np.bool_)
+    own = listed[arrays["feature"][inner].astype(np.int64)]
+    if np.any(own != by_category) or np.any((threshold[inner] == NO_THRESHOLD) != by_category):
+        raise DataError("the model's splits do not fit the kinds of its columns")
