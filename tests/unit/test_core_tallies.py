@@ -133,6 +133,17 @@ def test_the_resolution_bounds_the_error_of_every_ranking(rows, narrow, base):
         assert off <= resolution[name] + 1e-9, name
 
 
+def test_positives_of_one_bin_may_follow_one_by_one():
+    # Their precision then starts far below that of the whole bin.
+    y = np.repeat([0.0, 1.0], [100, 10])
+    margin = np.concatenate([np.full(100, 8.0), 5.0 + 1e-6 * np.arange(10)])
+    p, w = 1 / (1 + np.exp(-margin)), np.ones(110)
+    tally = Tally(params(names=("map",)), 110, 1.0, 1.0, ZERO)
+    total = tally.of(y, p, w)
+    off = tally.measure(total)["map"] - metrics.evaluate("map", y, p, w)
+    assert 0.03 < off <= tally.resolution(total)["map"]
+
+
 def test_scores_near_the_base_margin_are_told_apart_as_after_a_first_slow_tree():
     # One tree of 64 leaves with learning_rate 0.01: even bins in the logit would hold them all.
     rng = np.random.default_rng(6)
