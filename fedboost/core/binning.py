@@ -157,7 +157,11 @@ def _fit_categories(column: Cuts, max_bin: int, known: Codes) -> Codes:
     return np.concatenate([known, np.sort(codes[kept])]).astype(np.int32)
 
 
-def _fit_column(values: Values, number: int, max_bin: int) -> Cuts:
+def present_values(values: Values, number: int) -> tuple[Cuts, int]:
+    """One column's values that are there, float32 (m,), and how many zeros a sparse one left out.
+
+    A DataError where some are infinite.
+    """
     if isinstance(values, csc_array):
         column = values.data[values.indptr[number] : values.indptr[number + 1]]
         zeros = values.shape[0] - len(column)
@@ -171,6 +175,11 @@ def _fit_column(values: Values, number: int, max_bin: int) -> Cuts:
             todo="replace them by numbers, or leave them empty as missing",
             column=number,
         )
+    return present, zeros
+
+
+def _fit_column(values: Values, number: int, max_bin: int) -> Cuts:
+    present, zeros = present_values(values, number)
     distinct, counts = np.unique(present, return_counts=True)
     if zeros:
         place = int(np.searchsorted(distinct, np.float32(0)))

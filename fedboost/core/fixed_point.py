@@ -68,8 +68,7 @@ def for_rows(n_rows: int, precision_bits: int | None, g_bound: float, h_bound: f
     to powers of two, which costs less than a bit and makes decoding exact below 2^53 units.
     A ConfigError where sums of `n_rows` values of `precision_bits` could leave int64.
     """
-    # ⌈log2 n⌉ in integers, which no rounding can get wrong.
-    fits = min(BITS_MAX, SUM_BITS - max(n_rows - 1, 0).bit_length())
+    fits = bits_for(n_rows)
     bits = fits if precision_bits is None else precision_bits
     if not BITS_MIN <= bits <= fits:
         raise ConfigError(
@@ -77,6 +76,12 @@ def for_rows(n_rows: int, precision_bits: int | None, g_bound: float, h_bound: f
             todo=f"set precision_bits to at most {fits}, or leave it out",
         )
     return FixedPoint(bits, power_of_two_above(g_bound), power_of_two_above(h_bound))
+
+
+def bits_for(n_rows: int) -> int:
+    """Bits of one value of which `n_rows` are summed: min(53, 62 − ⌈log2 n⌉)."""
+    # ⌈log2 n⌉ in integers, which no rounding can get wrong.
+    return min(BITS_MAX, SUM_BITS - max(n_rows - 1, 0).bit_length())
 
 
 def power_of_two_above(bound: float) -> float:

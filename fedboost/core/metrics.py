@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -40,9 +41,14 @@ def evaluate(
     """
     if len(y) == 0:
         raise DataError(f"{name} needs at least one row and got none", todo="give it rows")
-    if prediction.ndim == 2 and prediction.shape[1] == 1:
-        prediction = prediction[:, 0]
-    return METRICS[name].of(y, prediction, np.ones(len(y)) if weight is None else weight)
+    weight = np.ones(len(y)) if weight is None else weight
+    return METRICS[name].of(y, one_column(prediction), weight)
+
+
+def one_column(prediction: Floats) -> Floats:
+    """Predictions (n, 1) as (n,); others as they are."""
+    alone = prediction.ndim == 2 and prediction.shape[1] == 1
+    return prediction[:, 0] if alone else prediction
 
 
 @dataclass(frozen=True)
@@ -61,26 +67,31 @@ def ranking(y: Floats, score: Floats, weight: Floats) -> Ranking:
     last = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
     positive = np.cumsum((y * weight)[order])[last]
     negative = np.cumsum(((1.0 - y) * weight)[order])[last]
+    return cumulated(ranked[last], positive, negative, len(y))
+
+
+def cumulated(score: Floats, positive: Floats, negative: Floats, n_rows: int) -> Ranking:
+    """The ranking of `n_rows` rows from distinct scores, falling, and both classes' weights.
+
+    The weights are those of the rows down to each score; float64 (t,) each. A DataError where one
+    class weighs nothing.
+    """
     if positive[-1] <= 0.0 or negative[-1] <= 0.0:
         raise DataError(
-            f"the {len(y)} rows to rank hold one class only",
+            f"the {n_rows} rows to rank hold one class only",
             todo="use rows of both classes, or a metric that does not rank",
         )
-    return Ranking(
-        ranked[last], np.concatenate([[0.0], positive]), np.concatenate([[0.0], negative])
-    )
+    return Ranking(score, np.concatenate([[0.0], positive]), np.concatenate([[0.0], negative]))
 
 
-def _auc(y: Floats, p: Floats, w: Floats) -> float:
-    ranks = ranking(y, p, w)
+def _auc(ranks: Ranking) -> float:
     area = (np.diff(ranks.negative) * (ranks.positive[1:] + ranks.positive[:-1])).sum() / 2.0
     return float(area / (ranks.positive[-1] * ranks.negative[-1]))
 
 
-def _aucpr(y: Floats, p: Floats, w: Floats) -> float:
+def _aucpr(ranks: Ranking) -> float:
     """The area under the precision-recall curve, false positives interpolated linearly in true
     ones between two thresholds (Davis and Goadrich), as XGBoost's aucpr does."""
-    ranks = ranking(y, p, w)
     total = ranks.positive[-1]
     recall, d_recall = ranks.positive / total, np.diff(ranks.positive) / total
     gained = d_recall > 0.0
@@ -95,79 +106,109 @@ def _aucpr(y: Floats, p: Floats, w: Floats) -> float:
     return float(((width - bend) / a).sum())
 
 
-def _average_precision(y: Floats, p: Floats, w: Floats) -> float:
-    ranks = ranking(y, p, w)
-    precision = ranks.positive[1:] / (ranks.positive[1:] + ranks.negative[1:])
+def _average_precision(ranks: Ranking) -> float:
+    called = ranks.positive[1:] + ranks.negative[1:]
+    # The highest scores may be those of rows without a weight.
+    precision = np.divide(ranks.positive[1:], called, out=np.zeros_like(called), where=called > 0.0)
     return float((np.diff(ranks.positive) * precision).sum() / ranks.positive[-1])
 
 
-def _ks(y: Floats, p: Floats, w: Floats) -> float:
-    ranks = ranking(y, p, w)
+def _ks(ranks: Ranking) -> float:
     gap = ranks.positive / ranks.positive[-1] - ranks.negative / ranks.negative[-1]
     return float(np.abs(gap).max())
 
 
-def _mean(loss: Floats, w: Floats) -> float:
-    # Not loss @ w, which BLAS divides among threads: slower here, and other bits on other machines.
-    return float((loss * w).sum() / w.sum())
+RANKINGS: dict[MetricName, Callable[[Ranking], float]] = {
+    "auc": _auc,
+    "aucpr": _aucpr,
+    "map": _average_precision,
+    "ks": _ks,
+}
 
 
-def _logloss(y: Floats, p: Floats, w: Floats) -> float:
-    own = np.where(y > 0.5, p, 1.0 - p)
-    return _mean(-np.log(np.maximum(own, PROBABILITY_MIN)), w)
+def _log_loss(y: Floats, p: Floats) -> Floats:
+    own = np.where(y > 0.5, p, 1.0 - p) if p.ndim == 1 else p[np.arange(len(y)), y.astype(np.intp)]
+    return -np.log(np.maximum(own, PROBABILITY_MIN))
 
 
-def _mlogloss(y: Floats, p: Floats, w: Floats) -> float:
-    own = p[np.arange(len(y)), y.astype(np.intp)]
-    return _mean(-np.log(np.maximum(own, PROBABILITY_MIN)), w)
-
-
-def _classes(p: Floats) -> Floats:
+def guesses(p: Floats) -> Floats:
     """The predicted class of every row: above one half, or the likeliest."""
     return (p > 0.5 if p.ndim == 1 else p.argmax(axis=1)).astype(np.float64)
 
 
-def _error(y: Floats, p: Floats, w: Floats) -> float:
-    return _mean((_classes(p) != y).astype(np.float64), w)
+def _misses(y: Floats, p: Floats) -> Floats:
+    return (guesses(p) != y).astype(np.float64)
 
 
-def _accuracy(y: Floats, p: Floats, w: Floats) -> float:
-    return _mean((_classes(p) == y).astype(np.float64), w)
+def _hits(y: Floats, p: Floats) -> Floats:
+    return (guesses(p) == y).astype(np.float64)
+
+
+def _squares(y: Floats, p: Floats) -> Floats:
+    return (y - p) ** 2
+
+
+def _distances(y: Floats, p: Floats) -> Floats:
+    return np.abs(y - p)
+
+
+# What a row adds to the metrics that are weighted means, of rmse to its square; float64 (n,).
+PER_ROW: dict[MetricName, Callable[[Floats, Floats], Floats]] = {
+    "logloss": _log_loss,
+    "mlogloss": _log_loss,
+    "error": _misses,
+    "merror": _misses,
+    "accuracy": _hits,
+    "rmse": _squares,
+    "mae": _distances,
+}
+
+
+def f1(hit: Floats, named: Floats) -> float:
+    """The plain mean of the classes' F1 from weights, float64 (classes,) each.
+
+    `hit`: rows of the class predicted as such; `named`: rows of it plus rows predicted as it.
+    A class that no row with a weight is of or predicted as does not count.
+    """
+    seen = named > 0.0
+    return float(np.mean(2.0 * hit[seen] / named[seen])) if seen.any() else 0.0
+
+
+def _averaged(name: MetricName) -> Callable[[Floats, Floats, Floats], float]:
+    # Not loss @ w, which BLAS divides among threads: slower here, and other bits on other machines.
+    def of(y: Floats, p: Floats, w: Floats) -> float:
+        mean = float((PER_ROW[name](y, p) * w).sum() / w.sum())
+        return math.sqrt(mean) if name == "rmse" else mean
+
+    return of
+
+
+def _ranked(name: MetricName) -> Callable[[Floats, Floats, Floats], float]:
+    return lambda y, p, w: RANKINGS[name](ranking(y, p, w))
 
 
 def _f1(y: Floats, p: Floats, w: Floats) -> float:
     """F1 of class 1, or with several classes the plain mean of every class's F1."""
-    guess = _classes(p)
+    guess = guesses(p)
     classes = [1.0] if p.ndim == 1 else np.union1d(y, guess)
-    scores = []
-    for one in classes:
-        hit = w[(y == one) & (guess == one)].sum()
-        named = w[y == one].sum() + w[guess == one].sum()
-        scores.append(2.0 * hit / named if named > 0.0 else 0.0)
-    return float(np.mean(scores))
-
-
-def _rmse(y: Floats, p: Floats, w: Floats) -> float:
-    return float(np.sqrt(_mean((y - p) ** 2, w)))
-
-
-def _mae(y: Floats, p: Floats, w: Floats) -> float:
-    return _mean(np.abs(y - p), w)
+    hit = [w[(y == one) & (guess == one)].sum() for one in classes]
+    named = [w[y == one].sum() + w[guess == one].sum() for one in classes]
+    return f1(np.array(hit), np.array(named))
 
 
 METRICS: dict[MetricName, Metric] = {
-    "auc": Metric(_auc, bigger_is_better=True),
-    "aucpr": Metric(_aucpr, bigger_is_better=True),
-    "map": Metric(_average_precision, bigger_is_better=True),
-    "ks": Metric(_ks, bigger_is_better=True),
-    "logloss": Metric(_logloss, bigger_is_better=False),
-    "mlogloss": Metric(_mlogloss, bigger_is_better=False),
-    "error": Metric(_error, bigger_is_better=False),
-    "merror": Metric(_error, bigger_is_better=False),
-    "accuracy": Metric(_accuracy, bigger_is_better=True),
+    "auc": Metric(_ranked("auc"), bigger_is_better=True),
+    "aucpr": Metric(_ranked("aucpr"), bigger_is_better=True),
+    "map": Metric(_ranked("map"), bigger_is_better=True),
+    "ks": Metric(_ranked("ks"), bigger_is_better=True),
+    "logloss": Metric(_averaged("logloss"), bigger_is_better=False),
+    "mlogloss": Metric(_averaged("mlogloss"), bigger_is_better=False),
+    "error": Metric(_averaged("error"), bigger_is_better=False),
+    "merror": Metric(_averaged("merror"), bigger_is_better=False),
+    "accuracy": Metric(_averaged("accuracy"), bigger_is_better=True),
     "f1": Metric(_f1, bigger_is_better=True),
-    "rmse": Metric(_rmse, bigger_is_better=False),
-    "mae": Metric(_mae, bigger_is_better=False),
+    "rmse": Metric(_averaged("rmse"), bigger_is_better=False),
+    "mae": Metric(_averaged("mae"), bigger_is_better=False),
 }
 
 

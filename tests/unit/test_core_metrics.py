@@ -90,6 +90,21 @@ def test_certain_and_wrong_is_finite():
     )
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in metrics.METRICS if not name.startswith(("me", "ml"))]
+)
+def test_rows_without_weight_do_not_count(name):
+    y, p, w = sample(6)
+    p[:20], w[:20] = 0.9999, 0.0  # the highest scores
+    expected = metrics.evaluate(name, y[20:], p[20:], w[20:])
+    assert metrics.evaluate(name, y, p, w) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_class_without_weight_does_not_count_in_f1():
+    y, p = np.array([0.0, 1.0, 2.0]), np.eye(3)
+    assert metrics.evaluate("f1", y, p, np.array([1.0, 1.0, 0.0])) == 1.0
+
+
 @pytest.mark.parametrize("name", ["auc", "aucpr", "map", "ks"])
 def test_ranking_one_class_is_refused(name):
     with pytest.raises(DataError, match="one class only"):

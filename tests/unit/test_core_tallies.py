@@ -1,0 +1,243 @@
+"""Metrics from sums over parties: those of the pooled rows, ranking ones to a stated resolution."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedboost.core import metrics
+from fedboost.core.params import METRICS_OF, TreeParams
+from fedboost.core.tallies import SCORE_BINS, Tally
+from fedboost.errors import DataError, JobError
+
+RANKED: tuple[metrics.MetricName, ...] = ("auc", "aucpr", "map", "ks")
+ZERO = np.zeros(1)
+
+
+def params(objective="binary:logistic", names=None, num_class=None):
+    names = METRICS_OF[objective] if names is None else names
+    return TreeParams(objective=objective, eval_metric=names, num_class=num_class)
+
+
+def total_of(tally, y, p, w, n_parties=1, seed=0):
+    """The sums of the rows dealt out to several parties, some of whom may have none."""
+    owner = np.random.default_rng(seed).integers(0, n_parties, len(y))
+    own = [owner == party for party in range(n_parties)]
+    return np.sum([tally.of(y[rows], p[rows], w[rows]) for rows in own], axis=0)
+
+
+def binary(seed, n, spread=1.5, base=-2.0):
+    rng = np.random.default_rng(seed)
+    margin = base + spread * rng.normal(0, 1, n)
+    y = (rng.random(n) < 1 / (1 + np.exp(-margin))).astype(float)
+    y[:2] = 0.0, 1.0
+    return y, 1 / (1 + np.exp(-margin)), rng.uniform(0.1, 3.0, n)
+
+
+@pytest.mark.parametrize("n_parties", [1, 2, 5])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_binary_metrics_are_those_of_the_pooled_rows(n_parties, weighted):
+    y, p, w = binary(n_parties, 4000)
+    w = w if weighted else np.ones(len(y))
+    tally = Tally(params(), len(y), float(w.max()), 1.0, np.array([-2.0]))
+    total = total_of(tally, y, p[:, None], w, n_parties)
+    assert total.dtype == np.int64
+    assert total.shape == (tally.length,)
+    found, resolution = tally.measure(total), tally.resolution(total)
+    assert list(found) == list(params().metrics)
+    assert set(resolution) == set(RANKED)
+    for name in params().metrics:
+        off = abs(found[name] - metrics.evaluate(name, y, p, w))
+        assert off < (3e-3 if name in RANKED else 1e-9), name
+        assert off <= resolution.get(name, 1.0) + 1e-12, name
+    assert abs(found["auc"] - metrics.evaluate("auc", y, p, w)) < 1e-4
+
+
+@pytest.mark.parametrize("n_parties", [1, 3, 5])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_metrics_of_several_classes_are_those_of_the_pooled_rows(n_parties, weighted):
+    rng = np.random.default_rng(n_parties)
+    y = rng.integers(0, 4, 300).astype(float)
+    p = rng.dirichlet(np.ones(6), 300) + 0.3 * np.eye(6)[y.astype(int)]  # classes 4, 5: no row
+    p /= p.sum(axis=1, keepdims=True)
+    w = rng.uniform(0.1, 3.0, 300) if weighted else np.ones(300)
+    tally = Tally(params("multi:softprob", num_class=6), 300, 3.0, 1.0, ZERO)
+    found = tally.measure(total_of(tally, y, p, w, n_parties))
+    assert set(found) == {"mlogloss", "merror", "accuracy", "f1"}
+    for name in params("multi:softprob", num_class=6).metrics:
+        assert found[name] == pytest.approx(metrics.evaluate(name, y, p, w), abs=1e-9), name
+    assert tally.resolution(total_of(tally, y, p, w)) == {}
+
+
+def test_f1_leaves_classes_out_that_are_neither_label_nor_guess():
+    y = np.array([0.0, 0.0, 1.0, 1.0])
+    p = np.eye(5)[[0, 0, 1, 3]]
+    tally = Tally(params("multi:softprob", ("f1",), 5), 4, 1.0, 1.0, ZERO)
+    found = tally.measure(tally.of(y, p, np.ones(4)))["f1"]
+    assert found == pytest.approx((1.0 + 2 / 3 + 0.0) / 3)
+    assert found == pytest.approx(metrics.evaluate("f1", y, p))
+
+
+@pytest.mark.parametrize(
+    "objective", ["reg:squarederror", "reg:absoluteerror", "count:poisson", "reg:tweedie"]
+)
+def test_regressions_are_measured_as_the_pooled_rows(objective):
+    rng = np.random.default_rng(5)
+    y, w = rng.gamma(2.0, 30.0, 500), rng.uniform(0.0, 2.0, 500)
+    p = y + rng.normal(0, 8, 500)
+    tally = Tally(params(objective), 500, 2.0, 512.0, ZERO)
+    found = tally.measure(total_of(tally, y, p, w, 4))
+    for name in ("rmse", "mae"):
+        assert found[name] == pytest.approx(metrics.evaluate(name, y, p, w), abs=1e-9)
+
+
+def test_a_prediction_far_outside_the_labels_counts_as_four_label_bounds_away():
+    y, w = np.array([1.0, -1.0]), np.ones(2)
+    tally = Tally(params("reg:squarederror"), 2, 1.0, 1.0, ZERO)
+    found = tally.measure(tally.of(y, np.array([1e300, -1.0]), w))
+    assert found == pytest.approx({"rmse": np.sqrt(16 / 2), "mae": 4 / 2})
+
+
+def test_certain_and_wrong_is_as_finite_as_pooled():
+    y, p = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+    tally = Tally(params(names=("logloss", "auc")), 2, 1.0, 1.0, ZERO)
+    found = tally.measure(tally.of(y, p, np.ones(2)))
+    assert found["logloss"] == pytest.approx(metrics.evaluate("logloss", y, p), abs=1e-9)
+    assert found["auc"] == 0.0
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.floats(-40, 40), st.sampled_from([0.0, 0.5, 1.0, 3.0])),
+        min_size=2,
+        max_size=60,
+    ),
+    st.integers(0, 3),
+    st.floats(-3, 3),
+)
+def test_the_resolution_bounds_the_error_of_every_ranking(rows, narrow, base):
+    margin = base + np.array([margin for _, margin, _ in rows]) / 100.0**narrow
+    y = np.array([float(label) for label, _, _ in rows])
+    w = np.array([weight for _, _, weight in rows])
+    p = 1 / (1 + np.exp(-margin))
+    tally = Tally(params(names=RANKED), len(y), 3.0, 1.0, np.array([base]))
+    total = tally.of(y, p, w)
+    if w[y == 1].sum() == 0 or w[y == 0].sum() == 0:
+        with pytest.raises(DataError):
+            tally.measure(total)
+        return
+    found, resolution = tally.measure(total), tally.resolution(total)
+    for name in RANKED:
+        off = abs(found[name] - metrics.evaluate(name, y, p, w))
+        assert off <= resolution[name] + 1e-9, name
+
+
+def test_positives_of_one_bin_may_follow_one_by_one():
+    # Their precision then starts far below that of the whole bin.
+    y = np.repeat([0.0, 1.0], [100, 10])
+    margin = np.concatenate([np.full(100, 8.0), 5.0 + 1e-6 * np.arange(10)])
+    p, w = 1 / (1 + np.exp(-margin)), np.ones(110)
+    tally = Tally(params(names=("map",)), 110, 1.0, 1.0, ZERO)
+    total = tally.of(y, p, w)
+    off = tally.measure(total)["map"] - metrics.evaluate("map", y, p, w)
+    assert 0.03 < off <= tally.resolution(total)["map"]
+
+
+def test_scores_near_the_base_margin_are_told_apart_as_after_a_first_slow_tree():
+    # One tree of 64 leaves with learning_rate 0.01: even bins in the logit would hold them all.
+    rng = np.random.default_rng(6)
+    leaf = rng.integers(0, 64, 20_000)
+    y = (rng.random(20_000) < 0.02 + leaf / 200).astype(float)
+    margin = -2.5 + (leaf - 20) * 4e-4
+    p, w = 1 / (1 + np.exp(-margin)), np.ones(20_000)
+    tally = Tally(params(names=RANKED), 20_000, 1.0, 1.0, np.array([-2.5]))
+    found = tally.measure(tally.of(y, p, w))
+    assert found["auc"] == pytest.approx(metrics.evaluate("auc", y, p, w), abs=1e-4)
+
+
+def test_sums_do_not_depend_on_who_has_which_row():
+    y, p, w = binary(7, 500)
+    tally = Tally(params(), 500, 4.0, 1.0, ZERO)
+    whole = total_of(tally, y, p, w)
+    for n_parties in (2, 3, 8):
+        assert np.array_equal(total_of(tally, y, p, w, n_parties, seed=n_parties), whole)
+
+
+def test_sums_of_as_many_rows_as_declared_stay_within_int64():
+    for rows in (1, 7, 2**20, 2**31 - 1):
+        tally = Tally(params(names=("logloss", "f1")), rows, 5.0, 1.0, ZERO)
+        one = tally.of(np.array([1.0]), np.array([0.0]), np.array([5.0]))
+        assert max(one.tolist()) * rows <= 2**62
+        assert one.max() * rows >= 2**51  # and no bit is wasted
+
+
+def test_only_what_the_metrics_need_is_summed():
+    assert Tally(params(names=("logloss",)), 9, 1.0, 1.0, ZERO).length == 2
+    assert Tally(params(names=("f1",)), 9, 1.0, 1.0, ZERO).length == 4
+    assert Tally(params(names=("auc", "ks")), 9, 1.0, 1.0, ZERO).length == 1 + 2 * SCORE_BINS
+    assert Tally(params("multi:softprob", ("f1",), 5), 9, 1.0, 1.0, ZERO).length == 1 + 15
+    assert SCORE_BINS <= 2048
+
+
+@pytest.mark.parametrize("name", RANKED)
+def test_one_class_at_all_parties_is_refused_as_it_is_pooled(name):
+    tally = Tally(params(names=(name,)), 3, 1.0, 1.0, ZERO)
+    total = tally.of(np.ones(3), np.array([0.1, 0.2, 0.3]), np.ones(3))
+    for read in (tally.measure, tally.resolution):
+        with pytest.raises(DataError, match="one class only"):
+            read(total)
+
+
+def test_a_part_without_rows_is_refused_and_a_party_without_rows_is_not():
+    tally = Tally(params(), 50, 3.0, 1.0, ZERO)
+    none = tally.of(np.zeros(0), np.zeros((0, 1)), np.zeros(0))
+    assert not none.any()
+    with pytest.raises(DataError, match="at least one row"):
+        tally.measure(none)
+    y, p, w = binary(8, 50)
+    assert tally.measure(none + tally.of(y, p, w)) == tally.measure(tally.of(y, p, w))
+
+
+def test_rows_without_weight_do_not_count():
+    y, p, w = binary(9, 400)
+    w[200:] = 0.0
+    tally = Tally(params(), 400, 3.0, 1.0, ZERO)
+    assert tally.measure(tally.of(y, p, w)) == tally.measure(tally.of(y[:200], p[:200], w[:200]))
+
+
+@pytest.mark.parametrize("bad", ["negative", "huge", "another score", "more hits", "short", "wrap"])
+def test_sums_that_no_rows_add_up_to_are_refused(bad):
+    y, p, w = binary(10, 100)
+    tally = Tally(params(names=("logloss", "f1", "auc")), 100, 3.0, 1.0, ZERO)
+    total = tally.of(y, p, w)
+    if bad == "negative":
+        total[1] = -1
+    elif bad == "huge":
+        total[1] = 2**62 + 1
+    elif bad == "another score":
+        total[-1] += 1
+    elif bad == "more hits":
+        total[2] = total[3] + 1
+    elif bad == "short":
+        total = total[:-1]
+    else:
+        total[-32:] += 2**59
+    for read in (tally.measure, tally.resolution):
+        with pytest.raises(JobError, match="impossible"):
+            read(total)
+
+
+@pytest.mark.parametrize("bad", ["prediction", "weight", "negative weight", "label"])
+def test_rows_outside_the_declared_bounds_are_refused_without_their_values(bad):
+    y, p, w = np.array([40.5, 1.0]), np.array([1.0, 2.0]), np.ones(2)
+    tally = Tally(params("reg:squarederror"), 2, 1.0, 64.0, ZERO)
+    if bad == "prediction":
+        p[0] = np.nan
+    elif bad == "label":
+        y[0] = 64.25
+    else:
+        w[0] = 1.25 if bad == "weight" else -0.25
+    with pytest.raises(JobError, match="of 2") as caught:
+        tally.of(y, p, w)
+    assert "25" not in str(caught.value.lines())
