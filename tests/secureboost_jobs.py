@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from fedboost.core import binning, local, objectives, sampling
+from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.data.holdout import canonical_order, validation_rows
 from fedboost.data.ids import encode_ids
@@ -193,8 +194,9 @@ def usable(job, number, columns):
 def grown_naively(job):
     """Rounds, margins and history of a table in one place, whose trees see what parties would."""
     table, params = job.part(~job.out), job.own
-    objective = objectives.start(params, table.y, table.weights)
-    fixed = objectives.encoding(params, objective, table.y, table.weights)
+    summary = Summary.of(params, table.y, table.weights)
+    objective = objectives.start(params, summary)
+    fixed = objectives.encoding(params, objective, summary)
     cuts = binning.fit(table.values, params.max_bin, job.categorical)
     rules = local.Rules(params, cuts, fixed)
     watched = {"train": local.Watched.of(table, rules.binning, objective)}

@@ -28,7 +28,7 @@ from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, Divisions
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.metrics import METRICS
-from fedboost.core.objectives import Objective
+from fedboost.core.objectives import Objective, Summary
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, Partition, left_child, parent, right_child
 from fedboost.core.tree import Node, Split, Tree, grown
@@ -48,6 +48,7 @@ class Table:
     y: Floats  # (n,)
     weight: Floats | None = None  # (n,), None: all 1
     categorical: tuple[int, ...] = ()  # columns whose values are codes of categories, from 0
+    row_groups: tuple[int, ...] = ()  # rows of each party, one after the other; empty: all one's
 
     @property
     def weights(self) -> Floats:
@@ -93,18 +94,22 @@ def train(
     params: TreeParams,
     validation: Table | None = None,
     column_groups: tuple[int, ...] | None = None,
+    cuts: Binning | None = None,
+    summary: Summary | None = None,
 ) -> Trained:
     """Boosted trees on one table; cut points come from its rows only, never from validation's.
 
     `column_groups` are the parties' column counts in canonical order, which only column sampling
-    looks at. A DataError says what labels, values or weights cannot be used; a ConfigError what
-    settings do not fit them.
+    looks at, as only row sampling does at the table's `row_groups`. `cuts` and `summary` are the
+    table's own unless given, as a federation found them out. A DataError says what labels, values
+    or weights cannot be used; a ConfigError what settings do not fit them.
     """
     groups = column_groups or (table.values.shape[1],)
     _check(table, params, validation, groups)
-    objective = objectives.start(params, table.y, table.weights)
-    fixed = objectives.encoding(params, objective, table.y, table.weights)
-    cuts = binning.fit(table.values, params.max_bin, table.categorical)
+    summary = summary or Summary.of(params, table.y, table.weights)
+    objective = objectives.start(params, summary)
+    fixed = objectives.encoding(params, objective, summary)
+    cuts = cuts or binning.fit(table.values, params.max_bin, table.categorical)
     watched = {"train": Watched.of(table, cuts, objective)}
     if validation is not None:
         watched["validation"] = Watched.of(validation, cuts, objective)
@@ -120,15 +125,26 @@ def train(
 class Watched:
     """Rows during training: their bins, and their margins after the rounds so far."""
 
-    def __init__(self, bins: Bins, y: Floats, weight: Floats, margin: Floats) -> None:
-        """bins (n, columns), y and weight (n,), margin (n, outputs), which changes in place."""
+    def __init__(
+        self,
+        bins: Bins,
+        y: Floats,
+        weight: Floats,
+        margin: Floats,
+        row_groups: tuple[int, ...] = (),
+    ) -> None:
+        """bins (n, columns), y and weight (n,), margin (n, outputs), which changes in place;
+        `row_groups` as a Table's.
+        """
         self.bins, self.y, self.weight, self.margin = bins, y, weight, margin
+        self.row_groups = row_groups or (len(y),)
 
     @classmethod
     def of(cls, table: Table, cuts: Binning, objective: Objective) -> Watched:
         """A table before the first round."""
         margin = np.tile(objective.base_margin, (len(table.y), 1))
-        return cls(cuts.transform(table.values), table.y, table.weights, margin)
+        bins = cuts.transform(table.values)
+        return cls(bins, table.y, table.weights, margin, table.row_groups)
 
     def advance(self, trees: Sequence[Tree], missing: int) -> None:
         """Adds a finished round to the margins."""
@@ -194,7 +210,7 @@ def grow_round(
     """
     params = rules.params
     g, h = objective.gradients(rows.margin, rows.y, rows.weight)
-    sample = sampling.of_round(params, g, number, number)
+    sample = sampling.of_groups(params, g, number, rows.row_groups)
     chosen, factor = sample.rows, sample.factor[:, None]
     gh = np.zeros((len(g), 2 * g.shape[1]), dtype=np.int64)
     gh[chosen] = rules.fixed.encode(g[chosen] * factor, h[chosen] * factor)
@@ -337,6 +353,9 @@ def _check(
     n_columns = table.values.shape[1]
     if sum(groups) != n_columns or min(groups) < 0 or n_columns == 0:
         raise ConfigError(f"column groups {groups} do not make up {n_columns} columns")
+    own = table.row_groups
+    if own and (sum(own) != len(table.y) or min(own) < 1):
+        raise ConfigError(f"row groups {own} do not make up {len(table.y)} rows")
     if params.early_stopping_rounds is not None and validation is None:
         raise ConfigError(
             "early_stopping_rounds needs validation rows and there are none",
