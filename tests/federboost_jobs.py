@@ -9,6 +9,7 @@ import numpy as np
 
 from fedboost.core import binning, local, objectives
 from fedboost.core.binning import Binning
+from fedboost.core.growth import Rules
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
@@ -70,7 +71,7 @@ def twin(job):
     watched = {"train": local.Watched.of(table, cuts, objective)}
     if job.out.any():
         watched["validation"] = local.Watched.of(job.part(job.out), cuts, objective)
-    rules = local.Rules(params, cuts, fixed)
+    rules = Rules(params, cuts, fixed)
     training = local.Training(rules, objective, watched, tuple(job.widths.values()))
     while not training.is_over:
         training.advance()

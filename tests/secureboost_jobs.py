@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from fedboost.core import binning, local, objectives, sampling
+from fedboost.core.growth import Growing, Rules
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.data.holdout import canonical_order, validation_rows
@@ -198,7 +199,7 @@ def grown_naively(job):
     objective = objectives.start(params, summary)
     fixed = objectives.encoding(params, objective, summary)
     cuts = binning.fit(table.values, params.max_bin, job.categorical)
-    rules = local.Rules(params, cuts, fixed)
+    rules = Rules(params, cuts, fixed)
     watched = {"train": local.Watched.of(table, rules.binning, objective)}
     if job.out.any():
         watched["validation"] = local.Watched.of(job.part(job.out), rules.binning, objective)
@@ -220,7 +221,7 @@ def grown_naively(job):
                     params.seed, index, tuple(job.widths.values()), params.column_rate
                 )
                 columns, layers = usable(job, number, drawn)
-                tree = local.grow(rules, seen.bins, own, inside, columns, layers)
+                tree = local.grow(Growing(rules, seen.bins, own, inside, columns, layers))
                 renews = objective.renews_leaves
                 tree = local.renewed(tree, rules, seen, inside) if renews else tree
                 trees.append(replace(tree, value=tree.value / len(sample.trees)))

@@ -8,6 +8,7 @@ import pytest
 
 from fedboost.core import binning, fixed_point, local, metrics, objectives, sampling
 from fedboost.core.categories import members
+from fedboost.core.growth import Growing, Rules
 from fedboost.core.local import Table
 from fedboost.core.params import OBJECTIVES, TreeParams
 from fedboost.errors import ConfigError, DataError
@@ -120,11 +121,11 @@ def test_a_tree_is_the_one_grown_row_by_row(seed, outputs, categorical):
         values[:, c] = (7 * np.clip(np.round(3 * values[:, c]), -5, 5) + 35) % 11
     fixed = fixed_point.for_rows(150, None, 4.0, 1.0)
     params = params_for("binary:logistic", gamma=0.3, min_child_weight=4.0)
-    rules = local.Rules(params, binning.fit(values, 8, categorical), fixed)
+    rules = Rules(params, binning.fit(values, 8, categorical), fixed)
     bins, gh = rules.binning.transform(values), fixed.encode(g, h)
     rows = sampling.rows(seed, 0, 150, 0.9)
     columns = sampling.columns(seed, 0, (4,), 0.8)
-    tree = local.grow(rules, bins, gh, rows, columns)
+    tree = local.grow(Growing(rules, bins, gh, rows, columns))
     naive = naive_tree(rules, bins, gh, rows, columns)
     assert tree.node.tolist() == sorted(naive)
     assert tree.n_nodes > 3

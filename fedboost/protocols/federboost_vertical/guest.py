@@ -15,7 +15,8 @@ from fedboost.core.binning import Binning
 from fedboost.core.categories import SET_BYTES
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.core.local import Rules, Training, Watched
+from fedboost.core.growth import Rules
+from fedboost.core.local import Training, Watched
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import Tree
 from fedboost.crypto import noise

@@ -12,7 +12,7 @@ from fedboost import wire
 from fedboost.core import binning, metrics, objectives, sampling
 from fedboost.core.bins import Bins
 from fedboost.core.early_stopping import EarlyStopping
-from fedboost.core.local import Rules
+from fedboost.core.growth import Rules
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.sampling import Sample
 from fedboost.crypto.api import PrivateKey
