@@ -9,6 +9,8 @@ import numpy as np
 
 from fedboost.core import binning, local, objectives
 from fedboost.core.binning import Binning
+from fedboost.core.growth import Rules
+from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.federated import GUEST, Room, job_spec, now, room_for
@@ -63,12 +65,13 @@ def cuts_by_hand(job):
 def twin(job):
     """What one table comes to whose columns are binned by hand."""
     params, cuts, table = own_params(job), cuts_by_hand(job), job.part(~job.out)
-    objective = objectives.start(params, table.y, table.weights)
-    fixed = objectives.encoding(params, objective, table.y, table.weights)
+    summary = Summary.of(params, table.y, table.weights)
+    objective = objectives.start(params, summary)
+    fixed = objectives.encoding(params, objective, summary)
     watched = {"train": local.Watched.of(table, cuts, objective)}
     if job.out.any():
         watched["validation"] = local.Watched.of(job.part(job.out), cuts, objective)
-    rules = local.Rules(params, cuts, fixed)
+    rules = Rules(params, cuts, fixed)
     training = local.Training(rules, objective, watched, tuple(job.widths.values()))
     while not training.is_over:
         training.advance()

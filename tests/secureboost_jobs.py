@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from fedboost.core import binning, local, objectives, sampling
+from fedboost.core.growth import Growing, Rules
+from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.data.holdout import canonical_order, validation_rows
 from fedboost.data.ids import encode_ids
@@ -193,10 +195,11 @@ def usable(job, number, columns):
 def grown_naively(job):
     """Rounds, margins and history of a table in one place, whose trees see what parties would."""
     table, params = job.part(~job.out), job.own
-    objective = objectives.start(params, table.y, table.weights)
-    fixed = objectives.encoding(params, objective, table.y, table.weights)
+    summary = Summary.of(params, table.y, table.weights)
+    objective = objectives.start(params, summary)
+    fixed = objectives.encoding(params, objective, summary)
     cuts = binning.fit(table.values, params.max_bin, job.categorical)
-    rules = local.Rules(params, cuts, fixed)
+    rules = Rules(params, cuts, fixed)
     watched = {"train": local.Watched.of(table, rules.binning, objective)}
     if job.out.any():
         watched["validation"] = local.Watched.of(job.part(job.out), rules.binning, objective)
@@ -218,7 +221,7 @@ def grown_naively(job):
                     params.seed, index, tuple(job.widths.values()), params.column_rate
                 )
                 columns, layers = usable(job, number, drawn)
-                tree = local.grow(rules, seen.bins, own, inside, columns, layers)
+                tree = local.grow(Growing(rules, seen.bins, own, inside, columns, layers))
                 renews = objective.renews_leaves
                 tree = local.renewed(tree, rules, seen, inside) if renews else tree
                 trees.append(replace(tree, value=tree.value / len(sample.trees)))

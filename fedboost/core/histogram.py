@@ -20,13 +20,13 @@ def build(
 ) -> Sums:
     """int64 (nodes, columns, n_cells, 2·outputs): the sum of `gh` over each cell's rows.
 
-    bins uint8 (n, columns) Fortran order or sparse, below n_cells; node_rows int32 row numbers per
-    node; gh int64 (n, 2·outputs); `columns` int32 leaves the others' cells at 0. The caller sees to
-    it that sums fit int64 (FixedPoint).
+    bins uint8 (n, all columns) Fortran order or sparse, below n_cells; node_rows int32 row numbers
+    per node; gh int64 (n, 2·outputs); `columns` int32 the ones to add up, all if absent. The caller
+    sees to it that sums fit int64 (FixedPoint).
     """
     if columns is None:
         columns = np.arange(bins.shape[1], dtype=np.int32)
-    sums = np.zeros((len(node_rows), bins.shape[1], n_cells, gh.shape[1]), dtype=np.int64)
+    sums = np.zeros((len(node_rows), len(columns), n_cells, gh.shape[1]), dtype=np.int64)
     if isinstance(bins, SparseBins):
         _add_entries(bins, node_rows, gh, columns, sums)
         return sums
@@ -57,40 +57,20 @@ def children(
     return found
 
 
-def has_missing(
-    bins: Bins, node_rows: Sequence[Rows], missing: int, among: NDArray[np.bool_] | None = None
-) -> NDArray[np.bool_]:
-    """bool (nodes, columns): whether some row of the node has no value in the column.
-
-    `among`, bool (nodes, columns), leaves out what cannot be: where a parent has it nowhere.
-    """
-    found = np.zeros((len(node_rows), bins.shape[1]), dtype=np.bool_)
-    if isinstance(bins, SparseBins):
-        if (bins.bins == missing).any():
-            places, nodes = entries(bins, node_rows)
-            lacks = bins.bins[places] == missing
-            found[nodes[lacks], bins.columns[places[lacks]]] = True
-        return found
-    for node, rows in enumerate(node_rows):
-        columns = np.arange(bins.shape[1]) if among is None else np.flatnonzero(among[node])
-        _find(bins, rows, columns, np.uint8(missing), found[node])
-    return found
-
-
 def _add_entries(
     bins: SparseBins, node_rows: Sequence[Rows], gh: Sums, columns: Rows, sums: Sums
 ) -> None:
     """Adds the entries up, and gives the rest of each node's total to the bin of zeros."""
     places, nodes = entries(bins, node_rows)
-    usable = np.zeros(bins.shape[1], np.bool_)
-    usable[columns] = True
-    own = bins.columns[places]
-    kept = usable[own]
+    place_of = np.full(bins.shape[1], -1, np.int32)
+    place_of[columns] = np.arange(len(columns), dtype=np.int32)
+    own = place_of[bins.columns[places]]
+    kept = own >= 0
     places, nodes, own = places[kept], nodes[kept], own[kept]
     _add_each(bins.bins[places], own, nodes, gh[bins.rows[places]], sums)
     for node, rows in enumerate(node_rows):
-        rest = gh[rows].sum(axis=0) - sums[node, columns].sum(axis=1)
-        sums[node, columns, bins.zero[columns]] += rest
+        rest = gh[rows].sum(axis=0) - sums[node].sum(axis=1)
+        sums[node, np.arange(len(columns)), bins.zero[columns]] += rest
 
 
 @njit(nogil=True, cache=True)
@@ -105,9 +85,9 @@ def _add_each(bins: Dense, columns: Rows, nodes: Rows, own: Sums, sums: Sums) ->
 @njit(nogil=True, cache=True)
 def _add_pairs(bins: Dense, rows: Rows, own: Sums, columns: Rows, sums: Sums) -> None:
     """One g and one h per row; columns outside, because each is contiguous in `bins`."""
-    for c in columns:
-        column = bins[:, c]
-        cells = sums[c]
+    for place in range(len(columns)):
+        column = bins[:, columns[place]]
+        cells = sums[place]
         for i in range(len(rows)):
             cell = column[rows[i]]
             cells[cell, 0] += own[i, 0]
@@ -116,26 +96,10 @@ def _add_pairs(bins: Dense, rows: Rows, own: Sums, columns: Rows, sums: Sums) ->
 
 @njit(nogil=True, cache=True)
 def _add_many(bins: Dense, rows: Rows, own: Sums, columns: Rows, sums: Sums) -> None:
-    for c in columns:
-        column = bins[:, c]
-        cells = sums[c]
+    for place in range(len(columns)):
+        column = bins[:, columns[place]]
+        cells = sums[place]
         for i in range(len(rows)):
             cell = column[rows[i]]
             for j in range(own.shape[1]):
                 cells[cell, j] += own[i, j]
-
-
-@njit(nogil=True, cache=True)
-def _find(
-    bins: Dense,
-    rows: Rows,
-    columns: NDArray[np.int64],
-    wanted: np.uint8,
-    found: NDArray[np.bool_],
-) -> None:
-    for c in columns:
-        column = bins[:, c]
-        for i in range(len(rows)):
-            if column[rows[i]] == wanted:
-                found[c] = True
-                break

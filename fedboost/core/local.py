@@ -12,31 +12,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import (
-    binning,
-    categories,
-    forest,
-    histogram,
-    metrics,
-    objectives,
-    sampling,
-    split,
-)
+from fedboost.core import binning, metrics, objectives, sampling
 from fedboost.core.binning import Binning, Values
-from fedboost.core.bins import Bins, of_rows
-from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, Divisions
+from fedboost.core.bins import Bins
 from fedboost.core.early_stopping import EarlyStopping
-from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.growth import Growing, Rules, planted
 from fedboost.core.metrics import METRICS
-from fedboost.core.objectives import Objective
+from fedboost.core.objectives import Objective, Summary
 from fedboost.core.params import TreeParams
-from fedboost.core.partition import ROOT, Partition, left_child, parent, right_child
-from fedboost.core.tree import Node, Split, Tree, grown
+from fedboost.core.tree import Tree
 from fedboost.errors import ConfigError, DataError
 
 Rows = NDArray[np.int32]
 Floats = NDArray[np.float64]
-Sums = NDArray[np.int64]
 History = list[dict[str, dict[str, float]]]  # per round: {"train": {"auc": 0.8}, "validation": …}
 
 
@@ -48,6 +36,7 @@ class Table:
     y: Floats  # (n,)
     weight: Floats | None = None  # (n,), None: all 1
     categorical: tuple[int, ...] = ()  # columns whose values are codes of categories, from 0
+    row_groups: tuple[int, ...] = ()  # rows of each party, one after the other; empty: all one's
 
     @property
     def weights(self) -> Floats:
@@ -79,32 +68,27 @@ class Trained:
         return objectives.transform(self.params.objective, self.margins(values))
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What decides how a tree of this job grows, whatever its rows are."""
-
-    params: TreeParams
-    binning: Binning
-    fixed: FixedPoint
-
-
 def train(
     table: Table,
     params: TreeParams,
     validation: Table | None = None,
     column_groups: tuple[int, ...] | None = None,
+    cuts: Binning | None = None,
+    summary: Summary | None = None,
 ) -> Trained:
     """Boosted trees on one table; cut points come from its rows only, never from validation's.
 
     `column_groups` are the parties' column counts in canonical order, which only column sampling
-    looks at. A DataError says what labels, values or weights cannot be used; a ConfigError what
-    settings do not fit them.
+    looks at, as only row sampling does at the table's `row_groups`. `cuts` and `summary` are the
+    table's own unless given, as a federation found them out. A DataError says what labels, values
+    or weights cannot be used; a ConfigError what settings do not fit them.
     """
     groups = column_groups or (table.values.shape[1],)
     _check(table, params, validation, groups)
-    objective = objectives.start(params, table.y, table.weights)
-    fixed = objectives.encoding(params, objective, table.y, table.weights)
-    cuts = binning.fit(table.values, params.max_bin, table.categorical)
+    summary = summary or Summary.of(params, table.y, table.weights)
+    objective = objectives.start(params, summary)
+    fixed = objectives.encoding(params, objective, summary)
+    cuts = cuts or binning.fit(table.values, params.max_bin, table.categorical)
     watched = {"train": Watched.of(table, cuts, objective)}
     if validation is not None:
         watched["validation"] = Watched.of(validation, cuts, objective)
@@ -120,15 +104,26 @@ def train(
 class Watched:
     """Rows during training: their bins, and their margins after the rounds so far."""
 
-    def __init__(self, bins: Bins, y: Floats, weight: Floats, margin: Floats) -> None:
-        """bins (n, columns), y and weight (n,), margin (n, outputs), which changes in place."""
+    def __init__(
+        self,
+        bins: Bins,
+        y: Floats,
+        weight: Floats,
+        margin: Floats,
+        row_groups: tuple[int, ...] = (),
+    ) -> None:
+        """bins (n, columns), y and weight (n,), margin (n, outputs), which changes in place;
+        `row_groups` as a Table's.
+        """
         self.bins, self.y, self.weight, self.margin = bins, y, weight, margin
+        self.row_groups = row_groups or (len(y),)
 
     @classmethod
     def of(cls, table: Table, cuts: Binning, objective: Objective) -> Watched:
         """A table before the first round."""
         margin = np.tile(objective.base_margin, (len(table.y), 1))
-        return cls(cuts.transform(table.values), table.y, table.weights, margin)
+        bins = cuts.transform(table.values)
+        return cls(bins, table.y, table.weights, margin, table.row_groups)
 
     def advance(self, trees: Sequence[Tree], missing: int) -> None:
         """Adds a finished round to the margins."""
@@ -192,111 +187,21 @@ def grow_round(
     """The trees of round `number` on sampled rows: one or a forest, with vector leaves or for each
     class in turn. A forest's leaves are divided by its trees, so that their sum is its average.
     """
-    params = rules.params
     g, h = objective.gradients(rows.margin, rows.y, rows.weight)
-    sample = sampling.of_round(params, g, number, number)
-    chosen, factor = sample.rows, sample.factor[:, None]
-    gh = np.zeros((len(g), 2 * g.shape[1]), dtype=np.int64)
-    gh[chosen] = rules.fixed.encode(g[chosen] * factor, h[chosen] * factor)
-    tree_number = int(forest.starts(params)[number])
+    sample = sampling.of_groups(rules.params, g, number, rows.row_groups)
     trees: list[Tree] = []
-    for own in np.split(gh, params.trees_per_round, axis=1):
-        mine = np.ascontiguousarray(own)
-        for inside in sample.trees:
-            columns = sampling.columns(params.seed, tree_number, groups, params.column_rate)
-            tree = grow(rules, rows.bins, mine, inside, columns)
-            tree = renewed(tree, rules, rows, inside) if objective.renews_leaves else tree
-            trees.append(replace(tree, value=tree.value / len(sample.trees)))
-            tree_number += 1
+    for growing in planted(rules, rows.bins, (g, h), sample, number, groups):
+        tree = grow(growing)
+        tree = renewed(tree, rules, rows, growing.rows) if objective.renews_leaves else tree
+        trees.append(replace(tree, value=tree.value / len(sample.trees)))
     return tuple(trees)
 
 
-def grow(
-    rules: Rules,
-    bins: Bins,
-    gh: Sums,
-    rows: Rows,
-    columns: Rows,
-    layers: Sequence[Rows] | None = None,
-) -> Tree:
-    """One tree, layer by layer.
-
-    bins (n, columns), dense or sparse; gh int64 (n, 2·outputs) in units of rules.fixed; rows
-    int32 ascending, the ones the tree learns from; columns int32 ascending, the ones it may use;
-    `layers` the ones among them for each layer from the root down, all of them if absent.
-    """
-    layers = layers or [columns] * rules.params.max_depth
-    partition = Partition(rows)
-    totals = {ROOT: gh[rows].sum(axis=0)}
-    splits: dict[int, Split] = {}
-    divided: dict[int, Sums] = {}
-    lacking: dict[int, NDArray[np.bool_]] = {}  # of the layer above: its columns with missing rows
-    for depth, usable in enumerate(layers):
-        if depth == 0:
-            opened = {ROOT: histogram.build(bins, [rows], gh, rules.binning.n_cells, columns)[0]}
-        else:
-            opened = histogram.children(bins, partition, gh, divided, columns)
-        divided = {}
-        own = [partition.rows(node) for node in opened]
-        may = None if depth == 0 else np.array([lacking[parent(node)] for node in opened])
-        lacks = histogram.has_missing(bins, own, rules.binning.missing, may)
-        lacking = dict(zip(opened, lacks, strict=True))
-        for (node, cells), inside, missing in zip(opened.items(), own, lacks, strict=True):
-            won = choose(rules, cells, totals[node], missing, usable)
-            if won is None:
-                continue
-            splits[node], left = won
-            totals[left_child(node)], totals[right_child(node)] = left, totals[node] - left
-            partition.divide(node, _goes_right(bins, inside, splits[node], rules.binning.missing))
-            divided[node] = cells
-        if not divided:
-            break
-    return grown({node: _node(rules, totals[node], splits.get(node)) for node in totals})
-
-
-def choose(
-    rules: Rules, cells: Sums, total: Sums, missing: NDArray[np.bool_], usable: Rows
-) -> tuple[Split, Sums] | None:
-    """The best split of a node and the sums on its left, or None where no split is worth it.
-
-    cells int64 (columns, n_cells, 2·outputs); total int64 (2·outputs,); missing bool (columns,):
-    where rows of the node have no value; usable int32, ascending: the columns that may divide it.
-    """
-    by_category = rules.binning.is_categorical[usable]
-    listed = split.candidates(rules.binning.n_bins, missing, usable[~by_category])
-    grouped = {int(c): _divisions(rules, cells[c], missing[c]) for c in usable[by_category]}
-    left = np.concatenate([split.left_sums(cells, listed), *(d.left for d in grouped.values())])
-    own = [np.full(len(found), c, np.int32) for c, found in grouped.items()]
-    columns = np.concatenate([listed.column, *own])
-    # Each column's candidates stand in order; this puts the columns in order, too.
-    order = np.argsort(columns, kind="stable") if grouped else np.arange(len(columns))
-    gain = split.gains(
-        *(left[order, 0::2], left[order, 1::2], total[0::2], total[1::2]),
-        *(rules.params, rules.fixed),
-    )
-    won = split.best(gain, rules.params)
-    if won < 0:
-        return None
-    place, best = int(order[won]), float(gain[won])
-    column = int(columns[place])
-    if column in grouped:
-        number = place - int(np.flatnonzero(columns == column)[0])
-        return by_categories(column, grouped[column], number, best), left[place]
-    bin_number, missing_left = int(listed.bin[place]), bool(listed.missing_left[place])
-    threshold = rules.binning.threshold(column, bin_number)
-    return Split(column, bin_number, threshold, missing_left, best), left[place]
-
-
-def by_categories(column: int, found: Divisions, number: int, gain: float) -> Split:
-    """Candidate `number` of a categorical column as a split."""
-    left_bins = categories.as_set(found.bins(number))
-    missing_left = bool(found.missing_left[number])
-    return Split(column, BY_CATEGORY, NO_THRESHOLD, missing_left, gain, left_bins)
-
-
-def _divisions(rules: Rules, cells: Sums, missing: bool) -> Divisions:
-    absent = cells[-1] if missing else None
-    return categories.divisions(cells[:-1], absent, rules.params, rules.fixed)
+def grow(growing: Growing) -> Tree:
+    """The tree that grows from the own rows alone."""
+    while not growing.is_over:
+        growing.take(growing.sums())
+    return growing.tree()
 
 
 def renewed(tree: Tree, rules: Rules, rows: Watched, chosen: Rows) -> Tree:
@@ -320,23 +225,15 @@ def add_to_margin(margin: Floats, added: Sequence[Floats]) -> None:
             margin[:, i // per_class] += one[:, 0]
 
 
-def _node(rules: Rules, total: Sums, won: Split | None) -> Node:
-    G, H = total[0::2], total[1::2]
-    value = split.leaf_value(G, H, rules.params, rules.fixed)
-    return Node(value, float(split.cover(H, rules.fixed)), won)
-
-
-def _goes_right(bins: Bins, rows: Rows, won: Split, missing: int) -> NDArray[np.bool_]:
-    own = of_rows(bins, won.column, rows)
-    return split.goes_right(own, won.bin, won.missing_left, missing, won.left_bins)
-
-
 def _check(
     table: Table, params: TreeParams, validation: Table | None, groups: tuple[int, ...]
 ) -> None:
     n_columns = table.values.shape[1]
     if sum(groups) != n_columns or min(groups) < 0 or n_columns == 0:
         raise ConfigError(f"column groups {groups} do not make up {n_columns} columns")
+    own = table.row_groups
+    if own and (sum(own) != len(table.y) or min(own) < 1):
+        raise ConfigError(f"row groups {own} do not make up {len(table.y)} rows")
     if params.early_stopping_rounds is not None and validation is None:
         raise ConfigError(
             "early_stopping_rounds needs validation rows and there are none",

@@ -1,15 +1,16 @@
 """Losses: first prediction, gradients within bounds fixed from the labels, link to predictions.
 
-`start` fixes an objective at the beginning of a job. Every gradient it ever gives stays within
-`bounds`, which is what lets sums be integers: losses whose gradients have no bound of their own
-are cut at one that only predictions far outside the labels' range can reach.
+`start` fixes an objective from a summary of the job's labels. Every gradient it ever gives stays
+within `bounds`, which is what lets sums be integers: losses whose gradients have no bound of their
+own are cut at one that only predictions far outside the labels' range can reach.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,46 @@ MARGIN_MAX = 700.0  # exp of more would leave float64
 PRIOR_MIN = 1e-6  # prior of a class without rows, so that its margin stays finite
 POISSON_STEP = 0.7  # XGBoost's max_delta_step: the hessian is taken so far ahead
 TWEEDIE_RANGE = 2.0**-10  # predictions below this part of the mean have its gradient
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All that an objective starts from: what the labels and weights of the training rows come to.
+
+    Weights hold scale_pos_weight on rows of label 1. Where rows lie with many parties, nobody may
+    know them all: `low`, `high` and `weight_max` may be wider than the rows, say by powers of two,
+    which costs bits of the encoding and moves the margins at which losses are cut.
+    """
+
+    rows: int
+    weight_sum: float = field(repr=False)
+    weight_max: float = field(repr=False)  # or an upper bound
+    mean: float = field(repr=False)  # weighted
+    low: float = field(repr=False)  # the least label, or a lower bound
+    high: float = field(repr=False)  # the greatest label, or an upper bound
+    shares: tuple[float, ...] = field(default=(), repr=False)  # weighted, one for each class
+    median: float = field(default=math.nan, repr=False)  # weighted, for reg:absoluteerror
+
+    @classmethod
+    def of(cls, params: TreeParams, y: Floats, weight: Floats) -> Self:
+        """The exact summary of rows; y and weight float64 (n,).
+
+        A DataError names what labels or weights cannot be used for the objective.
+        """
+        _check_weight(y, weight)
+        check_labels(params, y)
+        weight = _scaled(weight, y, params.scale_pos_weight)
+        classes = range(params.num_class or 0)
+        return cls(
+            rows=len(y),
+            weight_sum=math.fsum(weight),
+            weight_max=float(weight.max()),
+            mean=weighted_mean(y, weight),
+            low=float(y.min()),
+            high=float(y.max()),
+            shares=tuple(weighted_mean((y == c).astype(np.float64), weight) for c in classes),
+            median=median(y, weight) if params.objective == "reg:absoluteerror" else math.nan,
+        )
 
 
 class Objective(Protocol):
@@ -45,25 +86,25 @@ class Objective(Protocol):
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
         """First and second derivative of the weighted loss by the margin; float64 (n, k) each."""
 
-    def bounds(self, y: Floats, weight: Floats) -> tuple[float, float]:
-        """(g_bound, h_bound) with |g| ≤ g_bound and 0 ≤ h ≤ h_bound for every margin."""
+    def bounds(self, summary: Summary) -> tuple[float, float]:
+        """(g_bound, h_bound) with |g| ≤ g_bound, 0 ≤ h ≤ h_bound for such rows at any margin."""
 
 
-def start(params: TreeParams, y: Floats, weight: Floats) -> Objective:
+def start(params: TreeParams, summary: Summary) -> Objective:
     """The objective of a job, with base score and bounds fixed from the training labels.
 
-    A DataError names what labels or weights cannot be used for the objective.
+    A DataError says why there is nothing to learn from the rows summed up.
     """
-    _check_weight(y, weight)
-    check_labels(params, y)
-    return _STARTS[params.objective].start(params, y, weight)
+    if summary.weight_sum <= 0.0:
+        raise DataError(f"all {summary.rows} weights are 0")
+    return _STARTS[params.objective](params, summary)
 
 
-def encoding(params: TreeParams, objective: Objective, y: Floats, weight: Floats) -> FixedPoint:
+def encoding(params: TreeParams, objective: Objective, summary: Summary) -> FixedPoint:
     """How a job's gradients become integers: bounds as declared, amplified where `goss` does."""
-    g_bound, h_bound = objective.bounds(y, weight)
+    g_bound, h_bound = objective.bounds(summary)
     factor = 1.0 if params.goss is None else params.goss.factor
-    return for_rows(len(y), params.precision_bits, factor * g_bound, factor * h_bound)
+    return for_rows(summary.rows, params.precision_bits, factor * g_bound, factor * h_bound)
 
 
 def transform(objective: ObjectiveName, margin: Floats) -> Floats:
@@ -87,11 +128,11 @@ class Logistic:
     renews_leaves: ClassVar[bool] = False
 
     @classmethod
-    def start(cls, params: TreeParams, y: Floats, weight: Floats) -> Logistic:
+    def start(cls, params: TreeParams, summary: Summary) -> Logistic:
         """Base score: the weighted share of label 1."""
         score = params.base_score
         if score is None:
-            score = weighted_mean(y, weight * np.where(y > 0.5, params.scale_pos_weight, 1.0))
+            score = summary.mean
             if not 0.0 < score < 1.0:
                 raise DataError("all rows with a weight above 0 have the same label")
         return cls(np.array([math.log(score / (1.0 - score))]), params.scale_pos_weight)
@@ -99,16 +140,12 @@ class Logistic:
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
         """See Objective."""
         p = _sigmoid(margin)
-        w = self._weights(y, weight)[:, None]
+        w = _scaled(weight, y, self.scale_pos_weight)[:, None]
         return w * (p - y[:, None]), w * (p * (1.0 - p))
 
-    def bounds(self, y: Floats, weight: Floats) -> tuple[float, float]:
+    def bounds(self, summary: Summary) -> tuple[float, float]:
         """See Objective."""
-        w = float(self._weights(y, weight).max())
-        return w, w / 4.0
-
-    def _weights(self, y: Floats, weight: Floats) -> Floats:
-        return np.where(y > 0.5, self.scale_pos_weight, 1.0) * weight
+        return summary.weight_max, summary.weight_max / 4.0
 
 
 @dataclass(frozen=True)
@@ -120,13 +157,12 @@ class Softmax:
     renews_leaves: ClassVar[bool] = False
 
     @classmethod
-    def start(cls, params: TreeParams, y: Floats, weight: Floats) -> Softmax:
+    def start(cls, params: TreeParams, summary: Summary) -> Softmax:
         """Base margins: logarithms of the classes' weighted shares, or all equal if given."""
         k = params.n_outputs
         if params.base_score is not None:
             return cls(np.full(k, params.base_score), k)
-        shares = [weighted_mean((y == c).astype(np.float64), weight) for c in range(k)]
-        return cls(np.log(np.maximum(np.array(shares), PRIOR_MIN)), k)
+        return cls(np.log(np.maximum(np.array(summary.shares), PRIOR_MIN)), k)
 
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
         """See Objective."""
@@ -135,10 +171,9 @@ class Softmax:
         own = y.astype(np.intp)[:, None] == np.arange(self.n_outputs)
         return w * (p - own), w * (2.0 * p * (1.0 - p))
 
-    def bounds(self, y: Floats, weight: Floats) -> tuple[float, float]:
+    def bounds(self, summary: Summary) -> tuple[float, float]:
         """See Objective."""
-        w = float(weight.max())
-        return w, w / 2.0
+        return summary.weight_max, summary.weight_max / 2.0
 
 
 @dataclass(frozen=True)
@@ -156,11 +191,10 @@ class SquaredError:
     renews_leaves: ClassVar[bool] = False
 
     @classmethod
-    def start(cls, params: TreeParams, y: Floats, weight: Floats) -> SquaredError:
+    def start(cls, params: TreeParams, summary: Summary) -> SquaredError:
         """Base score: the weighted mean."""
-        score = weighted_mean(y, weight) if params.base_score is None else params.base_score
-        low, high = float(y.min()), float(y.max())
-        reach = max(high - low, high - score, score - low)
+        score = summary.mean if params.base_score is None else params.base_score
+        reach = max(summary.high - summary.low, summary.high - score, score - summary.low)
         return cls(np.array([score]), power_of_two_above(2.0 * reach) if reach else 1.0)
 
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
@@ -168,10 +202,9 @@ class SquaredError:
         w = weight[:, None]
         return w * np.clip(margin - y[:, None], -self.clip, self.clip), w + np.zeros_like(margin)
 
-    def bounds(self, y: Floats, weight: Floats) -> tuple[float, float]:
+    def bounds(self, summary: Summary) -> tuple[float, float]:
         """See Objective."""
-        w = float(weight.max())
-        return w * self.clip, w
+        return summary.weight_max * self.clip, summary.weight_max
 
 
 @dataclass(frozen=True)
@@ -183,9 +216,9 @@ class AbsoluteError:
     renews_leaves: ClassVar[bool] = True
 
     @classmethod
-    def start(cls, params: TreeParams, y: Floats, weight: Floats) -> AbsoluteError:
+    def start(cls, params: TreeParams, summary: Summary) -> AbsoluteError:
         """Base score: the weighted median."""
-        score = median(y, weight) if params.base_score is None else params.base_score
+        score = summary.median if params.base_score is None else params.base_score
         return cls(np.array([score]))
 
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
@@ -193,10 +226,9 @@ class AbsoluteError:
         w = weight[:, None]
         return w * np.sign(margin - y[:, None]), w + np.zeros_like(margin)
 
-    def bounds(self, y: Floats, weight: Floats) -> tuple[float, float]:
+    def bounds(self, summary: Summary) -> tuple[float, float]:
         """See Objective."""
-        w = float(weight.max())
-        return w, w
+        return summary.weight_max, summary.weight_max
 
 
 @dataclass(frozen=True)
@@ -213,10 +245,10 @@ class Poisson:
     renews_leaves: ClassVar[bool] = False
 
     @classmethod
-    def start(cls, params: TreeParams, y: Floats, weight: Floats) -> Poisson:
+    def start(cls, params: TreeParams, summary: Summary) -> Poisson:
         """Base score: the weighted mean."""
-        score = _positive_mean(params, y, weight)
-        limit = power_of_two_above(2.0 * max(score, float(y.max())))
+        score = _positive_mean(params, summary)
+        limit = power_of_two_above(2.0 * max(score, summary.high))
         return cls(np.array([math.log(score)]), limit)
 
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
@@ -225,9 +257,9 @@ class Poisson:
         mean = np.minimum(_exp(margin), self.mean_max)
         return w * (mean - y[:, None]), w * (mean * math.exp(POISSON_STEP))
 
-    def bounds(self, y: Floats, weight: Floats) -> tuple[float, float]:
+    def bounds(self, summary: Summary) -> tuple[float, float]:
         """See Objective."""
-        w = float(weight.max())
+        w = summary.weight_max
         return w * self.mean_max, w * (self.mean_max * math.exp(POISSON_STEP))
 
 
@@ -247,12 +279,12 @@ class Tweedie:
     renews_leaves: ClassVar[bool] = False
 
     @classmethod
-    def start(cls, params: TreeParams, y: Floats, weight: Floats) -> Tweedie:
+    def start(cls, params: TreeParams, summary: Summary) -> Tweedie:
         """Base score: the weighted mean."""
-        score = _positive_mean(params, y, weight)
-        limit = power_of_two_above(2.0 * max(score, float(y.max())))
-        base = np.array([math.log(score)])
-        return cls(base, params.tweedie_variance_power, score * TWEEDIE_RANGE, limit)
+        score = _positive_mean(params, summary)
+        limit = power_of_two_above(2.0 * max(score, summary.high))
+        power = params.tweedie_variance_power
+        return cls(np.array([math.log(score)]), power, score * TWEEDIE_RANGE, limit)
 
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
         """See Objective."""
@@ -262,32 +294,29 @@ class Tweedie:
         b = mean ** (2.0 - self.power)
         return w * (b - a), w * ((self.power - 1.0) * a + (2.0 - self.power) * b)
 
-    def bounds(self, y: Floats, weight: Floats) -> tuple[float, float]:
+    def bounds(self, summary: Summary) -> tuple[float, float]:
         """See Objective."""
-        w = float(weight.max())
-        a = float(y.max()) * self.mean_min ** (1.0 - self.power)
+        w = summary.weight_max
+        a = summary.high * self.mean_min ** (1.0 - self.power)
         b = self.mean_max ** (2.0 - self.power)
         room = 1.0 + 2.0**-40  # powers are not rounded the same way everywhere
         return w * max(a, b) * room, w * ((self.power - 1.0) * a + (2.0 - self.power) * b) * room
 
 
-class _Starts(Protocol):
-    def start(self, params: TreeParams, y: Floats, weight: Floats) -> Objective: ...
-
-
-_STARTS: dict[ObjectiveName, _Starts] = {
-    "binary:logistic": Logistic,
-    "multi:softprob": Softmax,
-    "reg:squarederror": SquaredError,
-    "reg:absoluteerror": AbsoluteError,
-    "count:poisson": Poisson,
-    "reg:tweedie": Tweedie,
+_STARTS: dict[ObjectiveName, Callable[[TreeParams, Summary], Objective]] = {
+    "binary:logistic": Logistic.start,
+    "multi:softprob": Softmax.start,
+    "reg:squarederror": SquaredError.start,
+    "reg:absoluteerror": AbsoluteError.start,
+    "count:poisson": Poisson.start,
+    "reg:tweedie": Tweedie.start,
 }
 
 
 def weighted_mean(values: Floats, weight: Floats) -> float:
-    """Σ w·v / Σ w, summed exactly and so the same for every order of the rows."""
-    return math.fsum(values * weight) / math.fsum(weight)
+    """Σ w·v / Σ w, summed exactly and so the same for every order of the rows; 0 if all w are."""
+    total = math.fsum(weight)
+    return math.fsum(values * weight) / total if total else 0.0
 
 
 def median(values: Floats, weight: Floats) -> float:
@@ -319,13 +348,16 @@ def _softmax(margin: Floats) -> Floats:
     return raised / raised.sum(axis=1, keepdims=True)
 
 
-def _positive_mean(params: TreeParams, y: Floats, weight: Floats) -> float:
+def _scaled(weight: Floats, y: Floats, factor: float) -> Floats:
+    return np.where(y > 0.5, factor, 1.0) * weight
+
+
+def _positive_mean(params: TreeParams, summary: Summary) -> float:
     if params.base_score is not None:
         return params.base_score
-    mean = weighted_mean(y, weight)
-    if mean <= 0.0:
+    if summary.mean <= 0.0:
         raise DataError(f"all labels with a weight above 0 are 0; {params.objective} needs some")
-    return mean
+    return summary.mean
 
 
 def _check_weight(y: Floats, weight: Floats) -> None:
@@ -336,8 +368,6 @@ def _check_weight(y: Floats, weight: Floats) -> None:
     bad = int(np.count_nonzero(~(np.isfinite(weight) & (weight >= 0.0))))
     if bad:
         raise DataError(f"{bad} of {len(y)} weights are negative, infinite or not numbers")
-    if not weight.any():
-        raise DataError(f"all {len(y)} weights are 0")
 
 
 def check_labels(params: TreeParams, y: Floats, learn: bool = True) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -33,14 +34,24 @@ def draws(seed: int, purpose: Purpose, *numbers: int, n: int) -> NDArray[np.uint
     return np.random.Philox(key).random_raw(n)
 
 
-def rows(seed: int, round_number: int, n_rows: int, rate: float) -> Rows:
-    """Rows of a round, each with chance `rate` (`subsample`); int32, ascending, at least one."""
-    return _with_chance(rate, n_rows, seed, Purpose.ROWS, round_number)
+def rows(seed: int, round_number: int, n_rows: int, rate: float, party: int = 0) -> Rows:
+    """Rows of a round, each with chance `rate` (`subsample`); int32, ascending, at least one.
+
+    Where rows lie with many parties, each draws among its own `n_rows`.
+    """
+    return _with_chance(rate, n_rows, seed, Purpose.ROWS, round_number, *_own(party))
 
 
-def forest_rows(seed: int, round_number: int, place: int, n_rows: int, rate: float) -> Rows:
+def forest_rows(
+    seed: int, round_number: int, place: int, n_rows: int, rate: float, party: int = 0
+) -> Rows:
     """Rows of the tree at `place` in the forest of a round; as `rows`."""
-    return _with_chance(rate, n_rows, seed, Purpose.FOREST, round_number, place)
+    return _with_chance(rate, n_rows, seed, Purpose.FOREST, round_number, place, *_own(party))
+
+
+def _own(party: int) -> tuple[int, ...]:
+    """What keeps a party's draws of rows apart; the first party's are those of a lone table."""
+    return (party,) if party else ()
 
 
 def _with_chance(rate: float, n_rows: int, seed: int, purpose: Purpose, *numbers: int) -> Rows:
@@ -80,31 +91,64 @@ class Sample:
     factor: Floats  # (m,) on their g and h
 
 
-def of_round(params: TreeParams, gradients: Floats, round_number: int, this: int) -> Sample:
+def of_round(
+    params: TreeParams, gradients: Floats, round_number: int, this: int, party: int = 0
+) -> Sample:
     """The rows of a round by the job's `subsample`, `goss` or `forest`.
 
-    gradients float64 (n, k) of all training rows. Draws go by `round_number` over all rounds,
-    a dynamic forest by `this`, the round of the job.
+    gradients float64 (n, k) of all training rows, or of those that party number `party` has. Draws
+    go by `round_number` over all rounds, a dynamic forest by `this`, the round of the job.
     """
     n_rows = len(gradients)
     if params.goss is not None:
         rates = params.goss.top_rate, params.goss.other_rate
-        chosen, factor = goss(gradients, params.seed, round_number, *rates)
+        chosen, factor = goss(gradients, params.seed, round_number, *rates, party)
         return Sample((chosen,), chosen, factor)
     rate = float(forest.rates(params)[this])
     if params.forest is None:
-        chosen = rows(params.seed, round_number, n_rows, rate)
+        chosen = rows(params.seed, round_number, n_rows, rate, party)
         return Sample((chosen,), chosen, np.ones(len(chosen)))
     n_trees = int(forest.sizes(params)[this])
     trees = tuple(
-        forest_rows(params.seed, round_number, place, n_rows, rate) for place in range(n_trees)
+        forest_rows(params.seed, round_number, place, n_rows, rate, party)
+        for place in range(n_trees)
     )
     used = np.unique(np.concatenate(trees))
     return Sample(trees, used, np.ones(len(used)))
 
 
+def of_groups(
+    params: TreeParams, gradients: Floats, number: int, row_groups: tuple[int, ...]
+) -> Sample:
+    """The rows of round `number` where each party draws among its own, as `of_round` does.
+
+    gradients float64 (n, k) of all training rows, party after party; `row_groups` their counts.
+    """
+    starts = np.cumsum([0, *row_groups])[:-1].astype(np.int32)
+    parts = [
+        of_round(params, own, number, number, party)
+        for party, own in enumerate(np.split(gradients, starts[1:]))
+    ]
+    trees = zip(*(part.trees for part in parts), strict=True)
+    return Sample(
+        tuple(_joined(starts, own) for own in trees),
+        _joined(starts, [part.rows for part in parts]),
+        np.concatenate([part.factor for part in parts]),
+    )
+
+
+def _joined(starts: Rows, parts: Sequence[Rows]) -> Rows:
+    """The parties' own row numbers as those of the table that they make up."""
+    return np.concatenate([start + own for start, own in zip(starts, parts, strict=True)])
+
+
 def goss(
-    gradients: Floats, seed: int, round_number: int, top_rate: float, other_rate: float
+    gradients: Floats,
+    seed: int,
+    round_number: int,
+    top_rate: float,
+    other_rate: float,
+    party: int = 0,
 ) -> tuple[Rows, Floats]:
     """Gradient-based one-side sampling: the rows of a round and the factor on their g and h.
 
@@ -118,7 +162,7 @@ def goss(
     n_other = min(n - n_top, int(np.ceil(other_rate * n)))
     order = np.argsort(-np.abs(gradients).sum(axis=1), kind="stable")
     rest = np.sort(order[n_top:])
-    words = draws(seed, Purpose.GOSS, round_number, n=len(rest))
+    words = draws(seed, Purpose.GOSS, round_number, *_own(party), n=len(rest))
     others = rest[np.argsort(words, kind="stable")[:n_other]]
     factor = np.zeros(n)
     factor[order[:n_top]] = 1.0

@@ -65,30 +65,33 @@ def candidates(
 
 
 def left_sums(histogram: Sums, listed: Candidates) -> Sums:
-    """int64 (candidates, 2·outputs): what goes left, from int64 (columns, n_cells, 2·outputs).
-
-    The last cell of a column is the one of its missing rows.
+    """int64 (…, candidates, 2·outputs): what goes left, of histograms int64 (…, columns, n_cells,
+    2·outputs). The last cell of a column is the one of its missing rows.
     """
-    up_to = np.cumsum(histogram[:, :-1], axis=1)
-    sums = up_to[listed.column, listed.bin]
-    sums[listed.missing_left] += histogram[listed.column[listed.missing_left], -1]
+    up_to = np.cumsum(histogram[..., :-1, :], axis=-2)
+    place = listed.column * np.int64(up_to.shape[-2]) + listed.bin
+    shape = (*up_to.shape[:-3], -1, up_to.shape[-1])
+    sums = up_to.reshape(shape).take(place, axis=-2)
+    (lost,) = np.nonzero(listed.missing_left)
+    if len(lost):
+        sums[..., lost, :] += histogram[..., listed.column[lost], -1, :]
     return sums
 
 
 def gains(
     G_left: Sums, H_left: Sums, G: Sums, H: Sums, params: TreeParams, fixed: FixedPoint
 ) -> Floats:
-    """float64 (n,): score(left) + score(right) − score(node), summed over the outputs.
+    """float64 (…, n): score(left) + score(right) − score(node), summed over the outputs.
 
-    G_left, H_left int64 (n, outputs) of the candidates, G, H int64 (outputs,) of the node, in
-    units of `fixed`. XGBoost's gain without the factor 1/2; several outputs as in SecureBoost+,
-    eq. 18–19. −inf where either child's hessian sum over the outputs is below min_child_weight.
-    Swapping left and right gives the same bits.
+    G_left, H_left int64 (…, n, outputs) of the candidates, G, H int64 (outputs,) of their node or
+    (…, 1, outputs) of each, in units of `fixed`. XGBoost's gain without the factor 1/2; several
+    outputs as in SecureBoost+, eq. 18–19. −inf where either child's hessian sum over the outputs
+    is below min_child_weight. Swapping left and right gives the same bits.
     """
     G_right, H_right = G - G_left, H - H_left
     gain = (
         _score(G_left, H_left, params, fixed) + _score(G_right, H_right, params, fixed)
-    ) - _score(G[None, :], H[None, :], params, fixed)
+    ) - _score(G, H, params, fixed)
     light = (cover(H_left, fixed) < params.min_child_weight) | (
         cover(H_right, fixed) < params.min_child_weight
     )
@@ -151,11 +154,11 @@ def goes_right(
 
 
 def _score(G: Sums, H: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
-    """Σ over outputs of T(G)² / (H + λ); int64 (n, outputs) to float64 (n,)."""
-    total = np.zeros(len(G))
-    for k in range(G.shape[1]):  # one after the other: the same bits for every n
-        pull = _shrunk(G[:, k], params, fixed)
-        total += _divided(pull * pull, fixed.decode_h(H[:, k]) + params.reg_lambda)
+    """Σ over outputs of T(G)² / (H + λ); int64 (…, outputs) to float64 (…)."""
+    total = np.zeros(G.shape[:-1])
+    for k in range(G.shape[-1]):  # one after the other: the same bits for every n
+        pull = _shrunk(G[..., k], params, fixed)
+        total += _divided(pull * pull, fixed.decode_h(H[..., k]) + params.reg_lambda)
     return total
 
 

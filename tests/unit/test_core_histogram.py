@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.core import histogram
+from fedboost.core.bins import Bins, SparseBins
 from fedboost.core.partition import ROOT, Partition, parent, sibling, smaller_child
 
 
@@ -31,24 +32,22 @@ def sample(seed, n=60, columns=3, n_cells=6, outputs=1):
 def test_sums_are_those_of_adding_row_by_row(seed, outputs):
     bins, gh, rows = sample(seed, outputs=outputs)
     assert np.array_equal(histogram.build(bins, rows, gh, 6), naive(bins, rows, gh, 6))
-    counts = naive(bins, rows, np.ones((60, 1), dtype=np.int64), 6)[..., 0]
-    assert np.array_equal(histogram.has_missing(bins, rows, 5), counts[..., 5] > 0)
 
 
-def test_missing_rows_are_looked_for_only_where_they_may_be():
-    bins, _, rows = sample(3)
-    everywhere = histogram.has_missing(bins, rows, 5)
-    may = np.array([[True, False, True], [False, False, False], [True, True, True]])
-    assert everywhere.all()
-    assert np.array_equal(histogram.has_missing(bins, rows, 5, may), may)
-
-
-def test_columns_left_out_stay_zero():
-    bins, gh, rows = sample(1)
-    some = histogram.build(bins, rows, gh, 6, np.array([0, 2], dtype=np.int32))
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_only_the_columns_asked_for_are_added_up(outputs, sparse):
+    bins, gh, rows = sample(1, outputs=outputs)
     every = histogram.build(bins, rows, gh, 6)
-    assert not some[:, 1].any()
-    assert np.array_equal(some[:, [0, 2]], every[:, [0, 2]])
+    own: Bins = bins
+    if sparse:
+        columns, places = np.nonzero(bins.T)
+        starts = np.searchsorted(columns, range(4))
+        kept = bins[places, columns]
+        own = SparseBins(60, starts, places.astype(np.int32), kept, np.zeros(3, np.uint8))
+        assert np.array_equal(own.dense(), bins)
+    some = histogram.build(own, rows, gh, 6, np.array([0, 2], dtype=np.int32))
+    assert np.array_equal(some, every[:, [0, 2]])
 
 
 def test_children_by_subtraction_are_children_added_up():

@@ -1,12 +1,14 @@
 """The pooled trainer: it grows the trees of the plainest possible trainer, whatever the order."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedboost.core import binning, fixed_point, local, metrics, objectives, sampling
 from fedboost.core.categories import members
+from fedboost.core.growth import Growing, Rules
 from fedboost.core.local import Table
 from fedboost.core.params import OBJECTIVES, TreeParams
 from fedboost.errors import ConfigError, DataError
@@ -119,11 +121,11 @@ def test_a_tree_is_the_one_grown_row_by_row(seed, outputs, categorical):
         values[:, c] = (7 * np.clip(np.round(3 * values[:, c]), -5, 5) + 35) % 11
     fixed = fixed_point.for_rows(150, None, 4.0, 1.0)
     params = params_for("binary:logistic", gamma=0.3, min_child_weight=4.0)
-    rules = local.Rules(params, binning.fit(values, 8, categorical), fixed)
+    rules = Rules(params, binning.fit(values, 8, categorical), fixed)
     bins, gh = rules.binning.transform(values), fixed.encode(g, h)
     rows = sampling.rows(seed, 0, 150, 0.9)
     columns = sampling.columns(seed, 0, (4,), 0.8)
-    tree = local.grow(rules, bins, gh, rows, columns)
+    tree = local.grow(Growing(rules, bins, gh, rows, columns))
     naive = naive_tree(rules, bins, gh, rows, columns)
     assert tree.node.tolist() == sorted(naive)
     assert tree.n_nodes > 3
@@ -260,11 +262,38 @@ def test_moving_columns_to_another_party_moves_only_their_numbers():
     assert np.array_equal(here.margins(values), there.margins(values[:, [2, 3, 0, 1]]))
 
 
+def test_cut_points_and_summary_may_come_from_elsewhere():
+    values, logit = sample(12)
+    table = Table(values, labels_for("count:poisson", logit))
+    params = params_for("count:poisson", n_estimators=3)
+    plain = local.train(table, params)
+    summary = objectives.Summary.of(params, table.y, table.weights)
+    cuts = binning.fit(values, params.max_bin)
+    again = local.train(table, params, cuts=cuts, summary=summary)
+    same_trees(plain, again)
+    coarse = replace(summary, mean=2.0, high=1024.0)
+    other = local.train(table, params, cuts=binning.fit(values, 4), summary=coarse)
+    assert other.base_margin[0] == np.log(2.0)
+    assert max(int(tree.bin.max()) for trees in other.rounds for tree in trees) < 4
+
+
+def test_parties_that_hold_the_rows_sample_their_own():
+    values, logit = sample(13)
+    y = labels_for("binary:logistic", logit)
+    params = params_for("binary:logistic", n_estimators=3, subsample=0.5)
+    alone = local.train(Table(values, y), params)
+    same_trees(alone, local.train(Table(values, y, row_groups=(400,)), params))
+    shared = local.train(Table(values, y, row_groups=(150, 250)), params)
+    assert not np.array_equal(alone.margins(values), shared.margins(values))
+
+
 @pytest.mark.parametrize(
     ("changes", "kind", "text"),
     [
         ({"params": {"early_stopping_rounds": 2}}, ConfigError, "needs validation rows"),
         ({"groups": (1, 2)}, ConfigError, "do not make up 4 columns"),
+        ({"row_groups": (200, 199)}, ConfigError, "do not make up 400 rows"),
+        ({"row_groups": (0, 400)}, ConfigError, "do not make up 400 rows"),
         ({"y": np.zeros(399)}, DataError, "training values have the shape"),
         ({"y": np.zeros(400)}, DataError, "same class"),
         ({"held": np.full(400, np.nan)}, DataError, "400 of 400 labels are missing"),
@@ -275,8 +304,9 @@ def test_what_does_not_fit_together_is_refused(changes, kind, text):
     y = changes.get("y", labels_for("binary:logistic", logit))
     held = Table(values, changes["held"]) if "held" in changes else None
     params = params_for("binary:logistic", n_estimators=1, **changes.get("params", {}))
+    table = Table(values, y, row_groups=changes.get("row_groups", ()))
     with pytest.raises(kind, match=text):
-        local.train(Table(values, y), params, held, changes.get("groups"))
+        local.train(table, params, held, changes.get("groups"))
 
 
 def test_fewer_bits_of_precision_give_nearly_the_same_model():

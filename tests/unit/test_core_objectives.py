@@ -1,6 +1,7 @@
 """Objectives: gradients are derivatives, bounds hold for every margin, labels are checked."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.core import objectives
+from fedboost.core.objectives import Summary
 from fedboost.core.params import OBJECTIVES, TreeParams
 from fedboost.errors import DataError
 
@@ -20,6 +22,11 @@ def params_for(name, **more):
     if name == "reg:tweedie":
         more["tweedie_variance_power"] = RHO
     return TreeParams(objective=name, **more)
+
+
+def begun(params, y, weight):
+    """The objective that rows start."""
+    return objectives.start(params, Summary.of(params, y, weight))
 
 
 def labels_for(name, n, rng):
@@ -60,7 +67,7 @@ def test_gradients_are_the_derivatives_of_the_weighted_loss(name):
     rng = np.random.default_rng(1)
     n, step = 40, 1e-4
     y, weight = labels_for(name, n, rng), rng.uniform(0.5, 2.0, n)
-    objective = objectives.start(params_for(name), y, weight)
+    objective = begun(params_for(name), y, weight)
     margin = objective.base_margin + rng.normal(0, 0.5, (n, objective.n_outputs))
     g, h = objective.gradients(margin, y, weight)
     assert g.shape == h.shape == margin.shape
@@ -84,8 +91,8 @@ def test_no_margin_leaves_the_bounds(name, seed, spread):
     rng = np.random.default_rng(seed)
     y, weight = labels_for(name, 12, rng), rng.uniform(0.0, 3.0, 12)
     weight[1] = 1.0
-    objective = objectives.start(params_for(name), y, weight)
-    g_bound, h_bound = objective.bounds(y, weight)
+    objective = begun(params_for(name), y, weight)
+    g_bound, h_bound = objective.bounds(Summary.of(params_for(name), y, weight))
     margin = rng.normal(0.0, spread, (12, objective.n_outputs))
     g, h = objective.gradients(margin, y, weight)
     assert np.all(np.abs(g) <= g_bound)
@@ -93,10 +100,40 @@ def test_no_margin_leaves_the_bounds(name, seed, spread):
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_wider_summary_starts_alike_and_its_bounds_hold_too(name):
+    rng = np.random.default_rng(8)
+    y, weight = labels_for(name, 30, rng), rng.uniform(0.5, 2.0, 30)
+    exact = Summary.of(params_for(name), y, weight)
+    wide = replace(exact, low=min(exact.low, -64.0), high=64.0, weight_max=2.0 * exact.weight_max)
+    objective = objectives.start(params_for(name), wide)
+    assert np.array_equal(objective.base_margin, begun(params_for(name), y, weight).base_margin)
+    bounds, least = objective.bounds(wide), begun(params_for(name), y, weight).bounds(exact)
+    assert bounds[0] > least[0]
+    assert bounds[1] > least[1]
+    for spread in (0.1, 3.0, 1e3):
+        margin = rng.normal(0.0, spread, (30, objective.n_outputs))
+        g, h = objective.gradients(margin, y, weight)
+        assert np.all(np.abs(g) <= bounds[0])
+        assert np.all(h <= bounds[1])
+    encoded = objectives.encoding(params_for(name), objective, wide)
+    assert (encoded.g_bound >= bounds[0], encoded.h_bound >= bounds[1]) == (True, True)
+
+
+def test_a_summary_is_what_its_rows_come_to():
+    y, weight = np.array([0.0, 1.0, 2.0, 1.0]), np.array([1.0, 2.0, 4.0, 1.0])
+    found = Summary.of(params_for("multi:softprob"), y, weight)
+    assert (found.rows, found.weight_sum, found.weight_max) == (4, 8.0, 4.0)
+    assert (found.low, found.high, found.shares) == (0.0, 2.0, (1 / 8, 3 / 8, 4 / 8))
+    assert Summary.of(params_for("reg:absoluteerror"), y, weight).median == 1.5
+    scaled = Summary.of(TreeParams(scale_pos_weight=3.0), y[:2], weight[:2])
+    assert (scaled.weight_sum, scaled.weight_max, scaled.mean) == (7.0, 6.0, 6 / 7)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_base_margin_is_where_the_gradient_sum_vanishes(name):
     rng = np.random.default_rng(2)
     y, weight = labels_for(name, 301, rng), rng.uniform(0.5, 2.0, 301)
-    objective = objectives.start(params_for(name), y, weight)
+    objective = begun(params_for(name), y, weight)
     margin = np.tile(objective.base_margin, (301, 1))
     g, _ = objective.gradients(margin, y, weight)
     slack = 2.0 if name == "reg:absoluteerror" else 1e-9  # one row may lie on the median
@@ -107,7 +144,7 @@ def test_the_base_margin_is_where_the_gradient_sum_vanishes(name):
 def test_a_given_base_score_is_the_first_prediction(name):
     rng = np.random.default_rng(3)
     y, weight = labels_for(name, 30, rng), np.ones(30)
-    objective = objectives.start(params_for(name, base_score=0.25), y, weight)
+    objective = begun(params_for(name, base_score=0.25), y, weight)
     first = objectives.transform(name, objective.base_margin[None, :])
     expected = 1 / 3 if name == "multi:softprob" else 0.25
     np.testing.assert_allclose(first, expected, rtol=1e-12)
@@ -117,7 +154,7 @@ def test_a_given_base_score_is_the_first_prediction(name):
 def test_nothing_is_cut_while_margins_stay_near_the_labels(name):
     rng = np.random.default_rng(4)
     y, weight = labels_for(name, 50, rng) + 1.0, np.ones(50)
-    objective = objectives.start(params_for(name), y, weight)
+    objective = begun(params_for(name), y, weight)
     margin = y if name == "reg:squarederror" else np.log(y)
     mirrored = margin.max() + margin.min() - margin
     for at in (margin, mirrored):
@@ -134,8 +171,8 @@ def test_nothing_is_cut_while_margins_stay_near_the_labels(name):
 def test_scale_pos_weight_weighs_label_one():
     y, weight = np.array([0.0, 1.0, 1.0, 0.0]), np.array([1.0, 2.0, 1.0, 1.0])
     margin = np.array([[0.3], [0.1], [-2.0], [1.0]])
-    scaled = objectives.start(TreeParams(scale_pos_weight=3.0), y, weight)
-    plain = objectives.start(TreeParams(), y, np.where(y > 0, 3.0, 1.0) * weight)
+    scaled = begun(TreeParams(scale_pos_weight=3.0), y, weight)
+    plain = begun(TreeParams(), y, np.where(y > 0, 3.0, 1.0) * weight)
     assert scaled.base_margin == plain.base_margin
     for one, two in zip(
         scaled.gradients(margin, y, weight),
@@ -150,8 +187,8 @@ def test_the_base_margin_does_not_depend_on_the_order_of_rows():
     y, weight = rng.normal(0, 1e6, 999), rng.uniform(0, 1, 999)
     order = rng.permutation(999)
     for name in ("reg:squarederror", "reg:absoluteerror"):
-        one = objectives.start(params_for(name), y, weight).base_margin
-        other = objectives.start(params_for(name), y[order], weight[order]).base_margin
+        one = begun(params_for(name), y, weight).base_margin
+        other = begun(params_for(name), y[order], weight[order]).base_margin
         assert one == other
 
 
@@ -181,16 +218,18 @@ def test_the_median_of_equal_weights_is_numpys():
 )
 def test_labels_that_cannot_be_learnt_are_refused(name, y, text):
     with pytest.raises(DataError, match=text):
-        objectives.start(params_for(name), np.array(y), np.ones(len(y)))
+        begun(params_for(name), np.array(y), np.ones(len(y)))
 
 
 @pytest.mark.parametrize("weight", [[1.0], [1.0, -1.0], [1.0, np.nan], [0.0, 0.0], [1.0, 0.0]])
 def test_weights_that_cannot_be_used_are_refused(weight):
     with pytest.raises(DataError, match=r"weight"):
-        objectives.start(TreeParams(), np.array([0.0, 1.0]), np.array(weight))
+        begun(TreeParams(), np.array([0.0, 1.0]), np.array(weight))
 
 
 def test_labels_do_not_show_in_the_repr():
     y = np.array([1234567.0, 7654321.0])
-    objective = objectives.start(params_for("reg:squarederror"), y, np.ones(2))
+    summary = Summary.of(params_for("reg:squarederror"), y, np.ones(2))
+    objective = objectives.start(params_for("reg:squarederror"), summary)
     assert not any(digit in repr(objective) for digit in "123456789")
+    assert repr(summary) == "Summary(rows=2)"

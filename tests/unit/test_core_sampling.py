@@ -5,7 +5,7 @@ import pytest
 
 from fedboost.core import sampling
 from fedboost.core.early_stopping import EarlyStopping
-from fedboost.core.params import Goss
+from fedboost.core.params import Goss, TreeParams
 
 
 def test_draws_never_change_between_releases():
@@ -63,6 +63,35 @@ def test_goss_sums_are_unbiased():
         rows, factor = sampling.goss(gradients, seed, 0, 0.2, 0.2)
         sums.append((gradients[rows, 0] * factor).sum())
     assert np.mean(sums) == pytest.approx(gradients.sum(), abs=4 * np.std(sums) / 20)
+
+
+@pytest.mark.parametrize(
+    "how", [{"subsample": 0.5}, {"goss": {}}, {"forest": {"n_trees": 3}}, {}], ids=str
+)
+def test_each_party_draws_among_its_own_rows(how):
+    params, groups = TreeParams(seed=3, **how), (40, 1, 60, 40)
+    gradients = np.random.default_rng(3).normal(0, 1, (141, 2))
+    gradients[101:] = gradients[:40]  # the same rows with another party
+    drawn = sampling.of_groups(params, gradients, 2, groups)
+    starts = [0, 40, 41, 101]
+    for party, (start, count) in enumerate(zip(starts, groups, strict=True)):
+        own = sampling.of_round(params, gradients[start : start + count], 2, 2, party)
+        inside = (drawn.rows >= start) & (drawn.rows < start + count)
+        assert np.array_equal(drawn.rows[inside], own.rows + start)
+        assert np.array_equal(drawn.factor[inside], own.factor)
+        for whole, part in zip(drawn.trees, own.trees, strict=True):
+            mine = whole[(whole >= start) & (whole < start + count)]
+            assert np.array_equal(mine, part + start)
+    first, last = (drawn.rows[(drawn.rows >= a) & (drawn.rows < a + 40)] - a for a in (0, 101))
+    assert np.array_equal(first, last) == (not how)
+    assert all(rows.dtype == np.int32 for rows in (drawn.rows, *drawn.trees))
+
+
+def test_a_lone_party_draws_what_a_table_draws():
+    params = TreeParams(seed=2**40, subsample=0.5)
+    alone = sampling.of_groups(params, np.zeros((100, 1)), 5, (100,))
+    assert np.array_equal(alone.rows, sampling.rows(2**40, 5, 100, 0.5))
+    assert np.array_equal(sampling.of_round(params, np.zeros((100, 1)), 5, 5).rows, alone.rows)
 
 
 def test_all_rows_may_be_top_rows():

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from fedboost import wire
-from fedboost.core import binning, fixed_point, local, split
+from fedboost.core import binning, fixed_point, split
 from fedboost.core.categories import as_set
+from fedboost.core.growth import Rules, choose
 from fedboost.core.params import MAX_BIN, TreeParams
 from fedboost.core.split import Candidates
 from fedboost.errors import PeerError
@@ -237,7 +238,7 @@ def test_what_the_guest_chooses_of_a_shuffled_offer_is_the_pooled_split(seed):
     values[:, 3] = codes[:, 1]  # the last column is complete
     params = TreeParams(min_child_weight=0.0)
     cuts = binning.fit(values, 4 if seed % 2 else 8, (2, 3))
-    rules = local.Rules(params, cuts, fixed_point.for_rows(60, 20, 1.0, 1.0))
+    rules = Rules(params, cuts, fixed_point.for_rows(60, 20, 1.0, 1.0))
     # Few different sums, so that there are ties.
     gh = np.column_stack([draw.integers(-2, 3, 60), np.ones(60, np.int64)]) << 18
     cells = np.zeros((4, cuts.n_cells, 2), np.int64)
@@ -246,7 +247,7 @@ def test_what_the_guest_chooses_of_a_shuffled_offer_is_the_pooled_split(seed):
         np.add.at(cells[column], bins[:, column], gh)
     missing = (bins == cuts.missing).any(axis=0)
     total = gh.sum(axis=0)
-    pooled = local.choose(rules, cells, total, missing, np.arange(4, dtype=np.int32))
+    (pooled,) = choose(rules, cells[None], total[None], np.arange(4, dtype=np.int32))
     assert pooled is not None
     won, left = pooled
 

@@ -14,8 +14,10 @@ from fedboost.core import binning, objectives
 from fedboost.core.binning import Binning
 from fedboost.core.categories import SET_BYTES
 from fedboost.core.early_stopping import EarlyStopping
-from fedboost.core.local import Rules, Training, Watched
-from fedboost.core.objectives import Objective
+from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.growth import Rules
+from fedboost.core.local import Training, Watched
+from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import Tree
 from fedboost.crypto import noise
 from fedboost.errors import ConfigError, ProtocolError
@@ -40,6 +42,7 @@ class Guest:
     seat: Seat  # its rows are those of the disclosure
     own: Binning
     objective: Objective
+    fixed: FixedPoint
     weight: Floats
     told: dict[str, Buckets] = field(default_factory=dict)  # by host, in the table's order
     joined: Joined | None = None
@@ -72,9 +75,11 @@ def begin(seat: Seat) -> Guest:
         )
     train = ~seat.validation
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
-    objective = objectives.start(params, frame.label[train], weight[train])
+    summary = Summary.of(params, frame.label[train], weight[train])
+    objective = objectives.start(params, summary)
     own = binning.fit(frame.values[train], params.max_bin, frame.categorical)
-    me = Guest(seat, own, objective, weight)
+    fixed = objectives.encoding(params, objective, summary)
+    me = Guest(seat, own, objective, fixed, weight)
     if DISCLOSURE in seat.artefacts:
         me.told = _told_before(seat.artefacts[DISCLOSURE], seat.table.hosts)
         _plant(me)
@@ -199,9 +204,7 @@ def _plant(me: Guest) -> None:
         margin = np.tile(me.objective.base_margin, (len(rows), 1))
         inside = np.asfortranarray(bins[rows])
         watched[part] = Watched(inside, frame.label[rows], me.weight[rows], margin)
-    train = watched["train"]
-    fixed = objectives.encoding(params, me.objective, train.y, train.weight)
-    rules = Rules(params, joined.cuts, fixed)
+    rules = Rules(params, joined.cuts, me.fixed)
     me.joined, me.training = joined, Training(rules, me.objective, watched, joined.groups)
     if me.kept is not None:
         _resume(me)

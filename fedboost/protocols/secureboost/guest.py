@@ -12,8 +12,8 @@ from fedboost import wire
 from fedboost.core import binning, metrics, objectives, sampling
 from fedboost.core.bins import Bins
 from fedboost.core.early_stopping import EarlyStopping
-from fedboost.core.local import Rules
-from fedboost.core.objectives import Objective
+from fedboost.core.growth import Rules
+from fedboost.core.objectives import Objective, Summary
 from fedboost.core.sampling import Sample
 from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.packing import GhLayout
@@ -76,10 +76,11 @@ def begin(seat: Seat) -> Guest:
     labels.check_held_out(params, bool(seat.validation.any()))
     train = ~seat.validation
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
-    objective = objectives.start(params, frame.label[train], weight[train])
+    summary = Summary.of(params, frame.label[train], weight[train])
+    objective = objectives.start(params, summary)
     known = earlier.known_codes(seat)
     cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical, known)
-    fixed = objectives.encoding(params, objective, frame.label[train], weight[train])
+    fixed = objectives.encoding(params, objective, summary)
     decisive = metrics.METRICS[params.metrics[-1]]
     start = earlier.start(seat, objective)
     me = Guest(

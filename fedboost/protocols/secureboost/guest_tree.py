@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedboost.core import histogram, objectives, sampling, split
 from fedboost.core.bins import Bins, of_rows
-from fedboost.core.local import Rules, choose
+from fedboost.core.growth import Rules, choose
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.errors import PeerError
 from fedboost.model import vertical
@@ -76,14 +76,16 @@ class GuestTree:
 
     def own_best(self, number: int) -> dict[int, Won]:
         """The best split among the guest's own columns of each open node of tree `number`."""
-        cells = self._histograms()
         best: dict[int, Won] = {}
-        rows = [self.growth.training.rows(node) for node in self.opened]
-        lacks = histogram.has_missing(self._bins, rows, self._rules.binning.missing)
-        for node, missing in zip(self.opened, lacks, strict=True):
-            found = choose(self._rules, cells[node], self.totals[node], missing, self._columns)
-            if found is not None:
-                own, left = found
+        cells = self._histograms()
+        if not self.opened:
+            return best
+        totals = np.array([self.totals[node] for node in self.opened])
+        stacked = np.array([cells[node] for node in self.opened])
+        found = choose(self._rules, stacked, totals, self._columns)
+        for node, one in zip(self.opened, found, strict=True):
+            if one is not None:
+                own, left = one
                 rule = (own.column, own.threshold, own.missing_left, own.left_bins)
                 kept = OwnSplit(number, node, *rule)
                 best[node] = Won(vertical.GUEST, own.gain, left[None], kept, own.bin)

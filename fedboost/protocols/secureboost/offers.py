@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fedboost import wire
 from fedboost.core import categories, split
 from fedboost.core.categories import Divisions
-from fedboost.core.local import Rules
+from fedboost.core.growth import Rules
 from fedboost.core.params import MAX_BIN
 from fedboost.core.split import Candidates
 from fedboost.crypto.api import Ciphertexts, PrivateKey

@@ -1,0 +1,308 @@
+"""Growing trees from sums: whoever adds them up, over one table's rows or over many parties'.
+
+own rows ─► sums ─► (added up over parties) ─► take: gains ─► splits ─► rows divide ─► next layer
+
+Sums are integers, so the same trees grow wherever the rows lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core import categories, forest, histogram, sampling, split
+from fedboost.core.binning import Binning
+from fedboost.core.bins import Bins, of_rows
+from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
+from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.objectives import Gradients
+from fedboost.core.params import TreeParams
+from fedboost.core.partition import ROOT, Partition, left_child, right_child
+from fedboost.core.sampling import Sample
+from fedboost.core.tree import Node, Split, Tree, grown
+
+Rows = NDArray[np.int32]
+Sums = NDArray[np.int64]
+Won = tuple[Split, Sums]  # a node's split and the sums (2·outputs,) on its left
+
+GAINS_AT_ONCE = 1 << 14  # the arrays behind so many gains stay in a core's cache
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What decides how a tree of this job grows, whatever its rows are."""
+
+    params: TreeParams
+    binning: Binning
+    fixed: FixedPoint
+
+
+class Growing:
+    """One tree under way. Every layer: `sums` of the own rows, then `take` of everybody's."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        bins: Bins,
+        gh: Sums,
+        rows: Rows,
+        columns: Rows,
+        layers: Sequence[Rows] | None = None,
+    ) -> None:
+        """bins (n, columns), dense or sparse; gh int64 (n, 2·outputs) in units of rules.fixed;
+        rows int32 ascending, the own ones the tree learns from; columns int32 ascending, at least
+        one: those it may use; `layers` the ones among them for each layer from the root down, all
+        of them if absent.
+        """
+        assert len(columns) > 0
+        self.rows, self.partition = rows, Partition(rows)
+        self._rules, self._bins, self._gh, self._columns = rules, bins, gh, columns
+        self._layers = list(layers or [columns] * rules.params.max_depth)
+        self._depth = 0  # layers grown so far
+        self._asked = [ROOT]  # the nodes whose sums come next
+        self._divided: list[int] = []  # the nodes of the layer above that have children
+        self._cells: Sums = np.empty(0, np.int64)  # (divided, columns, n_cells, 2·outputs) of them
+        self._totals: dict[int, Sums] = {ROOT: np.zeros(gh.shape[1], np.int64)}
+        self._splits: dict[int, Split] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the tree has grown to its end and needs no more sums."""
+        return not self._asked
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Of the sums that come next: (nodes, usable columns, n_cells, 2·outputs); no nodes at the
+        end.
+        """
+        n_cells = self._rules.binning.n_cells
+        return len(self._asked), len(self._columns), n_cells, self._gh.shape[1]
+
+    def sums(self) -> Sums:
+        """int64 `shape`: what the own rows add to the sums of the next layer.
+
+        Of the root, then of each divided node's child with the smaller hessian sum over everybody's
+        rows, the left one if they are equal; in order of heap ids.
+        """
+        own = [self.partition.rows(node) for node in self._asked]
+        n_cells = self._rules.binning.n_cells
+        return histogram.build(self._bins, own, self._gh, n_cells, self._columns)
+
+    def take(self, sums: Sums) -> None:
+        """Grows one layer from the sums int64 `shape` over everybody's rows."""
+        assert not self.is_over
+        assert sums.shape == self.shape
+        nodes, cells = self._layer(sums)
+        totals = np.array([self._totals[node] for node in nodes])
+        usable = self._layers[self._depth]
+        seen = cells
+        if len(usable) < len(self._columns):
+            seen = cells[:, np.searchsorted(self._columns, usable)]
+        won = choose(self._rules, seen, totals, usable)
+        places = [place for place, found in enumerate(won) if found is not None]
+        self._depth += 1
+        self._divided = [nodes[place] for place in places]
+        for node, found in zip(nodes, won, strict=True):
+            if found is not None:
+                self._divide(node, *found)
+        if self._depth == len(self._layers):
+            self.close()
+            return
+        self._cells = cells if len(places) == len(nodes) else cells[places]
+        self._asked = self._lighter_children()
+
+    def close(self) -> None:
+        """Ends the tree at its last complete layer: nodes whose sums have not come stay leaves.
+
+        Without the root's sums it is a single leaf of value 0.
+        """
+        self._asked, self._divided, self._cells = [], [], np.empty(0, np.int64)
+
+    def tree(self) -> Tree:
+        """The tree, once it is over."""
+        assert self.is_over
+        rules, nodes = self._rules, list(self._totals)
+        totals = np.array([self._totals[node] for node in nodes])
+        G, H = totals[:, 0::2], totals[:, 1::2]
+        values = split.leaf_value(G, H, rules.params, rules.fixed)
+        covers = split.cover(H, rules.fixed).tolist()
+        return grown(
+            {
+                node: Node(value, cover, self._splits.get(node))
+                for node, value, cover in zip(nodes, values, covers, strict=True)
+            }
+        )
+
+    def _layer(self, sums: Sums) -> tuple[list[int], Sums]:
+        """The open nodes, ascending, and their histograms."""
+        if not self._divided:
+            # Every row has one cell in every column, be it that of missing values.
+            self._totals[ROOT] = sums[0, 0].sum(axis=0)
+            return [ROOT], sums
+        nodes = [c for node in self._divided for c in (left_child(node), right_child(node))]
+        came = np.isin(nodes, self._asked)
+        cells = np.empty((len(nodes), *sums.shape[1:]), np.int64)
+        cells[came] = sums
+        cells[~came] = self._cells - sums
+        return nodes, cells
+
+    def _divide(self, node: int, won: Split, left: Sums) -> None:
+        """Moves the own rows of a node into its children."""
+        self._splits[node] = won
+        self._totals[left_child(node)] = left
+        self._totals[right_child(node)] = self._totals[node] - left
+        own = of_rows(self._bins, won.column, self.partition.rows(node))
+        missing = self._rules.binning.missing
+        right = split.goes_right(own, won.bin, won.missing_left, missing, won.left_bins)
+        self.partition.divide(node, right)
+
+    def _lighter_children(self) -> list[int]:
+        """Of each divided node the child whose histogram is asked for; the other's is the rest.
+
+        By hessian sums, which are the same for all parties, as row counts are not. They stand for
+        rows well enough: with equal hessians they are the counts.
+        """
+        if not self._divided:
+            return []
+        pairs = [(left_child(node), right_child(node)) for node in self._divided]
+        sides = np.array([[self._totals[child] for child in pair] for pair in pairs])
+        weight = split.cover(sides[..., 1::2], self._rules.fixed)
+        return [pair[int(right < left)] for pair, (left, right) in zip(pairs, weight, strict=True)]
+
+
+class Grove:
+    """Trees that grow side by side; what all of them need of a layer is one flat vector."""
+
+    def __init__(self, trees: Sequence[Growing]) -> None:
+        self.trees = list(trees)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every tree has grown to its end."""
+        return all(tree.is_over for tree in self.trees)
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many of the sums that come next are each tree's; 0 where it has grown to its end."""
+        return [int(np.prod(tree.shape)) for tree in self.trees]
+
+    def sums(self) -> Sums:
+        """int64 (Σ sizes,): the own rows' sums of every tree, tree after tree."""
+        return np.concatenate([tree.sums().ravel() for tree in self.trees])
+
+    def take(self, sums: Sums) -> None:
+        """Grows one layer of every tree that is not over, from everybody's int64 (Σ sizes,)."""
+        assert sums.shape == (sum(self.sizes),)
+        for tree, own in zip(self.trees, np.split(sums, np.cumsum(self.sizes)[:-1]), strict=True):
+            if not tree.is_over:
+                tree.take(own.reshape(tree.shape))
+
+    def close(self) -> None:
+        """Ends all trees at their last complete layer."""
+        for tree in self.trees:
+            tree.close()
+
+
+def planted(
+    rules: Rules,
+    bins: Bins,
+    gradients: Gradients,
+    sample: Sample,
+    number: int,
+    groups: tuple[int, ...],
+) -> Iterator[Growing]:
+    """The trees of round `number` at their roots, one by one: for each class in turn a forest.
+
+    bins (n, columns) and gradients (n, k) of all own training rows; `sample` says which of them the
+    trees see, `groups` the parties' column counts in canonical order. A JobError where gradients
+    leave their bounds.
+    """
+    params, (g, h) = rules.params, gradients
+    chosen, factor = sample.rows, sample.factor[:, None]
+    gh = np.zeros((len(g), 2 * g.shape[1]), dtype=np.int64)
+    gh[chosen] = rules.fixed.encode(g[chosen] * factor, h[chosen] * factor)
+    tree = int(forest.starts(params)[number])
+    for own in np.split(gh, params.trees_per_round, axis=1):
+        mine = np.ascontiguousarray(own)
+        for inside in sample.trees:
+            columns = sampling.columns(params.seed, tree, groups, params.column_rate)
+            yield Growing(rules, bins, mine, inside, columns)
+            tree += 1
+
+
+def choose(rules: Rules, cells: Sums, totals: Sums, columns: Rows) -> list[Won | None]:
+    """The best split of each node, None where no split is worth it.
+
+    cells int64 (nodes, columns, n_cells, 2·outputs) of `columns`, int32 ascending, which may divide
+    the nodes; totals int64 (nodes, 2·outputs). Of equal gains the first in canonical order wins.
+    """
+    by_category = rules.binning.is_categorical[columns]
+    won = _at_thresholds(rules, cells, totals, columns, np.flatnonzero(~by_category))
+    for place in np.flatnonzero(by_category):
+        for node, total in enumerate(totals):
+            found = _by_categories(rules, cells[node, place], total, int(columns[place]))
+            won[node] = _better(won[node], found)
+    return won
+
+
+def _at_thresholds(
+    rules: Rules, cells: Sums, totals: Sums, columns: Rows, places: NDArray[np.int64]
+) -> list[Won | None]:
+    """The best splits at thresholds of the columns at `places`, all nodes scored in one go.
+
+    A node misses a column where its cell of missing values is not 0; rows that add up to 0 there
+    change no gain on either side and go right, which comes first of equal gains, just as where
+    nothing is missing. So one list of candidates serves all nodes: the ones that only another
+    node needs are doubles of earlier ones, or have no gain, as all present rows lie left of them.
+    """
+    params, fixed, binning = rules.params, rules.fixed, rules.binning
+    lacks: NDArray[np.bool_] = np.any(cells[:, :, -1], axis=(0, 2))
+    listed = split.candidates(binning.n_bins[columns], lacks, places.astype(np.int32))
+    won: list[Won | None] = []
+    step = max(1, GAINS_AT_ONCE // max(1, len(listed)))
+    for start in range(0, len(cells) if len(listed) else 0, step):
+        left = split.left_sums(cells[start : start + step], listed)
+        total = totals[start : start + step, None]
+        gain = split.gains(
+            *(left[..., 0::2], left[..., 1::2], total[..., 0::2], total[..., 1::2], params, fixed)
+        )
+        for node, i in enumerate(gain.argmax(axis=1).tolist()):
+            best = float(gain[node, i])
+            if not split.is_worth(best, params):
+                won.append(None)
+                continue
+            column, last = int(columns[listed.column[i]]), int(listed.bin[i])
+            threshold, lost = binning.threshold(column, last), bool(listed.missing_left[i])
+            won.append((Split(column, last, threshold, lost, best), left[node, i].copy()))
+    return won or [None] * len(cells)
+
+
+def _by_categories(rules: Rules, cells: Sums, total: Sums, column: int) -> Won | None:
+    """The best division of a node by the categories of a column; cells int64 (n_cells, 2·outputs).
+
+    Whether rows miss it is told by their cell, as at thresholds.
+    """
+    absent = cells[-1] if cells[-1].any() else None
+    found = categories.divisions(cells[:-1], absent, rules.params, rules.fixed)
+    left = found.left
+    gain = split.gains(
+        left[:, 0::2], left[:, 1::2], total[0::2], total[1::2], rules.params, rules.fixed
+    )
+    best = split.best(gain, rules.params)
+    if best < 0:
+        return None
+    left_bins = categories.as_set(found.bins(best))
+    missing_left = bool(found.missing_left[best])
+    won = Split(
+        *(column, BY_CATEGORY, NO_THRESHOLD, missing_left), float(gain[best]), left_bins=left_bins
+    )
+    return won, left[best].copy()
+
+
+def _better(one: Won | None, other: Won | None) -> Won | None:
+    """The split of greater gain, or of the lower column where gains are equal."""
+    found = [won for won in (one, other) if won is not None]
+    return min(found, key=lambda won: (-won[0].gain, won[0].column), default=None)
