@@ -24,7 +24,7 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids
-from fedboost.flow import MODEL, Artefact, Role, Seat, Step
+from fedboost.flow import MODEL, Artefact, Keeps, Role, Seat, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, Turn
 from fedboost.runtime.outbox import Terms
@@ -102,7 +102,7 @@ class Room(flow.Run):
             for reply in replies:
                 self.ended = reply.turns[0].told.ends or self.ended
 
-    def rounds(self, name: str, most: int, *, keeps: bool = True) -> Iterator[int]:
+    def rounds(self, name: str, most: int, *, keeps: Keeps = Keeps.EACH) -> Iterator[int]:
         """See `flow.Run`."""
         for index in range(most):
             if self.ended == name:

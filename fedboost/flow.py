@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
 from types import ModuleType
 from typing import Any, Literal
 from typing import Protocol as Interface
@@ -168,6 +168,14 @@ class Seat:
         return tuple(p for p in self.table.of(tuple(Role)) if p != self.party)
 
 
+class Keeps(Enum):
+    """After which rounds of a loop every party keeps where it stands."""
+
+    EACH = 1
+    NOW_AND_THEN = 2  # short rounds: about one a second
+    NOTHING = 3
+
+
 class Run(ABC):
     """The coordinator's hand: calls steps, counts rounds."""
 
@@ -197,7 +205,7 @@ class Run(ABC):
         return False
 
     @abstractmethod
-    def rounds(self, name: str, most: int, *, keeps: bool = True) -> Iterator[int]:
+    def rounds(self, name: str, most: int, *, keeps: Keeps = Keeps.EACH) -> Iterator[int]:
         """Counts rounds of a loop: at most `most`, fewer when a party's answer ends it.
 
         Progress, checkpoints and resuming hang on the outermost loop of a walk, but for loops

@@ -23,7 +23,7 @@ from fedboost.data.frame import Frame
 from fedboost.data.holdout import validation_rows
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import FedboostError, JobError, PeerError
-from fedboost.flow import Artefact, Seat, Step, Table
+from fedboost.flow import Artefact, Keeps, Seat, Step, Table
 from fedboost.job import JobSpec
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import JobJournal, Told
@@ -277,7 +277,7 @@ class Room(flow.Run):
             self.told.append(told)
             self.ended = told.ends or self.ended
 
-    def rounds(self, name: str, most: int, *, keeps: bool = True) -> Iterator[int]:
+    def rounds(self, name: str, most: int, *, keeps: Keeps = Keeps.EACH) -> Iterator[int]:
         """As in production: at most so many, fewer where a party ends them."""
         for index in range(most):
             if self.ended == name:

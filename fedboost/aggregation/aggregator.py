@@ -85,10 +85,7 @@ def open_total(me: Aggregator, got: Mapping[str, RevealedShares]) -> Iterator[Ou
     for party in survivors:
         total += vectors[party]
     _unmask(me, agreed, current, total)
-    gone = [host for host in me.seat.table.hosts if host not in survivors]
-    outs = _totals(me.number, [total])
-    for out in outs:
-        yield Out(send=out.send, told=Told(left_out=gone))
+    yield from _totals(me.number, [total])
 
 
 def snapshot(_: Aggregator) -> Artefact:

@@ -27,6 +27,7 @@ Vector = NDArray[np.int64]
 PART_WORDS = 1 << 19  # of a vector in one message: 4 MiB
 SUM_MAX = (1 << 63) - 1  # a sum of signed numbers has 64 bits
 CHECK_WORDS = 2  # behind a vector: whose contributions are in its sum
+NOTED = 4  # statistics that an earlier attempt may have opened since its last checkpoint
 _DIGITS = 33  # contributors that one check word counts, each by a bit of its own
 
 
@@ -182,10 +183,14 @@ class Contributor:
         """Whether no earlier attempt has opened this statistic over others; notes it for later."""
         if self._fresh is None:
             return True
-        noted = self._seat.notebook.read()
-        if noted.get("opened") == self._fresh:
-            return bool(noted["over"] == list(survivors))
-        self._seat.notebook.write({"opened": self._fresh, "over": list(survivors)})
+        opened = dict(self._seat.notebook.read().get("opened", []))
+        if self._fresh in opened:
+            return bool(opened[self._fresh] == list(survivors))
+        if self._fresh <= max(opened, default=-1):  # not the last ones any more: never again
+            return False
+        opened[self._fresh] = list(survivors)
+        kept = [[number, over] for number, over in sorted(opened.items())[-NOTED:]]
+        self._seat.notebook.write({"opened": kept})
         return True
 
     @property

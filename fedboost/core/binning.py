@@ -191,10 +191,10 @@ def _fit_column(values: Values, number: int, max_bin: int) -> Cuts:
         ends = np.arange(len(distinct) - 1)
     else:
         ends = _equal_frequency(counts.astype(np.int64), max_bin)
-    return _between(distinct[ends], distinct[ends + 1])
+    return between(distinct[ends], distinct[ends + 1])
 
 
-def _between(low: Cuts, high: Cuts) -> Cuts:
+def between(low: Cuts, high: Cuts) -> Cuts:
     """A float32 cut with low < cut ≤ high: the middle, or high where they are neighbours."""
     middle = ((low.astype(np.float64) + high) / 2.0).astype(np.float32)
     return np.where((low < middle) & (middle <= high), middle, high).astype(np.float32)

@@ -54,7 +54,7 @@ class Summary:
         """
         _check_weight(y, weight)
         check_labels(params, y)
-        weight = _scaled(weight, y, params.scale_pos_weight)
+        weight = scaled(weight, y, params.scale_pos_weight)
         classes = range(params.num_class or 0)
         return cls(
             rows=len(y),
@@ -140,7 +140,7 @@ class Logistic:
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
         """See Objective."""
         p = _sigmoid(margin)
-        w = _scaled(weight, y, self.scale_pos_weight)[:, None]
+        w = scaled(weight, y, self.scale_pos_weight)[:, None]
         return w * (p - y[:, None]), w * (p * (1.0 - p))
 
     def bounds(self, summary: Summary) -> tuple[float, float]:
@@ -348,7 +348,7 @@ def _softmax(margin: Floats) -> Floats:
     return raised / raised.sum(axis=1, keepdims=True)
 
 
-def _scaled(weight: Floats, y: Floats, factor: float) -> Floats:
+def scaled(weight: Floats, y: Floats, factor: float) -> Floats:
     return np.where(y > 0.5, factor, 1.0) * weight
 
 

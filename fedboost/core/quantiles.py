@@ -176,6 +176,10 @@ class Ranked:
             np.array([zeros for _, zeros in parts], np.int64),
         )
 
+    def at(self, places: Counts) -> Ranked:
+        """Some of the columns, numbered in the order of `places`, int64 (k,)."""
+        return Ranked(tuple(self.columns[c] for c in places.tolist()), self.zeros[places])
+
     def present(self) -> Counts:
         """How many rows have a value in each column; int64 (columns,)."""
         return np.array([len(column) for column in self.columns], np.int64) + self.zeros

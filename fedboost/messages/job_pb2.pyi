@@ -143,14 +143,14 @@ class Event(_message.Message):
     def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., state: _Optional[_Union[StateChanged, _Mapping]] = ..., step: _Optional[_Union[StepDone, _Mapping]] = ..., round: _Optional[_Union[RoundDone, _Mapping]] = ..., stage: _Optional[_Union[StageDone, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., lost: _Optional[_Union[PartyLost, _Mapping]] = ...) -> None: ...
 
 class PartyLost(_message.Message):
-    __slots__ = ("party", "stage", "step")
+    __slots__ = ("party", "stage", "round")
     PARTY_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
-    STEP_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
     party: str
     stage: str
-    step: str
-    def __init__(self, party: _Optional[str] = ..., stage: _Optional[str] = ..., step: _Optional[str] = ...) -> None: ...
+    round: int
+    def __init__(self, party: _Optional[str] = ..., stage: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
 
 class StateChanged(_message.Message):
     __slots__ = ("state", "reason", "parties")
@@ -239,7 +239,7 @@ class JobJournal(_message.Message):
     def __init__(self, status: _Optional[_Union[JobStatus, _Mapping]] = ..., spec: _Optional[bytes] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
 
 class Told(_message.Message):
-    __slots__ = ("ends", "metrics", "counts", "curves", "importance", "best", "rounds", "privacy", "left_out")
+    __slots__ = ("ends", "metrics", "counts", "curves", "importance", "best", "rounds", "privacy")
     ENDS_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
@@ -248,7 +248,6 @@ class Told(_message.Message):
     BEST_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     PRIVACY_FIELD_NUMBER: _ClassVar[int]
-    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     ends: str
     metrics: _containers.RepeatedCompositeFieldContainer[Metric]
     counts: _containers.RepeatedCompositeFieldContainer[Count]
@@ -257,8 +256,7 @@ class Told(_message.Message):
     best: _containers.RepeatedCompositeFieldContainer[Metric]
     rounds: _containers.RepeatedCompositeFieldContainer[RoundTold]
     privacy: _containers.RepeatedCompositeFieldContainer[Privacy]
-    left_out: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, ends: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., importance: _Optional[_Iterable[_Union[Importance, _Mapping]]] = ..., best: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., rounds: _Optional[_Iterable[_Union[RoundTold, _Mapping]]] = ..., privacy: _Optional[_Iterable[_Union[Privacy, _Mapping]]] = ..., left_out: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, ends: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., importance: _Optional[_Iterable[_Union[Importance, _Mapping]]] = ..., best: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., rounds: _Optional[_Iterable[_Union[RoundTold, _Mapping]]] = ..., privacy: _Optional[_Iterable[_Union[Privacy, _Mapping]]] = ...) -> None: ...
 
 class RoundTold(_message.Message):
     __slots__ = ("round", "done", "of", "metrics")

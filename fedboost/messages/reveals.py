@@ -54,6 +54,10 @@ REVEALS: dict[str, tuple[str, str]] = {
         "to the guest, the sum of its own random numbers.",
         "not at all, it is no secret.",
     ),
+    "fedboost.federboost_horizontal.Columns": (
+        "to the hosts, the names of the guest's columns, and which of them hold categories.",
+        "not at all.",
+    ),
     "fedboost.federboost_vertical.BucketIds": (
         "to the guest, the noisy bucket of every aligned row in every column, unnamed; of each column how many buckets it has, whether they are categories, and whether values are missing.",
         "randomised response, epsilon per value given the cut points; not at all without an epsilon.",

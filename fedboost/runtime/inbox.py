@@ -103,6 +103,8 @@ class Inbox:
         """The one message that a step before number `before` gave; two of them are a PeerError."""
         queue = self._waiting[kind, sender]
         arrived = queue.pop(0)
+        if not arrived.last:
+            raise PeerError(f"{sender} sent a {kind} in parts, which travels whole here")
         if queue and queue[0].number < before:
             raise PeerError(f"{sender} sent a second {kind} where one was expected")
         self._used[kind, sender] = arrived.number

@@ -274,7 +274,7 @@ class Session:
         call = await asyncio.wrap_future(asked)
         before = call.number
         expected = self._roles.senders(step, call.among)
-        if streams:
+        if streams and not step.tolerates:
             return self._parts_of_all(kind, expected, loop)
         if call.awaits and not step.tolerates:
             await self._inbox.arrival(kind, expected, before)

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fedboost import flow
-from fedboost.flow import Step
+from fedboost.flow import Keeps, Step
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, Progress, StepDone, Told
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
 from fedboost.runtime.costs import Costs
+
+COMMIT_S = 1.0  # between two checkpoints of rounds that are kept now and then
 
 if TYPE_CHECKING:
     from fedboost.runtime.walker import JobWalk
@@ -28,7 +30,9 @@ class StageWalk(flow.Run):
     ended: str = ""  # the loop that a party's answer has ended
     counters: list[int] = field(default_factory=list)
     number: int = 0
-    commit_due: int = 0
+    finished: int = 0  # rounds of the outermost loop
+    commit_due: int = 0  # so many of them are to be kept before anything follows
+    committed: float = field(default_factory=time.monotonic)
     metrics: list[job_pb2.Metric] = field(default_factory=list)
     several: list[job_pb2.RoundTold] = field(default_factory=list)  # rounds of one step
     told: Told = field(default_factory=Told)
@@ -92,8 +96,6 @@ class StageWalk(flow.Run):
                 self.ended = own.told.ends or self.ended
                 self.metrics.extend(own.told.metrics)
                 self.several.extend(own.told.rounds)
-                for host in own.told.left_out:
-                    self.job.leave_out(host, stage, turn.step)
                 hear(self.told, own.told)
         self.job.exchanges += len(sent)
         # Steps that were asked for at once share the time by how long the slowest party computed.
@@ -110,9 +112,9 @@ class StageWalk(flow.Run):
         """See `flow.Run`."""
         return self.first_round > 0
 
-    def rounds(self, name: str, most: int, *, keeps: bool = True) -> Iterator[int]:
+    def rounds(self, name: str, most: int, *, keeps: Keeps = Keeps.EACH) -> Iterator[int]:
         """See `flow.Run`; the outermost loop goes on after the last round that all have kept."""
-        outermost = keeps and not self.counters
+        outermost = keeps is not Keeps.NOTHING and not self.counters
         first = self.first_round if outermost else 0
         for index in range(first, most):
             if self.ended == name:
@@ -122,7 +124,10 @@ class StageWalk(flow.Run):
             yield index
             self.counters.pop()
             if outermost:
-                self.commit_due = index + 1
+                self.finished = index + 1
+                since = time.monotonic() - self.committed
+                if keeps is Keeps.EACH or since > COMMIT_S:
+                    self.commit_due = self.finished
                 of = most if most < flow.UNBOUNDED else (self.ended == name) * (index + 1)
                 whole = job_pb2.RoundTold(round=name, done=index + 1, of=of, metrics=self.metrics)
                 done = self.several or [whole]  # of 0: not known yet
@@ -149,6 +154,8 @@ class StageWalk(flow.Run):
         await self.job.ask(
             self.job.everybody, "commit", lambda party: self.job.controls[party].commit(request)
         )
+        self.committed = time.monotonic()
+        self.job.lose_for_good(self.protocol.name, request.round)
 
 
 def hear(known: Told, told: Told) -> None:

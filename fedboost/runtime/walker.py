@@ -269,11 +269,11 @@ class JobWalk:
         replies = {party: task.result() for party, task in tasks.items()}
         return {party: reply for party, reply in replies.items() if reply is not None}
 
-    def leave_out(self, host: str, stage: str, step: str) -> None:
-        """Notes for good that the job has gone on without a host."""
-        if host not in self.lost:
+    def lose_for_good(self, stage: str, round_: int) -> None:
+        """Notes that hosts which are gone have not kept a round that the others have."""
+        for host in sorted(self.gone - set(self.lost)):
             self.lost.append(host)
-            self.emit(Event(lost=PartyLost(party=host, stage=stage, step=step)))
+            self.emit(Event(lost=PartyLost(party=host, stage=stage, round=round_)))
 
     def recall(self) -> None:
         """What earlier attempts told of stages that are done, and whom they have lost."""

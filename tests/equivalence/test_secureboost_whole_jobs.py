@@ -16,6 +16,7 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
+from fedboost.flow import Keeps
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards, vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
@@ -55,7 +56,7 @@ class CarriedOn(Room):
 
     done: int = 0
 
-    def rounds(self, name: str, most: int, *, keeps: bool = True) -> Iterator[int]:
+    def rounds(self, name: str, most: int, *, keeps: Keeps = Keeps.EACH) -> Iterator[int]:
         """The rest of the outermost rounds; all of the others."""
         first = self.done if name == plan.loop(self.params) else 0
         return (index for index in super().rounds(name, most) if index >= first)

@@ -1,0 +1,33 @@
+"""Horizontal boosting: every party has rows of its own with the same columns, and labels.
+
+    guest ─── Columns ────► hosts                  once a job
+    parties ─ Masked ─► aggregator ─ Total ─► parties
+        rows and labels                            twice a job
+        values below the probes of a bisection     until all quantiles are found, at most 32 times
+        histograms of the open nodes               every layer
+        metrics                                    every round
+
+All parties compute the same from the same sums, so no split travels, and each ends with the whole
+model. Nobody sees another party's part of a sum; see `fedboost.aggregation`. FederBoost (Tian et
+al.), section 5, Protocols 3–5. A job with `reuse` trains again on the cut points of an earlier one.
+"""
+
+from fedboost.aggregation import aggregator
+from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol
+from fedboost.protocols.federboost_horizontal import party
+from fedboost.protocols.federboost_horizontal.checks import check
+from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
+from fedboost.protocols.federboost_horizontal.walk import FLOW, walk
+
+PROTOCOL = Protocol(
+    name="federboost-horizontal",
+    params=FederBoostHorizontalParams,
+    flow=FLOW,
+    walk=walk,
+    modules={GUEST: party, HOST: party, AGGREGATOR: aggregator},
+    leaves="model",
+    labelled=EVERYBODY,
+    is_horizontal=True,
+    reuses=lambda params: params.reuse,
+    check=check,
+)

@@ -1,0 +1,179 @@
+"""Rounds of trees on a party's own rows, from sums over everybody's: what to give, what they mean.
+
+Every party runs this on the same sums and ends with the same trees; only margins are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core import growth, objectives, sampling
+from fedboost.core.early_stopping import EarlyStopping
+from fedboost.core.growth import Grove, Rules
+from fedboost.core.local import History, Trained, Watched
+from fedboost.core.metrics import METRICS
+from fedboost.core.objectives import Objective, Summary
+from fedboost.core.tallies import Tally
+from fedboost.core.tree import DTYPES, Tree
+from fedboost.errors import UnreachableError
+from fedboost.flow import Artefact
+from fedboost.protocols.federboost_horizontal.counts import Counts
+
+Vector = NDArray[np.int64]
+
+
+class Boosting:
+    """One party's training; `sums` and `take` in turn for each layer, then `tally` and `hear`."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        start: tuple[Objective, Summary, Counts],
+        watched: Mapping[str, Watched],
+        party: int,
+    ) -> None:
+        """`watched` are the own rows to learn from as "train", and as "validation" if anybody has
+        some; `party` is our place at the table, by which we draw samples of our own.
+        """
+        self.rules, self.watched = rules, watched
+        self.objective, self._summary, counts = start
+        self.rounds: list[tuple[Tree, ...]] = []
+        self.history: History = []
+        bigger = METRICS[rules.params.metrics[-1]].bigger_is_better
+        self.stopping = EarlyStopping(rules.params.early_stopping_rounds, bigger)
+        self.layer = 0  # of the round at hand
+        self._party = party
+        self._grove: Grove | None = None
+        self._forest = 1  # trees of the round, for each class
+        self._tallies = {
+            part: Tally(
+                *(rules.params, rows, counts.weight_bound, counts.label_bound),
+                self.objective.base_margin,
+            )
+            for part, rows in counts.parts.items()
+        }
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all rounds are done, or early stopping ends them."""
+        return len(self.rounds) == self.rules.params.n_estimators or self.stopping.stop
+
+    @property
+    def grows(self) -> bool:
+        """Whether the round at hand needs another layer."""
+        return self._grove is not None and not self._grove.is_over
+
+    # Layers
+
+    def sums(self) -> Vector:
+        """The own rows' share of the next layer's sums, int64; nothing where trees ended early."""
+        if self._grove is None:
+            self._grove = self._plant()
+        return np.empty(0, np.int64) if self._grove.is_over else self._grove.sums()
+
+    def take(self, total: Vector | None) -> None:
+        """Grows a layer from everybody's sums; None ends the trees at their last one."""
+        assert self._grove is not None
+        if total is None:
+            if self.layer == 0:
+                raise UnreachableError(
+                    "a tree was begun with a party that is gone, and cannot be begun without it",
+                    todo="when it is back: fedboost job resume",
+                )
+            self._grove.close()
+        elif len(total):
+            self._grove.take(total)
+        self.layer += 1
+
+    def close_round(self) -> None:
+        """The round's trees, and what they add to all margins."""
+        assert self._grove is not None
+        grown = [tree.tree() for tree in self._grove.trees]
+        trees = tuple(replace(tree, value=tree.value / self._forest) for tree in grown)
+        self.rounds.append(trees)
+        for part in self.watched.values():
+            part.advance(trees, self.rules.binning.missing)
+        self._grove, self.layer = None, 0
+
+    # Metrics
+
+    def tally(self) -> Vector:
+        """The own rows' share of the job's metrics, int64."""
+        shares = []
+        for part, tally in self._tallies.items():
+            seen = self.watched[part]
+            prediction = objectives.transform(self.rules.params.objective, seen.margin)
+            shares.append(tally.of(seen.y, prediction, seen.weight))
+        return np.concatenate(shares)
+
+    def hear(self, total: Vector | None) -> dict[str, dict[str, float]]:
+        """The metrics of the round from everybody's shares; none where the sum stayed closed."""
+        measured = {}
+        if total is not None:
+            ends = np.cumsum([tally.length for tally in self._tallies.values()])
+            for own, (part, tally) in zip(
+                np.split(total, ends[:-1]), self._tallies.items(), strict=True
+            ):
+                measured[part] = tally.measure(own)
+        self.history.append(measured)
+        params = self.rules.params
+        if params.early_stopping_rounds is not None and "validation" in measured:
+            self.stopping = self.stopping.after(measured["validation"][params.metrics[-1]])
+        return measured
+
+    # The result
+
+    @property
+    def trained(self) -> Trained:
+        """The model so far, up to its best round."""
+        best = len(self.rounds) - 1 if self.stopping.best is None else self.stopping.best_round
+        return Trained(
+            *(self.rules.params, self.rules.binning, self.objective.base_margin),
+            *(tuple(self.rounds), self.history, best),
+        )
+
+    def snapshot(self) -> Artefact:
+        """Rounds and margins so far."""
+        trees = [tree for own in self.rounds for tree in own]
+        arrays: dict[str, NDArray[np.generic]] = {
+            f"margin_{part}": seen.margin.copy() for part, seen in self.watched.items()
+        }
+        arrays["sizes"] = np.array([tree.n_nodes for tree in trees], np.int32)
+        for name in DTYPES:
+            arrays[name] = np.concatenate([getattr(tree, name) for tree in trees])
+        facts = {
+            "history": self.history,
+            "stopping": asdict(self.stopping),
+            "rounds": [len(own) for own in self.rounds],
+        }
+        return Artefact(facts, arrays)
+
+    def restore(self, kept: Artefact) -> None:
+        """Carries on behind a snapshot."""
+        self.history = list(kept.facts["history"])
+        self.stopping = EarlyStopping(**kept.facts["stopping"])
+        ends = np.cumsum(kept.arrays["sizes"])[:-1]
+        split = {name: np.split(kept.arrays[name], ends) for name in DTYPES}
+        trees = [
+            Tree.from_arrays({name: own[i] for name, own in split.items()})
+            for i in range(len(kept.arrays["sizes"]))
+        ]
+        found = iter(trees)
+        self.rounds = [tuple(next(found) for _ in range(size)) for size in kept.facts["rounds"]]
+        for part, seen in self.watched.items():
+            seen.margin[:] = kept.arrays[f"margin_{part}"]
+
+    # Inside
+
+    def _plant(self) -> Grove:
+        """The trees of the next round at their roots."""
+        rules, rows, number = self.rules, self.watched["train"], len(self.rounds)
+        gradients = self.objective.gradients(rows.margin, rows.y, rows.weight)
+        sample = sampling.of_round(rules.params, gradients[0], number, number, self._party)
+        self._forest = len(sample.trees)
+        groups = (rules.binning.n_columns,)
+        return Grove(list(growth.planted(rules, rows.bins, gradients, sample, number, groups)))

@@ -1,0 +1,77 @@
+"""What refuses a job before it has told anybody anything: a table, or too few rows in all."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import csc_array
+
+from fedboost.core import objectives
+from fedboost.data.frame import Frame
+from fedboost.errors import ConfigError, DataError
+from fedboost.flow import AGGREGATOR, Role
+from fedboost.model import labels
+from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
+
+ROWS_PER_BIN_MIN = 80  # fewer, and a search that isolates nobody cannot tell the bins apart
+
+
+def check(role: Role, params: FederBoostHorizontalParams, frame: Frame, held_out: bool) -> None:
+    """Refuses a table of ours that the job cannot learn from, before anything has left us."""
+    if role is AGGREGATOR:
+        return
+    labels.check_held_out(params, held_out)
+    if frame.label is None:
+        raise DataError("the table has no label", todo="name it in the job: label: …")
+    objectives.check_labels(params, frame.label, learn=False)
+    for name in params.domains:
+        if name not in frame.columns:
+            raise ConfigError(
+                "domains names a column that the table does not have",
+                column=name,
+                todo="name one of the table's columns",
+            )
+    for name in frame.columns:
+        said = params.domains.get(name)
+        is_text = said is not None and isinstance(said[0], str)
+        if name in frame.categories and not is_text and params.reuse is None:
+            raise ConfigError(
+                "a categorical column needs its categories from the job, as no party has them all",
+                column=name,
+                todo=f"domains: {{{name}: [first, second, …]}}",
+            )
+        if name not in frame.categories and is_text:
+            raise ConfigError(
+                "domains names categories of a column that holds numbers",
+                column=name,
+                todo="name the column in 'categorical' of every party, or give numbers",
+            )
+    _check_domains(params, frame)
+
+
+def _check_domains(params: FederBoostHorizontalParams, frame: Frame) -> None:
+    """Refuses values that the job does not list for their column."""
+    for name, said in params.domains.items():
+        column = frame.values[:, [frame.columns.index(name)]]
+        cells = column.toarray() if isinstance(column, csc_array) else column
+        present = cells[~np.isnan(cells)]
+        if name in frame.categories:
+            known = [text in said for text in frame.categories[name]]
+            strange = int(np.count_nonzero(~np.array(known)[present.astype(np.int64)]))
+        else:
+            strange = int(np.count_nonzero(~np.isin(present, np.array(said, np.float32))))
+        if strange:
+            raise DataError(
+                f"{strange} of {frame.n_rows} values are not in the column's domain",
+                column=name,
+                todo="add them to domains in the job, or leave the cells empty",
+            )
+
+
+def check_rows(params: FederBoostHorizontalParams, rows: int) -> None:
+    """Refuses more buckets than so many rows allow without the job's own word on it."""
+    if params.quantile_tolerance is None and rows < ROWS_PER_BIN_MIN * params.max_bin:
+        raise ConfigError(
+            f"max_bin is {params.max_bin} and all parties have {rows} training rows; "
+            f"a bin needs {ROWS_PER_BIN_MIN}, so that the search isolates nobody",
+            todo=f"max_bin: {max(2, rows // ROWS_PER_BIN_MIN)}, or set quantile_tolerance",
+        )

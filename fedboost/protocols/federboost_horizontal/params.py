@@ -1,0 +1,59 @@
+"""What a job may say about horizontal FederBoost."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from fedboost.aggregation.sums import Aggregation
+from fedboost.core.params import TreeParams
+
+JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
+DOMAIN_MAX = 255  # values of a discrete column, each with a bin of its own
+
+Domain = Annotated[
+    tuple[Annotated[float, Field(strict=True)] | Annotated[str, Field(strict=True)], ...],
+    Field(min_length=1, max_length=DOMAIN_MAX, strict=False),
+]
+
+
+class FederBoostHorizontalParams(TreeParams, Aggregation):
+    """Trees over rows that lie with many parties; `max_bin` are the buckets of every column."""
+
+    quantile_tolerance: int | None = Field(None, ge=0)  # rows; None: max(20, n/4q), 0: exact search
+    domains: dict[str, Domain] = Field(default_factory=dict)  # all values of discrete columns
+    reuse: str | None = Field(None, pattern=JOB_ID)  # the job whose cut points are used again
+
+    @model_validator(mode="after")
+    def _domains_are_one_kind(self) -> Self:
+        for name, values in self.domains.items():
+            if len({isinstance(value, str) for value in values}) > 1:
+                raise ValueError(f"domains of {name} mix texts and numbers")
+            if isinstance(values[0], str):
+                if len(set(values)) < len(values):
+                    raise ValueError(f"domains of {name} name a category twice")
+            elif any(float(a) >= float(b) for a, b in itertools.pairwise(values)):
+                raise ValueError(f"domains of {name} do not rise")
+            if len(values) > self.max_bin and self.reuse is None:
+                raise ValueError(
+                    f"domains of {name} have {len(values)} values, max_bin is {self.max_bin}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _one_search(self) -> Self:
+        both = sorted({"max_bin", "quantile_tolerance", "domains"} & self.model_fields_set)
+        if self.reuse is not None and both:
+            raise ValueError(f"{both[0]} was settled by the job in reuse: leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _sums_are_enough(self) -> Self:
+        if self.objective == "reg:absoluteerror":
+            raise ValueError(
+                "reg:absoluteerror takes medians of leaves, which sums do not give: "
+                "use reg:squarederror"
+            )
+        return self

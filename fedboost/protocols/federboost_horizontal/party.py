@@ -1,0 +1,317 @@
+"""Guest and hosts of horizontal FederBoost: all do the same, but that the guest's columns count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost import wire
+from fedboost.aggregation.contributor import Contributor
+from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they are
+    deal_shares,
+    hold_shares,
+    offer_fresh_keys,
+    offer_keys,
+    reveal_shares,
+    sign_survivors,
+)
+from fedboost.core import objectives
+from fedboost.core.binning import Binning
+from fedboost.core.growth import Rules
+from fedboost.core.local import Watched
+from fedboost.core.objectives import Summary
+from fedboost.core.quantiles import Ranked, Search
+from fedboost.errors import ProtocolError
+from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Seat
+from fedboost.messages.job_pb2 import Told
+from fedboost.messages.protocol.aggregation_pb2 import MaskKeys, Total
+from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
+from fedboost.model import whole, words
+from fedboost.protocols.federboost_horizontal import counts as counting
+from fedboost.protocols.federboost_horizontal import tables
+from fedboost.protocols.federboost_horizontal.boosting import Boosting
+from fedboost.protocols.federboost_horizontal.checks import check_rows
+from fedboost.protocols.federboost_horizontal.counts import Counts
+from fedboost.protocols.federboost_horizontal.tables import Table
+
+Vector = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Party:
+    """What a party remembers between steps."""
+
+    seat: Seat
+    sums: Contributor
+    table: Table  # our rows, with the columns in the guest's order once we know it
+    counts: Counts | None = None
+    summary: Summary | None = None
+    search: Search | None = None
+    ranked: Ranked | None = None
+    boosting: Boosting | None = None
+
+    @property
+    def params(self) -> Any:
+        """The job's."""
+        return self.seat.params
+
+    @property
+    def is_guest(self) -> bool:
+        """Whether the coordinator hears from us what all parties know."""
+        return self.seat.role is GUEST
+
+    @property
+    def sums_of_round(self) -> int:
+        """Layers of a round, and its metrics."""
+        return int(self.params.max_depth) + 1
+
+    @property
+    def training(self) -> Boosting:
+        """The training under way; a ProtocolError before there are cut points."""
+        if self.boosting is None:
+            raise ProtocolError("there are no cut points yet to train with")
+        return self.boosting
+
+
+def begin(seat: Seat) -> Party:
+    """A party with its table, and keys that nobody knows yet."""
+    assert seat.frame is not None
+    kept = seat.artefacts.get(DISCLOSURE)
+    table = tables.of(seat.frame, seat.params, None if kept is None else kept.facts)
+    return Party(seat, Contributor(seat), table)
+
+
+# Columns and keys
+
+
+def show_columns(me: Party) -> Out:
+    """Our columns, which everybody counts in our order."""
+    return Out(send=Columns(names=me.table.names, categorical=me.table.categorical))
+
+
+def match_columns(me: Party, got: Columns) -> Out:
+    """Our columns in the guest's order; a DataError names one that only one of us has."""
+    me.table = me.table.ordered(tuple(got.names), tuple(got.categorical), me.seat.table.guest)
+    return Out()
+
+
+def hear_keys(me: Party, got: Mapping[str, MaskKeys]) -> Out:
+    """Everybody's mask keys: from here on there are sums."""
+    me.sums.hear(got)
+    return Out()
+
+
+# Rows and labels
+
+
+def count_rows(me: Party) -> Iterator[Out]:
+    """How many rows we have, and how large labels and weights are."""
+    label, weight, scaled = _labels(me)
+    me.ranked = Ranked.of(me.table.values[me.seat.parts["train"]])
+    present, largest = me.ranked.present(), np.maximum(weight, scaled)
+    yield from _given(me, counting.of_rows(present, label, largest, me.seat.parts))
+
+
+def read_counts(me: Party, got: Iterator[Total]) -> Out:
+    """How many rows all of us have."""
+    total = me.sums.total(got, (1 << 31) * len(me.sums.members))
+    assert total is not None
+    me.counts = counting.read(total, len(me.table.names))
+    if me.params.reuse is None:
+        check_rows(me.params, me.counts.train)
+    return Out()
+
+
+def sum_labels(me: Party) -> Iterator[Out]:
+    """What our labels and weights add up to."""
+    label, _, weight = _labels(me)
+    train = me.seat.parts["train"]
+    yield from _given(me, counting.of_labels(me.params, _counts(me), label[train], weight[train]))
+
+
+def read_labels(me: Party, got: Iterator[Total]) -> Out:
+    """What all labels add up to; then where columns are cut, if nobody has to search for it."""
+    total = me.sums.total(got, counting.most(_counts(me)))
+    assert total is not None
+    me.summary = counting.summary(me.params, _counts(me), total)
+    if DISCLOSURE in me.seat.artefacts:
+        _plant(me, me.table.cuts_again(me.seat.artefacts[DISCLOSURE].facts))
+        return Out(told=Told(ends="quantiles"))
+    searched = me.table.searched
+    present = _counts(me).present[searched]
+    me.search = Search(present, me.params.max_bin, me.params.quantile_tolerance)
+    return _found(me)
+
+
+# Quantiles
+
+
+def count_below(me: Party) -> Iterator[Out]:
+    """How many of our values are below each probe of the search."""
+    assert me.search is not None
+    assert me.ranked is not None
+    probes = me.search.probes()
+    yield from _given(me, me.ranked.at(me.table.searched).below(probes))
+
+
+def narrow(me: Party, got: Iterator[Total]) -> Out:
+    """Takes the search a step on."""
+    assert me.search is not None
+    total = me.sums.total(got, _counts(me).train)
+    assert total is not None
+    me.search.take(total)
+    return _found(me)
+
+
+# Trees
+
+
+def sum_histograms(me: Party) -> Iterator[Out]:
+    """Our gradients in the cells of the open nodes."""
+    training = me.training
+    fresh = 2 * len(training.rounds) if training.layer == 0 else None
+    yield from _given(me, training.sums(), fresh)
+
+
+def split_nodes(me: Party, got: Iterator[Total]) -> Out:
+    """Divides the open nodes as everybody does."""
+    training = me.training
+    training.take(me.sums.total(got, 1 << 62))
+    waits = me.params.dropout == "wait"  # all layers of a round have been asked for
+    if training.layer == me.params.max_depth or not (training.grows or waits):
+        training.close_round()
+        me.sums.broadcast(*(tree.feature.tobytes() for tree in training.rounds[-1]))
+        return Out(told=Told(ends="layer"))
+    return Out()
+
+
+def measure(me: Party) -> Iterator[Out]:
+    """Our share of the metrics."""
+    yield from _given(me, me.training.tally(), 2 * len(me.training.rounds) - 1)
+
+
+def read_metrics(me: Party, got: Iterator[Total]) -> Out:
+    """The metrics of the round, and whether it was the last one."""
+    measured = me.training.hear(me.sums.total(got, 1 << 62))
+    told = Told(ends="tree" if me.training.is_over else "")
+    if me.is_guest:
+        told.metrics.extend(words.as_metrics(measured))
+    return Out(told=told)
+
+
+def close_model(me: Party) -> Out:
+    """What the model came to, from the guest alone."""
+    if not me.is_guest:
+        return Out()
+    trained, counts = me.training.trained, _counts(me)
+    kept = trained.rounds[: trained.best_round + 1]
+    told = Told(best=words.as_metrics(trained.history[trained.best_round]))
+    told.counts.add(name="rounds", count=len(kept))
+    told.counts.add(name="trees", count=sum(map(len, kept)))
+    for part, rows in counts.parts.items():
+        told.counts.add(name=part, count=rows)
+    told.importance.extend(words.importance_of(me.seat.party, me.table.names, kept))
+    return Out(told=told)
+
+
+# Checkpoints and the end
+
+
+def snapshot(me: Party) -> Artefact:
+    """Rounds so far, and what they stand on."""
+    taken = me.training.snapshot()
+    binning = me.training.rules.binning
+    found = asdict(_counts(me)) | {"present": _counts(me).present.tolist()}
+    assert me.summary is not None
+    facts = {
+        "columns": list(me.table.names),
+        "cuts": tables.cuts_facts(binning),
+        "counts": found,
+        "summary": {**asdict(me.summary), "shares": list(me.summary.shares)},
+    }
+    return Artefact({**facts, **taken.facts}, taken.arrays)
+
+
+def restore(me: Party, kept: Artefact) -> Told:
+    """Carries on behind the last round that everybody has kept."""
+    own, facts = me.table.names, kept.facts
+    me.table = me.table.ordered(tuple(facts["columns"]), me.table.categorical, me.seat.table.guest)
+    assert set(own) == set(me.table.names)
+    found = facts["counts"]
+    me.counts = Counts(**{**found, "present": np.array(found["present"], np.int64)})
+    me.summary = Summary(**{**facts["summary"], "shares": tuple(facts["summary"]["shares"])})
+    _plant(me, me.table.cuts_again(facts["cuts"]))
+    me.training.restore(kept)
+    return Told(ends="tree" if me.training.is_over else "")
+
+
+def finish(me: Party) -> Artefact:
+    """The whole model, the same for everybody, and the cut points for other jobs."""
+    training = me.training
+    lists = me.table.lists
+    shard = whole.shard(training.trained, me.table.names, lists)
+    if DISCLOSURE in me.seat.artefacts:
+        return shard
+    facts = tables.cuts_facts(training.rules.binning)
+    facts |= {"columns": list(me.table.names), "lists": {k: list(v) for k, v in lists.items()}}
+    return Artefact(shard.facts, shard.arrays, Artefact(facts))
+
+
+def bytes_max(_: Party, __: str) -> int:
+    """As long as our own vectors, which the totals are checked against."""
+    return wire.MESSAGE_BYTES_MAX
+
+
+# Inside
+
+
+def _given(me: Party, vector: Vector, fresh: int | None = None) -> Iterator[Out]:
+    for masked in me.sums.give(vector, fresh):
+        yield Out(send=masked)
+
+
+def _labels(me: Party) -> tuple[Floats, Floats, Floats]:
+    """Of all our rows labels, weights, and weights with scale_pos_weight; float64 (n,)."""
+    frame, params = me.seat.frame, me.params
+    assert frame is not None
+    assert frame.label is not None
+    weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
+    return frame.label, weight, objectives.scaled(weight, frame.label, params.scale_pos_weight)
+
+
+def _counts(me: Party) -> Counts:
+    if me.counts is None:
+        raise ProtocolError("nobody has counted the rows yet")
+    return me.counts
+
+
+def _found(me: Party) -> Out:
+    """Ends the search where every quantile is found, and begins to train."""
+    assert me.search is not None
+    if not me.search.is_over:
+        return Out()
+    _plant(me, me.table.cut_at(me.search.cuts()))
+    return Out(told=Told(ends="quantiles"))
+
+
+def _plant(me: Party, binning: Binning) -> None:
+    """Everything that the rounds stand on; every party comes to the same."""
+    params, counts, summary = me.params, _counts(me), me.summary
+    assert summary is not None
+    label, weight, _ = _labels(me)
+    objective = objectives.start(params, summary)
+    fixed = objectives.encoding(params, objective, summary)
+    watched = {}
+    for part in counts.parts:
+        rows = me.seat.parts.get(part, np.empty(0, np.int32))
+        margin = np.tile(objective.base_margin, (len(rows), 1))
+        bins = binning.transform(me.table.values[rows])
+        watched[part] = Watched(bins, label[rows], weight[rows], margin)
+    place = me.seat.table.of(EVERYBODY).index(me.seat.party)
+    rules = Rules(params, binning, fixed)
+    me.boosting = Boosting(rules, (objective, summary, counts), watched, place)

@@ -1,0 +1,135 @@
+"""A party's table as all count it: columns in the guest's order, categories in the job's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_array
+
+from fedboost.core.binning import Binning, Cuts, between
+from fedboost.data.frame import Frame, Values
+from fedboost.errors import ConfigError, DataError
+from fedboost.model import columns
+from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
+
+Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A party's columns; of a category its place in the job's list, NaN where it has none."""
+
+    names: tuple[str, ...]
+    values: Values = field(repr=False)  # float32 (n, columns), dense or sparse
+    lists: Mapping[str, tuple[str, ...]]  # the categories of each categorical column
+    steps: Mapping[str, Cuts] = field(repr=False)  # all values of each discrete column of numbers
+    max_bin: int
+
+    @property
+    def categorical(self) -> tuple[str, ...]:
+        """The columns that hold categories, in order."""
+        return tuple(name for name in self.names if name in self.lists)
+
+    @property
+    def searched(self) -> NDArray[np.int64]:
+        """The places of the columns whose cut points nobody knows without the others."""
+        known = {*self.lists, *self.steps}
+        return np.array([i for i, name in enumerate(self.names) if name not in known], np.int64)
+
+    def ordered(self, names: tuple[str, ...], categorical: tuple[str, ...], whose: str) -> Table:
+        """The same columns in the order of the guest; a DataError names one that is not in both."""
+        lacking = [name for name in names if name not in self.names]
+        if lacking:
+            raise DataError(
+                f"the table lacks {len(lacking)} columns that {whose} has",
+                column=lacking[0],
+                todo="every party needs the same columns: name them in data: columns",
+            )
+        more = [name for name in self.names if name not in names]
+        if more:
+            raise DataError(
+                f"the table has {len(more)} columns that {whose} lacks",
+                column=more[0],
+                todo="every party needs the same columns: leave it out with data: ignore",
+            )
+        other = sorted(set(categorical) ^ set(self.categorical))
+        if other:
+            raise DataError(
+                f"a column holds categories here or at {whose}, and numbers at the other",
+                column=other[0],
+                todo="name the same columns in 'categorical' of every party",
+            )
+        places = [self.names.index(name) for name in names]
+        values = self.values[:, places]
+        if not isinstance(values, csc_array):
+            values = np.asfortranarray(values)
+        return Table(names, values, self.lists, self.steps, self.max_bin)
+
+    def cut_at(self, found: Sequence[Cuts]) -> Binning:
+        """The bins of all columns, once those of the `searched` ones are found."""
+        cuts, codes = [np.empty(0, np.float32)] * len(self.names), {}
+        for place, own in zip(self.searched.tolist(), found, strict=True):
+            cuts[place] = own
+        for place, name in enumerate(self.names):
+            if name in self.lists:
+                codes[place] = np.arange(len(self.lists[name]), dtype=np.int32)
+            elif name in self.steps:
+                cuts[place] = between(self.steps[name][:-1], self.steps[name][1:])
+        return Binning(self.max_bin, tuple(cuts), codes)
+
+    def cuts_again(self, facts: Facts) -> Binning:
+        """The bins of a job that `cuts_facts` kept."""
+        cuts = tuple(np.array(own, np.float32) for own in facts["cuts"])
+        codes = {int(c): np.arange(count, dtype=np.int32) for c, count in facts["codes"].items()}
+        return Binning(facts["max_bin"], cuts, codes)
+
+
+def of(frame: Frame, params: FederBoostHorizontalParams, earlier: Facts | None) -> Table:
+    """A party's table in its own order; `earlier` is what another job has kept, to use again."""
+    if earlier is None:
+        said = params.domains
+        lists = {name: tuple(map(str, said[name])) for name in frame.categories}
+        steps = {n: np.array(v, np.float32) for n, v in said.items() if n not in lists}
+        return _recoded(frame, lists, steps, params.max_bin)
+    _needs_same(frame, earlier)
+    lists = {name: tuple(own) for name, own in earlier["lists"].items()}
+    return _recoded(frame, lists, {}, earlier["max_bin"])
+
+
+def cuts_facts(binning: Binning) -> dict[str, Any]:
+    """Bins as JSON."""
+    return {
+        "max_bin": binning.max_bin,
+        "cuts": [own.tolist() for own in binning.cuts],
+        "codes": {str(c): len(codes) for c, codes in binning.categories.items()},
+    }
+
+
+def _needs_same(frame: Frame, earlier: Facts) -> None:
+    if set(frame.columns) != set(earlier["columns"]):
+        other = sorted(set(frame.columns) ^ set(earlier["columns"]))
+        raise ConfigError(
+            "the columns are not those whose cut points are used again",
+            column=other[0],
+            todo="give the columns of that job, or train without reuse",
+        )
+    if set(frame.categories) != set(earlier["lists"]):
+        other = sorted(set(frame.categories) ^ set(earlier["lists"]))
+        raise ConfigError("a column holds categories in one of both jobs only", column=other[0])
+
+
+def _recoded(
+    frame: Frame, lists: Mapping[str, tuple[str, ...]], steps: Mapping[str, Cuts], max_bin: int
+) -> Table:
+    values = frame.values
+    if lists:
+        assert not isinstance(values, csc_array)
+        values = values.copy(order="F")
+        for name, texts in lists.items():
+            place = frame.columns.index(name)
+            values[:, place] = columns.listed(values[:, place], frame.categories[name], texts)
+    return Table(frame.columns, values, lists, steps, max_bin)

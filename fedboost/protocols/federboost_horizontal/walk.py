@@ -1,0 +1,74 @@
+"""What the rows come to, where they are cut, tree after tree; a step gives or reads a sum."""
+
+from fedboost.aggregation import sums
+from fedboost.aggregation.sums import add_up
+from fedboost.core.quantiles import ROUNDS_MAX
+from fedboost.flow import EVERYBODY, GUEST, HOST, Keeps, Run, Step
+from fedboost.messages.protocol.aggregation_pb2 import Masked, MaskKeys, Total
+from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
+
+FLOW = (
+    show_columns := Step("show_columns", GUEST, gives=Columns),
+    match_columns := Step("match_columns", HOST, takes=Columns),
+    offer_keys := Step(
+        "offer_keys", EVERYBODY, gives=MaskKeys, after=("show_columns", "match_columns")
+    ),
+    hear_keys := Step("hear_keys", EVERYBODY, takes=MaskKeys, after=("offer_keys",)),
+    # Once a job.
+    count_rows := Step("count_rows", EVERYBODY, gives=Masked, after=("hear_keys",), streams=True),
+    read_counts := Step("read_counts", EVERYBODY, takes=Total, after=("count_rows",)),
+    sum_labels := Step("sum_labels", EVERYBODY, gives=Masked, after=("read_counts",), streams=True),
+    read_labels := Step("read_labels", EVERYBODY, takes=Total, after=("sum_labels",)),
+    # Until every quantile is found.
+    count_below := Step(
+        "count_below", EVERYBODY, gives=Masked, after=("read_labels", "narrow"), streams=True
+    ),
+    narrow := Step("narrow", EVERYBODY, takes=Total, after=("count_below",)),
+    # Every round, with `dropout: continue`.
+    offer_fresh_keys := sums.offer_fresh_keys("hear_keys", "read_labels", "narrow", "read_metrics"),
+    sums.deal_shares,
+    sums.hold_shares,
+    # Every layer.
+    sum_histograms := Step(
+        "sum_histograms",
+        EVERYBODY,
+        gives=Masked,
+        after=("hear_keys", "read_labels", "narrow", "read_metrics", "split_nodes", "hold_shares"),
+        streams=True,
+    ),
+    split_nodes := Step(
+        "split_nodes", EVERYBODY, takes=Total, after=("sum_histograms", "reveal_shares")
+    ),
+    # Every round.
+    measure := Step("measure", EVERYBODY, gives=Masked, after=("split_nodes",), streams=True),
+    read_metrics := Step(
+        "read_metrics", EVERYBODY, takes=Total, after=("measure", "reveal_shares")
+    ),
+    close_model := Step("close_model", EVERYBODY, after=("hear_keys", "read_metrics")),
+    # What opens a sum.
+    sign_survivors := sums.sign_survivors("sum_histograms", "measure"),
+    sums.reveal_shares,
+    *sums.ADDING,
+)
+
+
+async def walk(run: Run) -> None:
+    """A tree is asked for at once, and costs a message there and back for each of its layers."""
+    await run(show_columns, match_columns)
+    await run(offer_keys, hear_keys)
+    if not run.is_resumed:
+        await run(count_rows, add_up, read_counts)
+        await run(sum_labels, add_up, read_labels)
+        for _ in run.rounds("quantiles", ROUNDS_MAX, keeps=Keeps.NOTHING):
+            await run(count_below, add_up, narrow)
+    if run.params.dropout == "wait":
+        layer = (sum_histograms, add_up, split_nodes)
+        for _ in run.rounds("tree", run.params.n_estimators, keeps=Keeps.NOW_AND_THEN):
+            await run(*layer * run.params.max_depth, measure, add_up, read_metrics)
+    else:
+        for _ in run.rounds("tree", run.params.n_estimators):
+            await sums.exchange_keys(run, offer_fresh_keys)
+            for _ in run.rounds("layer", run.params.max_depth):
+                await sums.open_sum(run, sum_histograms, sign_survivors, split_nodes)
+            await sums.open_sum(run, measure, sign_survivors, read_metrics)
+    await run(close_model)
