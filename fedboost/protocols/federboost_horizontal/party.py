@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.aggregation import counts as counting
 from fedboost.aggregation.contributor import Contributor
+from fedboost.aggregation.counts import Counts
 from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they are
     deal_shares,
     hold_shares,
@@ -31,11 +33,9 @@ from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.aggregation_pb2 import MaskKeys, Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
 from fedboost.model import whole, words
-from fedboost.protocols.federboost_horizontal import counts as counting
 from fedboost.protocols.federboost_horizontal import tables
 from fedboost.protocols.federboost_horizontal.boosting import Boosting
 from fedboost.protocols.federboost_horizontal.checks import check_rows
-from fedboost.protocols.federboost_horizontal.counts import Counts
 from fedboost.protocols.federboost_horizontal.tables import Table
 
 Vector = NDArray[np.int64]
@@ -192,13 +192,15 @@ def split_nodes(me: Party, got: Iterator[Total]) -> Out:
 
 def measure(me: Party) -> Iterator[Out]:
     """Our share of the metrics."""
-    yield from _given(me, me.training.tally(), 2 * len(me.training.rounds) - 1)
+    yield from _given(
+        me, me.training.measures.tally(me.training.watched), 2 * len(me.training.rounds) - 1
+    )
 
 
 def read_metrics(me: Party, got: Iterator[Total]) -> Out:
     """The metrics of the round, and whether it was the last one."""
-    measured = me.training.hear(me.sums.total(got, 1 << 62))
-    told = Told(ends="tree" if me.training.is_over else "")
+    measured = me.training.measures.hear(me.sums.total(got, 1 << 62))
+    told = Told(ends="tree" if me.training.measures.ends else "")
     if me.is_guest:
         told.metrics.extend(words.as_metrics(measured))
     return Out(told=told)
@@ -247,7 +249,7 @@ def restore(me: Party, kept: Artefact) -> Told:
     me.summary = Summary(**{**facts["summary"], "shares": tuple(facts["summary"]["shares"])})
     _plant(me, me.table.cuts_again(facts["cuts"]))
     me.training.restore(kept)
-    return Told(ends="tree" if me.training.is_over else "")
+    return Told(ends="tree" if me.training.measures.ends else "")
 
 
 def finish(me: Party) -> Artefact:
