@@ -75,13 +75,18 @@ def column_sums(values: NDArray[np.float32]) -> tuple[Floats, Floats, Floats]:
     )
 
 
-def inputs_of(values: Values, scale: Scale | None) -> Inputs:
-    """Rows as networks read them: sparse ones as they are, dense ones standardised."""
+def inputs_of(values: Values, scale: Scale | None, ids: NDArray[np.uint32] | None = None) -> Inputs:
+    """Rows as networks read them: sparse ones as they are, dense ones standardised.
+
+    `ids` uint32 (columns,) are what sparse columns are hashed by: their places if absent.
+    """
     if isinstance(values, csc_array):
         if np.isnan(values.data).any():
             values = values.copy()
             values.data[:] = np.nan_to_num(values.data, nan=0.0)
-        return SparseInputs(values)
+        return SparseInputs(
+            values, np.arange(values.shape[1], dtype=np.uint32) if ids is None else ids
+        )
     assert scale is not None
     return scale.inputs(values)
 
