@@ -9,9 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.aggregation.recovery import Epoch
-from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair, add_stream
-from fedboost.errors import PeerError, PolicyError, ProtocolError
+from fedboost.aggregation.recovery import Epoch, keys_of, pair_of, threshold
+from fedboost.crypto.masking import MaskKey, Pair, add_stream
+from fedboost.crypto.shamir import HOLDERS_MAX
+from fedboost.errors import (
+    ConfigError,
+    PeerError,
+    PolicyError,
+    ProtocolError,
+    UnreachableError,
+)
 from fedboost.flow import EVERYBODY, Seat
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
@@ -25,7 +32,6 @@ from fedboost.messages.protocol.aggregation_pb2 import (
 Vector = NDArray[np.int64]
 
 PART_WORDS = 1 << 19  # of a vector in one message: 4 MiB
-SUM_MAX = (1 << 63) - 1  # a sum of signed numbers has 64 bits
 CHECK_WORDS = 2  # behind a vector: whose contributions are in its sum
 NOTED = 4  # statistics that an earlier attempt may have opened since its last checkpoint
 _DIGITS = 33  # contributors that one check word counts, each by a bit of its own
@@ -35,7 +41,10 @@ class Contributor:
     """One party in the sums of one stage; its keys print nothing."""
 
     def __init__(self, seat: Seat) -> None:
-        """A PolicyError where the table has fewer contributors than our owner asks for."""
+        """A PolicyError where the table has fewer contributors than our owner asks for.
+
+        A ConfigError where the job's drop-outs and colluders do not fit so many.
+        """
         self.party = seat.party
         self.members = seat.table.of(EVERYBODY)
         self.number = 0  # of the sum that was masked last
@@ -46,17 +55,41 @@ class Contributor:
         self._heard = seat.context  # a digest of everything broadcast so far
         self._awaits = 0  # words of the total that is due
         self._fresh: int | None = None
-        self.check_count(len(self.members))
+        self._least: int = seat.limits.aggregation_parties_min
+        self._check_job()
 
-    def check_count(self, count: int) -> None:
-        """Refuses sums over fewer contributors than our owner's policy asks for."""
-        least = self._seat.limits.aggregation_parties_min
-        if count < least:
+    def _check_job(self) -> None:
+        """Refuses a job that no sum of could be opened, or only against our owner's policy."""
+        count, params = len(self.members), self._seat.params
+        if count < self._least:
             raise PolicyError(
-                f"the policy adds up over {least} parties at least, there are {count}",
+                f"the policy adds up over {self._least} parties at least, there are {count}",
                 todo="more parties, or ask the party's owner",
                 party=self.party,
                 key="policy.aggregation_parties_min",
+            )
+        if params.dropout == "wait":
+            return
+        if count > HOLDERS_MAX:
+            raise ConfigError(
+                f"dropout: continue shares keys among {HOLDERS_MAX} parties at most, "
+                f"there are {count}",
+                todo="dropout: wait, or fewer parties",
+            )
+        if threshold(count, params.colluders) > count:
+            raise ConfigError(
+                f"colluders is {params.colluders} and there are {count} parties",
+                todo=f"colluders: {count - 1} at most, or more parties",
+            )
+
+    def _check_left(self, present: tuple[str, ...]) -> None:
+        """Refuses sums over fewer contributors than our owner asks for, now that some are gone."""
+        if len(present) < self._least:
+            gone = [party for party in self.members if party not in present]
+            raise UnreachableError(
+                f"{len(present)} parties are left, the policy adds up over {self._least} at least",
+                party=gone[0],
+                todo="when the others are back: fedboost job resume",
             )
 
     # Keys of the stage
@@ -74,8 +107,7 @@ class Contributor:
         for party, theirs in got.items():
             self._seat.signer.check(party, self._signed(party, theirs), theirs.signature)
             [public] = keys_of(theirs, 1, party)
-            secret = self._key.shared(public)
-            self._pairs[party] = Pair(secret, self._seat.context)
+            self._pairs[party] = pair_of(self._key, public, self._seat.context, party)
         if set(offered) != set(self.members):
             raise ProtocolError("mask keys came from others than the job's contributors")
         self.broadcast(*(offered[party].keys.data for party in self.members))
@@ -117,6 +149,8 @@ class Contributor:
             if part.number != self.number or not self._awaits:
                 raise PeerError(f"a total of sum {part.number} came, {self.number} is due")
             if part.closed:
+                if self.epoch is None or parts:
+                    raise PeerError("a total was closed that nobody has asked to keep closed")
                 self._awaits = 0
                 self.broadcast(b"closed")
                 return None
@@ -131,7 +165,10 @@ class Contributor:
         self._awaits = 0
         self.broadcast(whole.tobytes())
         values, digits = whole[:-CHECK_WORDS], whole[-CHECK_WORDS:]
-        present = self.members if self.epoch is None else self.epoch.survivors
+        present = self.members
+        if self.epoch is not None:
+            self.epoch.opened()
+            present = self.epoch.members
         if not np.array_equal(digits, sum(self._digit(party) for party in present)):
             raise PeerError(
                 "a total is not the sum of one vector from each contributor",
@@ -156,9 +193,14 @@ class Contributor:
         self.epoch = Epoch(self._seat, number, sums)
         return self.epoch.offer()
 
+    def deal(self, got: Mapping[str, MaskKeys]) -> dict[str, DealtShares]:
+        """To each contributor that is left its shares of our secrets."""
+        self._check_left((self.party, *got))
+        return self.fresh.deal(got)
+
     def hold(self, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> None:
         """Takes the others' shares; the `present` are whose masks go into the next sums."""
-        self.check_count(len(present))
+        self._check_left(present)
         self.broadcast(self.fresh.hold(got, present))
 
     def sign(self, present: tuple[str, ...]) -> Survivors:
@@ -175,7 +217,7 @@ class Contributor:
         epoch.agree(got, self.number, self._context)
         opens = self._fresh is not None or epoch.survivors == epoch.members
         if opens:
-            self.check_count(len(epoch.survivors))
+            self._check_left(epoch.survivors)
             opens = self._is_noted(epoch.survivors)
         return epoch.reveal(self.number, self._context, opens=opens)
 
@@ -226,9 +268,3 @@ class Contributor:
 def sign_of(party: str, peer: str, members: tuple[str, ...]) -> int:
     """Whether the first of a pair adds their stream (1) or takes it away (−1)."""
     return 1 if members.index(party) < members.index(peer) else -1
-
-
-def keys_of(offered: MaskKeys, count: int, party: str) -> list[bytes]:
-    """So many public keys of a party; a PeerError for another number."""
-    keys = wire.unpack(offered.keys, "u1", (count, KEY_BYTES), f"the mask keys of {party}")
-    return [key.tobytes() for key in keys]
