@@ -24,7 +24,7 @@ def test_a_role_has_one_function_for_each_of_its_steps(protocol):
             taken = list(inspect.signature(function).parameters)
             given = 1 + (step.takes is not None) + bool(step.hears)
             assert len(taken) == given, (step.name, role)
-            assert inspect.isgeneratorfunction(function) == step.streams, (step.name, role)
+            assert inspect.isgeneratorfunction(function) == step.streams
     for module in protocol.modules.values():
         for name in ("begin", "snapshot", "restore", "finish", "bytes_max"):
             assert callable(getattr(module, name)), (module.__name__, name)
@@ -45,7 +45,7 @@ def test_a_step_comes_only_after_steps_of_its_role(protocol):
     names = [s.name for s in protocol.flow]
     assert len(set(names)) == len(names)
     for step in protocol.flow:
-        own = {s.name for s in protocol.flow if set(s.roles) & set(step.roles)}
+        own = {s.name for s in protocol.flow if set(step.roles) & set(s.roles)}
         for before in step.after or ():
             assert before is None or before in own
         assert protocol.step(step.name) is step
