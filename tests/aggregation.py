@@ -146,7 +146,7 @@ class Circle:
         left = still("offer")
         offered = {p: self.members[p].offer_fresh(sums) for p in left}
         dealing = still("deal")
-        dealt = {p: self.members[p].deal(self.to_all(p, {q: offered[q] for q in left}))
+        dealt = {p: self.members[p].fresh.deal(self.to_all(p, {q: offered[q] for q in left}))
                  for p in dealing}  # fmt: skip
         left = dealing
         holding = still("hold")

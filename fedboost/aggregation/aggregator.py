@@ -71,7 +71,7 @@ def keep_masked(me: Aggregator, got: Mapping[str, Masked]) -> Out:
 
 def open_total(me: Aggregator, got: Mapping[str, RevealedShares]) -> Iterator[Out]:
     """Takes the survivors' masks off their sum, if they have let it be opened."""
-    current = {party: shown for party, shown in got.items() if shown.number == me.number}
+    current = {party: shown for party, shown in got.items() if shown.number >= me.number}
     agreed = _agreed(me, current)
     vectors, me.kept = me.kept, {}
     if not all(shown.HasField("shares") for shown in current.values()):
@@ -140,7 +140,7 @@ def _agreed(me: Aggregator, got: Mapping[str, RevealedShares]) -> RevealedShares
     if not got:
         raise PeerError("nobody has given shares to open the sum")
     first = next(iter(got.values()))
-    for name in ("survivors", "members", "context", "threshold"):
+    for name in ("number", "survivors", "members", "context", "threshold"):
         if any(getattr(shown, name) != getattr(first, name) for shown in got.values()):
             raise PeerError("the parties do not agree on what is to be opened")
     opening = [shown for shown in got.values() if shown.HasField("shares")]
@@ -158,6 +158,8 @@ def _check_named(me: Aggregator, agreed: RevealedShares, got: Mapping[str, Revea
     for named, among in ((members, table), (survivors, members)):
         if not named or named != tuple(party for party in among if party in named):
             raise PeerError("the parties name others than the sum's members, or out of order")
+    if agreed.number != me.number:
+        raise PeerError(f"the parties open sum {agreed.number}, {me.number} is due")
     if not set(got) <= set(survivors):
         raise PeerError("shares came from a party whose vector is not in the sum")
     if agreed.threshold < threshold(len(members), me.seat.params.colluders):

@@ -17,7 +17,6 @@ from fedboost.errors import (
     PeerError,
     PolicyError,
     ProtocolError,
-    UnreachableError,
 )
 from fedboost.flow import EVERYBODY, Seat
 from fedboost.messages.protocol.aggregation_pb2 import (
@@ -55,41 +54,29 @@ class Contributor:
         self._heard = seat.context  # a digest of everything broadcast so far
         self._awaits = 0  # words of the total that is due
         self._fresh: int | None = None
-        self._least: int = seat.limits.aggregation_parties_min
-        self._check_job()
-
-    def _check_job(self) -> None:
-        """Refuses a job that no sum of could be opened, or only against our owner's policy."""
-        count, params = len(self.members), self._seat.params
-        if count < self._least:
+        least, count = seat.limits.aggregation_parties_min, len(self.members)
+        if count < least:
             raise PolicyError(
-                f"the policy adds up over {self._least} parties at least, there are {count}",
+                f"the policy adds up over {least} parties at least, there are {count}",
                 todo="more parties, or ask the party's owner",
                 party=self.party,
                 key="policy.aggregation_parties_min",
             )
-        if params.dropout == "wait":
-            return
+        if seat.params.dropout == "continue":
+            self._check_shares(count, seat.params.colluders)
+
+    def _check_shares(self, count: int, colluders: int) -> None:
+        """Refuses numbers of parties among which no shares can be dealt that open a sum."""
         if count > HOLDERS_MAX:
             raise ConfigError(
                 f"dropout: continue shares keys among {HOLDERS_MAX} parties at most, "
                 f"there are {count}",
                 todo="dropout: wait, or fewer parties",
             )
-        if threshold(count, params.colluders) > count:
+        if threshold(count, colluders) > count:
             raise ConfigError(
-                f"colluders is {params.colluders} and there are {count} parties",
+                f"colluders is {colluders} and there are {count} parties",
                 todo=f"colluders: {count - 1} at most, or more parties",
-            )
-
-    def _check_left(self, present: tuple[str, ...]) -> None:
-        """Refuses sums over fewer contributors than our owner asks for, now that some are gone."""
-        if len(present) < self._least:
-            gone = [party for party in self.members if party not in present]
-            raise UnreachableError(
-                f"{len(present)} parties are left, the policy adds up over {self._least} at least",
-                party=gone[0],
-                todo="when the others are back: fedboost job resume",
             )
 
     # Keys of the stage
@@ -106,6 +93,8 @@ class Contributor:
         offered = {**got, self.party: self.offer()}
         for party, theirs in got.items():
             self._seat.signer.check(party, self._signed(party, theirs), theirs.signature)
+            if theirs.epoch or theirs.HasField("commitments"):
+                raise PeerError(f"{party} offered keys of an epoch for the stage")
             [public] = keys_of(theirs, 1, party)
             self._pairs[party] = pair_of(self._key, public, self._seat.context, party)
         if set(offered) != set(self.members):
@@ -193,14 +182,8 @@ class Contributor:
         self.epoch = Epoch(self._seat, number, sums)
         return self.epoch.offer()
 
-    def deal(self, got: Mapping[str, MaskKeys]) -> dict[str, DealtShares]:
-        """To each contributor that is left its shares of our secrets."""
-        self._check_left((self.party, *got))
-        return self.fresh.deal(got)
-
     def hold(self, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> None:
         """Takes the others' shares; the `present` are whose masks go into the next sums."""
-        self._check_left(present)
         self.broadcast(self.fresh.hold(got, present))
 
     def sign(self, present: tuple[str, ...]) -> Survivors:
@@ -216,9 +199,7 @@ class Contributor:
         epoch = self.fresh
         epoch.agree(got, self.number, self._context)
         opens = self._fresh is not None or epoch.survivors == epoch.members
-        if opens:
-            self._check_left(epoch.survivors)
-            opens = self._is_noted(epoch.survivors)
+        opens = opens and self._is_noted(epoch.survivors)
         return epoch.reveal(self.number, self._context, opens=opens)
 
     def _is_noted(self, survivors: tuple[str, ...]) -> bool:

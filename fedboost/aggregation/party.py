@@ -32,7 +32,7 @@ def offer_fresh_keys(me: Adds) -> Out:
 
 def deal_shares(me: Adds, got: Mapping[str, MaskKeys]) -> Out:
     """To each of the others its shares of what could open our vectors."""
-    return Out(send=me.sums.deal(got))
+    return Out(send=me.sums.fresh.deal(got))
 
 
 def hold_shares(me: Adds, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> Out:

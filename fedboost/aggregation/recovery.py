@@ -9,7 +9,7 @@ self-mask where its vector is in the sum, of the mask key where it is gone. With
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -89,6 +89,7 @@ class Epoch:
         self._offers[self._seat.party] = self._own()
         count = len(self._offers)
         self._threshold = threshold(count, self._seat.params.colluders)
+        self._check_left(self._offers)
         dealt = [
             [self._split(octets, kind, i) for i, octets in enumerate(secrets)]
             for kind, secrets in (
@@ -120,6 +121,7 @@ class Epoch:
                 self._dealt(party, dealt.mask_keys),
                 self._dealt(party, dealt.self_masks),
             )
+        self._check_left(present)
         lacking = [p for p in present if p not in self._held or p not in self._offers]
         if lacking:
             raise ProtocolError(f"no keys, or no shares, have come from {lacking[0]}")
@@ -147,8 +149,9 @@ class Epoch:
     # Who is left, and what may be opened
 
     def sign(self, present: tuple[str, ...], number: int, context: bytes) -> Survivors:
-        """Our signature under the list of those over whom this sum may be opened."""
+        """Our signature under the list of those over whom this sum may be opened, if it may."""
         self.survivors = tuple(party for party in self.members if party in present)
+        self._check_left(self.survivors)
         listed = Survivors(number=number, parties=self.survivors)
         listed.signature = self._seat.signer.sign(_listed(listed, context))
         return listed
@@ -156,19 +159,13 @@ class Epoch:
     def agree(self, got: Mapping[str, Survivors], number: int, context: bytes) -> None:
         """Refuses to open anything unless enough of the others have signed the same list."""
         for party, theirs in got.items():
-            if theirs.number != number:
+            if theirs.number < number:
                 continue  # of a party that has been gone since
             self._seat.signer.check(party, _listed(theirs, context), theirs.signature)
             if tuple(theirs.parties) != self.survivors:
                 raise PeerError(f"{party} was told of other survivors than we were")
-        signed = [party for party, theirs in got.items() if theirs.number == number]
-        gone = [party for party in self._table if party not in self.survivors]
-        if len(signed) + 1 < self._threshold:
-            raise UnreachableError(
-                f"{len(signed) + 1} parties are left, a sum needs {self._threshold} to be opened",
-                party=next(iter(gone), self.survivors[-1]),
-                todo="when the others are back: fedboost job resume",
-            )
+        signed = {party for party, theirs in got.items() if theirs.number == number}
+        self._check_left([*signed, self._seat.party])
 
     def reveal(self, number: int, context: bytes, *, opens: bool) -> RevealedShares:
         """One share of each member's secrets for this sum: never both, and never twice."""
@@ -197,6 +194,17 @@ class Epoch:
         self.members = self.survivors
 
     # Inside
+
+    def _check_left(self, left: Collection[str]) -> None:
+        """An UnreachableError where those who are left are too few for a sum."""
+        least = max(self._threshold, self._seat.limits.aggregation_parties_min)
+        if len(left) < least:
+            gone = [party for party in self._table if party not in left]
+            raise UnreachableError(
+                f"{len(left)} parties are left, a sum needs {least}",
+                party=gone[0],
+                todo="when the others are back: fedboost job resume",
+            )
 
     def _own(self) -> Offered:
         keys = [np.frombuffer(key.public, np.uint8) for key in self._keys]

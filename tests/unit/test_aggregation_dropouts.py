@@ -152,9 +152,7 @@ def test_nothing_is_added_up_before_there_are_fresh_keys():
 def test_too_few_for_the_owners_policy_is_a_pause_not_a_refusal():
     made = fresh_circle(4, colluders=0, least=4)
     vectors = draws(made.parties)
-    with pytest.raises(
-        UnreachableError, match="3 parties are left, the policy adds up over 4"
-    ) as paused:
+    with pytest.raises(UnreachableError, match="3 parties are left, a sum needs 4") as paused:
         made.open(vectors, lost={"p02": "give"})
     assert paused.value.where == {"party": "p02"}
 

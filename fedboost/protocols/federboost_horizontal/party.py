@@ -25,7 +25,7 @@ from fedboost.core.growth import Rules
 from fedboost.core.local import Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.quantiles import Ranked, Search
-from fedboost.errors import ProtocolError
+from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.aggregation_pb2 import MaskKeys, Total
@@ -96,6 +96,9 @@ def show_columns(me: Party) -> Out:
 
 def match_columns(me: Party, got: Columns) -> Out:
     """Our columns in the guest's order; a DataError names one that only one of us has."""
+    for names in (got.names, got.categorical):
+        if len(set(names)) < len(names):
+            raise PeerError(f"{me.seat.table.guest} names a column twice")
     me.table = me.table.ordered(tuple(got.names), tuple(got.categorical), me.seat.table.guest)
     return Out()
 
