@@ -22,6 +22,7 @@ from fedboost.aggregation.sums import Aggregation
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial
 from fedboost.flow import AGGREGATOR, GUEST, HOST, Seat, Table
+from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol.aggregation_pb2 import Masked, RevealedShares, Total
 from fedboost.runtime.policy import Policy
 from tests.federated import Hand, Pad
@@ -229,3 +230,32 @@ def assert_sum(
     assert {party: None if own is None else own.tolist() for party, own in read.items()} == (
         dict.fromkeys(read, want)
     )
+
+
+def tampering(
+    made: Circle,
+    kind: type[Message],
+    change: Callable[[Any], Any],
+    sender: str | None = None,
+    receiver: str | None = None,
+) -> Circle:
+    """The circle, with messages of a kind changed on their way; `change` gives another or None."""
+
+    def tamper(source: str, target: str, message: Any) -> Any:
+        if not isinstance(message, kind) or (sender or source) != source:
+            return message
+        return (change(message) or message) if (receiver or target) == target else message
+
+    made.tamper = tamper
+    return made
+
+
+def rows_of(array: Array) -> NDArray[np.uint8]:
+    """Bytes that travelled, in their shape."""
+    return np.frombuffer(array.data, np.uint8).reshape(tuple(array.shape))
+
+
+def keys_from(*numbers: int) -> Array:
+    """Numbers as X25519 writes them."""
+    octets = b"".join(number.to_bytes(32, "little") for number in numbers)
+    return wire.pack(np.frombuffer(octets, np.uint8).reshape(-1, 32))

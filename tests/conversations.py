@@ -105,9 +105,9 @@ def federboost_horizontal(alter: Alter | None = None, **more: Any) -> Room:
     """Two trees of two layers on rows of three parties; somebody else adds up."""
     own = {k: v for k, v in PARAMS.items() if k not in PLAIN} | {"max_bin": 5}
     own |= {"domains": {"c1": list(CITIES)}, "quantile_tolerance": 4, "eval_metric": "logloss"}
+    params, frames = {**own, **more}, shares_of_rows()
     return room_for(
-        *("federboost-horizontal", shares_of_rows(), {**own, **more}),
-        **{"held": 0.25, "alter": alter, "aggregator": "sum"},
+        "federboost-horizontal", frames, params, held=0.25, alter=alter, aggregator="sum"
     )
 
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from fedboost import wire
 from fedboost.aggregation.contributor import PART_WORDS
-from fedboost.aggregation.recovery import commitment, self_stream, threshold
+from fedboost.aggregation.recovery import commitment, self_stream, share_of, threshold
 from fedboost.crypto import shamir
 from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair, add_stream, is_private_of
-from fedboost.crypto.shamir import SHARE_BYTES, Share
+from fedboost.crypto.shamir import SHARE_BYTES
 from fedboost.errors import PeerError, UnreachableError
 from fedboost.flow import EVERYBODY, Artefact, Out, Seat
 from fedboost.messages.array_pb2 import Array
@@ -202,7 +202,7 @@ def _opened(
     shares = []
     for party, shown in got.items():
         rows = _octets(shown.shares, len(agreed.members), SHARE_BYTES, f"the shares of {party}")
-        share = Share.from_bytes(rows[place].tobytes())
+        share = share_of(rows[place], party)
         if share.x != table.index(party) + 1:
             raise PeerError(f"{party} gave another party's share")
         shares.append(share)

@@ -225,7 +225,7 @@ class Epoch:
         what = f"the shares of {party}"
         rows = wire.unpack(array, "u1", (self.sums, SHARE_BYTES), what).view(np.uint8)
         place = self._table.index(self._seat.party) + 1
-        if any(Share.from_bytes(row.tobytes()).x != place for row in rows):
+        if any(share_of(row, party).x != place for row in rows):
             raise PeerError(f"{party} dealt us shares that are meant for another party")
         return rows
 
@@ -267,6 +267,14 @@ def commitment(self_mask: bytes) -> bytes:
 def self_stream(self_mask: bytes, salt: bytes, context: bytes) -> bytes:
     """The stream key of a party's self-mask for one sum."""
     return Pair(self_mask, salt).stream_key(context + b"self")
+
+
+def share_of(octets: Octets, party: str) -> Share:
+    """The share in 34 bytes; a PeerError names the party that sent bytes which are none."""
+    try:
+        return Share.from_bytes(octets.tobytes())
+    except PeerError as error:
+        raise PeerError(f"{party} sent bytes that are no share: {error.what}") from None
 
 
 def _listed(survivors: Survivors, context: bytes) -> bytes:
