@@ -46,11 +46,7 @@ class Contributor:
         self._heard = seat.context  # a digest of everything broadcast so far
         self._awaits = 0  # words of the total that is due
         self._fresh: int | None = None
-        self.check_count(len(self.members))
-
-    def check_count(self, count: int) -> None:
-        """Refuses sums over fewer contributors than our owner's policy asks for."""
-        least = self._seat.limits.aggregation_parties_min
+        least, count = seat.limits.aggregation_parties_min, len(self.members)
         if count < least:
             raise PolicyError(
                 f"the policy adds up over {least} parties at least, there are {count}",
@@ -158,7 +154,6 @@ class Contributor:
 
     def hold(self, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> None:
         """Takes the others' shares; the `present` are whose masks go into the next sums."""
-        self.check_count(len(present))
         self.broadcast(self.fresh.hold(got, present))
 
     def sign(self, present: tuple[str, ...]) -> Survivors:
@@ -174,9 +169,7 @@ class Contributor:
         epoch = self.fresh
         epoch.agree(got, self.number, self._context)
         opens = self._fresh is not None or epoch.survivors == epoch.members
-        if opens:
-            self.check_count(len(epoch.survivors))
-            opens = self._is_noted(epoch.survivors)
+        opens = opens and self._is_noted(epoch.survivors)
         return epoch.reveal(self.number, self._context, opens=opens)
 
     def _is_noted(self, survivors: tuple[str, ...]) -> bool:

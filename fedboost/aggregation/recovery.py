@@ -9,7 +9,7 @@ self-mask where its vector is in the sum, of the mask key where it is gone. With
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -115,6 +115,7 @@ class Epoch:
                 for array in (dealt.mask_keys, dealt.self_masks)
             ]
             self._held[party] = both[0].view(np.uint8), both[1].view(np.uint8)
+        self._check_left(present)
         lacking = [party for party in present if party not in self._held]
         if lacking:
             raise ProtocolError(f"no shares have come from {lacking[0]}")
@@ -143,8 +144,9 @@ class Epoch:
     # Who is left, and what may be opened
 
     def sign(self, present: tuple[str, ...], number: int, context: bytes) -> Survivors:
-        """Our signature under the list of those over whom this sum may be opened."""
+        """Our signature under the list of those over whom this sum may be opened, if it may."""
         self.survivors = tuple(party for party in self.members if party in present)
+        self._check_left(self.survivors)
         listed = Survivors(number=number, parties=self.survivors)
         listed.signature = self._seat.signer.sign(_listed(listed, context))
         return listed
@@ -157,14 +159,8 @@ class Epoch:
             self._seat.signer.check(party, _listed(theirs, context), theirs.signature)
             if tuple(theirs.parties) != self.survivors:
                 raise PeerError(f"{party} was told of other survivors than we were")
-        signed = [party for party, theirs in got.items() if theirs.number == number]
-        gone = [party for party in self._table if party not in self.survivors]
-        if len(signed) + 1 < self._threshold:
-            raise UnreachableError(
-                f"{len(signed) + 1} parties are left, a sum needs {self._threshold} to be opened",
-                party=next(iter(gone), self.survivors[-1]),
-                todo="when the others are back: fedboost job resume",
-            )
+        signed = {party for party, theirs in got.items() if theirs.number == number}
+        self._check_left([*signed, self._seat.party])
 
     def reveal(self, number: int, context: bytes, *, opens: bool) -> RevealedShares:
         """One share of each member's secrets for this sum: never both, and never twice."""
@@ -190,6 +186,17 @@ class Epoch:
         return shown
 
     # Inside
+
+    def _check_left(self, left: Collection[str]) -> None:
+        """An UnreachableError where those who are left are too few for a sum."""
+        least = max(self._threshold, self._seat.limits.aggregation_parties_min)
+        if len(left) < least:
+            gone = [party for party in self._table if party not in left]
+            raise UnreachableError(
+                f"{len(left)} parties are left, a sum needs {least}",
+                party=gone[0],
+                todo="when the others are back: fedboost job resume",
+            )
 
     def _own(self) -> Offered:
         keys = [np.frombuffer(key.public, np.uint8) for key in self._keys]
