@@ -184,7 +184,8 @@ class Session:
 
     def _starts_early(self, step: Step) -> bool:
         """Whether the first part of its message starts the step, before the coordinator asks."""
-        return self._is_idle and self._roles.takes_parts(step) and self._roles.one_gives(step)
+        read_ahead = self._roles.takes_parts(step) and self._roles.one_gives(step)
+        return self._is_idle and read_ahead and self._roles.takes_alone(step)
 
     @property
     def _is_idle(self) -> bool:
