@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,7 +125,7 @@ class Room(flow.Run):
         return done
 
 
-def _forget(_: str, __: Envelope, ___: Message) -> None:
+def _forget(_: str, __: Sequence[tuple[Envelope, Message]]) -> None:
     """There is no ledger."""
 
 

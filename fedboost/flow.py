@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from functools import cached_property
 from types import ModuleType
 from typing import Any, Literal
 from typing import Protocol as Interface
@@ -277,17 +278,27 @@ class Protocol:
 
     def step(self, name: str) -> Step | None:
         """The step of that name."""
-        return next((step for step in self.flow if step.name == name), None)
+        return self._by_name.get(name)
 
     def taker(self, kind: str) -> list[Step]:
         """The steps that take messages of that full name."""
-        return [
-            s for s in self.flow if s.takes is not None and s.takes.DESCRIPTOR.full_name == kind
-        ]
+        return self._takers.get(kind, [])
 
     def givers(self, kind: type[Message]) -> tuple[Role, ...]:
         """The roles that give messages of that type."""
         return tuple(dict.fromkeys(r for s in self.flow if s.gives is kind for r in s.roles))
+
+    @cached_property
+    def _by_name(self) -> dict[str, Step]:
+        return {step.name: step for step in self.flow}
+
+    @cached_property
+    def _takers(self) -> dict[str, list[Step]]:
+        found: dict[str, list[Step]] = {}
+        for step in self.flow:
+            if step.takes is not None:
+                found.setdefault(step.takes.DESCRIPTOR.full_name, []).append(step)
+        return found
 
     def may_follow(self, role: Role, step: Step, last: str | None) -> bool:
         """Whether a party of `role` whose last step was `last` may do `step` now."""

@@ -32,7 +32,7 @@ from fedboost.model import shards
 from fedboost.runtime import faults, local
 from fedboost.runtime.config import Timers
 from fedboost.runtime.ledger import Row
-from fedboost.runtime.outbox import Terms
+from fedboost.runtime.outbox import Record, Terms
 from fedboost.runtime.policy import Policy
 from fedboost.runtime.session import Session
 from fedboost.settings import parse
@@ -305,9 +305,9 @@ class Room(flow.Run):
         """The transcript, in the order of steps, parts, senders and receivers."""
         return [posted.line for posted in sorted(self.posted, key=_place)]
 
-    def _recorder(self, party: str) -> Callable[[str, Envelope, Message], None]:
-        def record(direction: str, envelope: Envelope, _: Message) -> None:
-            self.recorded.append((party, direction, envelope.kind))
+    def _recorder(self, party: str) -> Record:
+        def record(direction: str, messages: Sequence[tuple[Envelope, Message]]) -> None:
+            self.recorded.extend((party, direction, one.kind) for one, _ in messages)
 
         return record
 

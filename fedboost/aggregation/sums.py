@@ -35,7 +35,7 @@ add_up = Step("add_up", AGGREGATOR, takes=Masked, gives=Total,
 keep_masked = Step("keep_masked", AGGREGATOR, takes=Masked,
                    after=(None, "add_up", "open_total"), tolerates=True)  # fmt: skip
 open_total = Step("open_total", AGGREGATOR, takes=RevealedShares, gives=Total,
-                  after=("keep_masked",), tolerates=True)  # fmt: skip
+                  after=("keep_masked",), streams=True, tolerates=True)  # fmt: skip
 
 ADDING = (add_up, keep_masked, open_total)
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.fixed_point import FixedPoint, for_rows, power_of_two_above
-from fedboost.core.params import ObjectiveName, TreeParams
+from fedboost.core.params import BoostingParams, ObjectiveName, TreeParams
 from fedboost.errors import DataError
 
 Floats = NDArray[np.float64]
@@ -47,7 +47,7 @@ class Summary:
     median: float = field(default=math.nan, repr=False)  # weighted, for reg:absoluteerror
 
     @classmethod
-    def of(cls, params: TreeParams, y: Floats, weight: Floats) -> Self:
+    def of(cls, params: BoostingParams, y: Floats, weight: Floats) -> Self:
         """The exact summary of rows; y and weight float64 (n,).
 
         A DataError names what labels or weights cannot be used for the objective.
@@ -90,7 +90,7 @@ class Objective(Protocol):
         """(g_bound, h_bound) with |g| ≤ g_bound, 0 ≤ h ≤ h_bound for such rows at any margin."""
 
 
-def start(params: TreeParams, summary: Summary) -> Objective:
+def start(params: BoostingParams, summary: Summary) -> Objective:
     """The objective of a job, with base score and bounds fixed from the training labels.
 
     A DataError says why there is nothing to learn from the rows summed up.
@@ -128,7 +128,7 @@ class Logistic:
     renews_leaves: ClassVar[bool] = False
 
     @classmethod
-    def start(cls, params: TreeParams, summary: Summary) -> Logistic:
+    def start(cls, params: BoostingParams, summary: Summary) -> Logistic:
         """Base score: the weighted share of label 1."""
         score = params.base_score
         if score is None:
@@ -157,7 +157,7 @@ class Softmax:
     renews_leaves: ClassVar[bool] = False
 
     @classmethod
-    def start(cls, params: TreeParams, summary: Summary) -> Softmax:
+    def start(cls, params: BoostingParams, summary: Summary) -> Softmax:
         """Base margins: logarithms of the classes' weighted shares, or all equal if given."""
         k = params.n_outputs
         if params.base_score is not None:
@@ -191,7 +191,7 @@ class SquaredError:
     renews_leaves: ClassVar[bool] = False
 
     @classmethod
-    def start(cls, params: TreeParams, summary: Summary) -> SquaredError:
+    def start(cls, params: BoostingParams, summary: Summary) -> SquaredError:
         """Base score: the weighted mean."""
         score = summary.mean if params.base_score is None else params.base_score
         reach = max(summary.high - summary.low, summary.high - score, score - summary.low)
@@ -216,7 +216,7 @@ class AbsoluteError:
     renews_leaves: ClassVar[bool] = True
 
     @classmethod
-    def start(cls, params: TreeParams, summary: Summary) -> AbsoluteError:
+    def start(cls, params: BoostingParams, summary: Summary) -> AbsoluteError:
         """Base score: the weighted median."""
         score = summary.median if params.base_score is None else params.base_score
         return cls(np.array([score]))
@@ -245,7 +245,7 @@ class Poisson:
     renews_leaves: ClassVar[bool] = False
 
     @classmethod
-    def start(cls, params: TreeParams, summary: Summary) -> Poisson:
+    def start(cls, params: BoostingParams, summary: Summary) -> Poisson:
         """Base score: the weighted mean."""
         score = _positive_mean(params, summary)
         limit = power_of_two_above(2.0 * max(score, summary.high))
@@ -279,7 +279,7 @@ class Tweedie:
     renews_leaves: ClassVar[bool] = False
 
     @classmethod
-    def start(cls, params: TreeParams, summary: Summary) -> Tweedie:
+    def start(cls, params: BoostingParams, summary: Summary) -> Tweedie:
         """Base score: the weighted mean."""
         score = _positive_mean(params, summary)
         limit = power_of_two_above(2.0 * max(score, summary.high))
@@ -303,7 +303,7 @@ class Tweedie:
         return w * max(a, b) * room, w * ((self.power - 1.0) * a + (2.0 - self.power) * b) * room
 
 
-_STARTS: dict[ObjectiveName, Callable[[TreeParams, Summary], Objective]] = {
+_STARTS: dict[ObjectiveName, Callable[[BoostingParams, Summary], Objective]] = {
     "binary:logistic": Logistic.start,
     "multi:softprob": Softmax.start,
     "reg:squarederror": SquaredError.start,
@@ -352,7 +352,7 @@ def scaled(weight: Floats, y: Floats, factor: float) -> Floats:
     return np.where(y > 0.5, factor, 1.0) * weight
 
 
-def _positive_mean(params: TreeParams, summary: Summary) -> float:
+def _positive_mean(params: BoostingParams, summary: Summary) -> float:
     if params.base_score is not None:
         return params.base_score
     if summary.mean <= 0.0:
@@ -370,7 +370,7 @@ def _check_weight(y: Floats, weight: Floats) -> None:
         raise DataError(f"{bad} of {len(y)} weights are negative, infinite or not numbers")
 
 
-def check_labels(params: TreeParams, y: Floats, learn: bool = True) -> None:
+def check_labels(params: BoostingParams, y: Floats, learn: bool = True) -> None:
     """What each objective asks of labels; a DataError names the count of rows at fault.
 
     Rows to `learn` from must show more than one class; rows to validate on need not.

@@ -95,37 +95,22 @@ class Forest(Settings):
         return self
 
 
-class TreeParams(Settings):
-    """Settings every boosting protocol shares; names, defaults and meaning are XGBoost's.
-
-    max_bin differs from XGBoost's 256: each bin of each column is a ciphertext to add up, send
-    and decrypt, and 32 is the papers' choice, at an AUC within 0.005.
-    """
+class BoostingParams(Settings):
+    """Settings every boosting protocol shares; names, defaults and meaning are XGBoost's."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
     objective: ObjectiveName = "binary:logistic"  # the loss, which decides what a label may be
     num_class: int | None = Field(None, ge=2, le=NUM_CLASS_MAX)  # classes of multi:softprob
-    multi_output: bool = False  # one tree a round with vector leaves, not one tree per class
     n_estimators: int = Field(100, ge=1, le=ROUNDS_MAX)  # rounds
-    max_depth: int = Field(6, ge=1, le=MAX_DEPTH)  # layers below the root
-    learning_rate: float = Field(0.3, gt=0.0, le=1.0)  # factor on every leaf
-    reg_lambda: float = Field(1.0, ge=0.0)  # added to the hessian sum of a leaf
-    reg_alpha: float = Field(0.0, ge=0.0)  # taken from |gradient sum| of a leaf, not below 0
-    gamma: float = Field(0.0, ge=0.0)  # least gain of a split
-    min_child_weight: float = Field(1.0, ge=0.0)  # least hessian sum (over outputs) of a child
-    max_bin: int = Field(32, ge=2, le=MAX_BIN)  # bins of a column, not counting missing values
-    subsample: float = Field(1.0, gt=0.0, le=1.0)  # chance of a row to be used in a round
-    goss: Goss | None = None  # absent: no sampling by gradients
-    colsample_bytree: float = Field(1.0, gt=0.0, le=1.0)  # share of columns used by a tree
-    forest: Forest | None = None  # absent: one tree a round (and class)
+    learning_rate: float = Field(0.3, gt=0.0, le=1.0)  # factor on what a round adds
+    reg_lambda: float = Field(1.0, ge=0.0)  # added to the hessian sum of a leaf, or of an output
     scale_pos_weight: float = Field(1.0, gt=0.0)  # factor on the weight of rows with label 1
     tweedie_variance_power: float = Field(1.5, gt=1.0, lt=2.0)  # 1 is Poisson, 2 is gamma
     base_score: float | None = None  # first prediction; None: estimated from the labels
     early_stopping_rounds: int | None = Field(None, ge=1)  # rounds without a better last metric
     eval_metric: tuple[MetricName, ...] = Field((), strict=False)  # empty: the objective's own
-    seed: int = Field(0, ge=0, lt=1 << 63)  # public: which rows and columns are sampled
-    precision_bits: int | None = Field(None, ge=8, le=53)  # of one gradient; None: most that fit
+    seed: int = Field(0, ge=0, lt=1 << 63)  # public: what is drawn at random, not what is secret
 
     @field_validator("eval_metric", mode="before")
     @classmethod
@@ -133,22 +118,14 @@ class TreeParams(Settings):
         return [given] if isinstance(given, str) else given
 
     @model_validator(mode="after")
-    def _settings_fit_together(self) -> Self:
+    def _classes_fit_the_objective(self) -> Self:
         multi = self.objective == "multi:softprob"
         if multi and self.num_class is None:
             raise ValueError("num_class is missing; multi:softprob needs the number of classes")
         if not multi and self.num_class is not None:
             raise ValueError(f"num_class is only for multi:softprob, not for {self.objective}")
-        if not multi and self.multi_output:
-            raise ValueError(f"multi_output needs multi:softprob, not {self.objective}")
         if self.scale_pos_weight != 1.0 and self.objective != "binary:logistic":
             raise ValueError(f"scale_pos_weight needs binary:logistic, not {self.objective}")
-        if self.goss is not None and self.subsample != 1.0:
-            raise ValueError("goss and subsample are two ways to sample rows: use one of them")
-        if self.forest is not None:
-            for name in ("subsample", "colsample_bytree", "goss"):
-                if name in self.model_fields_set:
-                    raise ValueError(f"a forest has samples of its own: leave {name} out")
         return self
 
     @model_validator(mode="after")
@@ -189,6 +166,38 @@ class TreeParams(Settings):
     def n_outputs(self) -> int:
         """Margins per row: one, or one per class."""
         return self.num_class or 1
+
+
+class TreeParams(BoostingParams):
+    """Settings of every protocol that grows trees.
+
+    max_bin differs from XGBoost's 256: each bin of each column is a ciphertext to add up, send
+    and decrypt, and 32 is the papers' choice, at an AUC within 0.005.
+    """
+
+    multi_output: bool = False  # one tree a round with vector leaves, not one tree per class
+    max_depth: int = Field(6, ge=1, le=MAX_DEPTH)  # layers below the root
+    reg_alpha: float = Field(0.0, ge=0.0)  # taken from |gradient sum| of a leaf, not below 0
+    gamma: float = Field(0.0, ge=0.0)  # least gain of a split
+    min_child_weight: float = Field(1.0, ge=0.0)  # least hessian sum (over outputs) of a child
+    max_bin: int = Field(32, ge=2, le=MAX_BIN)  # bins of a column, not counting missing values
+    subsample: float = Field(1.0, gt=0.0, le=1.0)  # chance of a row to be used in a round
+    goss: Goss | None = None  # absent: no sampling by gradients
+    colsample_bytree: float = Field(1.0, gt=0.0, le=1.0)  # share of columns used by a tree
+    forest: Forest | None = None  # absent: one tree a round (and class)
+    precision_bits: int | None = Field(None, ge=8, le=53)  # of one gradient; None: most that fit
+
+    @model_validator(mode="after")
+    def _settings_fit_together(self) -> Self:
+        if self.objective != "multi:softprob" and self.multi_output:
+            raise ValueError(f"multi_output needs multi:softprob, not {self.objective}")
+        if self.goss is not None and self.subsample != 1.0:
+            raise ValueError("goss and subsample are two ways to sample rows: use one of them")
+        if self.forest is not None:
+            for name in ("subsample", "colsample_bytree", "goss"):
+                if name in self.model_fields_set:
+                    raise ValueError(f"a forest has samples of its own: leave {name} out")
+        return self
 
     @property
     def column_rate(self) -> float:

@@ -23,6 +23,7 @@ class Purpose(IntEnum):
     COLUMNS = 2
     GOSS = 3
     FOREST = 4
+    NETWORK = 5
 
 
 def draws(seed: int, purpose: Purpose, *numbers: int, n: int) -> NDArray[np.uint64]:

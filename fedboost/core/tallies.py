@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedboost.core import metrics
 from fedboost.core.fixed_point import bits_for, power_of_two_above
 from fedboost.core.metrics import MetricName, Ranking
-from fedboost.core.params import TreeParams
+from fedboost.core.params import BoostingParams
 from fedboost.errors import DataError, JobError
 
 Floats = NDArray[np.float64]
@@ -60,7 +60,7 @@ class Tally:
 
     def __init__(
         self,
-        params: TreeParams,
+        params: BoostingParams,
         rows: int,
         weight_bound: float,
         label_bound: float,

@@ -43,6 +43,14 @@ class Chunk(_message.Message):
     piece: Piece
     def __init__(self, envelope: _Optional[_Union[Envelope, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
 
+class Parcel(_message.Message):
+    __slots__ = ("envelope", "piece")
+    ENVELOPE_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    envelope: Envelope
+    piece: Piece
+    def __init__(self, envelope: _Optional[_Union[Envelope, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
+
 class Piece(_message.Message):
     __slots__ = ("data", "crc32")
     DATA_FIELD_NUMBER: _ClassVar[int]

@@ -13,7 +13,7 @@ import grpc
 from fedboost import wire
 from fedboost.errors import UnreachableError
 from fedboost.messages import exchange_pb2_grpc, job_pb2, party_pb2, party_pb2_grpc
-from fedboost.messages.exchange_pb2 import Chunk, Envelope
+from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import status
 from fedboost.runtime.config import Timers
@@ -121,19 +121,21 @@ class PeerLinks:
                 f"no address is known for {name}", party=name, todo="add it to `peers`"
             )
         timers = self._dialer.timers
+        how: dict[str, Any] = {"timeout": timers.step_s, "metadata": self._dialer.metadata}
 
         async def chunks() -> AsyncIterator[Chunk]:
             yield Chunk(envelope=envelope)
             for piece in wire.pieces(payload):
                 yield Chunk(piece=piece)
 
-        await self._dialer.call(
-            (name, address),
-            lambda channel: exchange_pb2_grpc.ExchangeStub(channel).Deliver(
-                chunks(), timeout=timers.step_s, metadata=self._dialer.metadata
-            ),
-            retry_s=timers.peer_lost_s,
-        )
+        def start(channel: grpc.aio.Channel) -> Any:
+            stub = exchange_pb2_grpc.ExchangeStub(channel)
+            if len(payload) > wire.PIECE_BYTES:
+                return stub.Deliver(chunks(), **how)
+            [piece] = wire.pieces(payload)
+            return stub.Post(Parcel(envelope=envelope, piece=piece), **how)
+
+        await self._dialer.call((name, address), start, retry_s=timers.peer_lost_s)
 
 
 class PartyControl:

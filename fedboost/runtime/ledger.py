@@ -13,7 +13,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -130,24 +130,28 @@ class Ledger:
         with self._mutex:
             self._connection.close()
 
-    def record(self, disclosure: Disclosure) -> Row:
-        """Append one row; on the disk when this returns."""
-        _check(disclosure)
+    def record(self, *disclosures: Disclosure) -> list[Row]:
+        """Append a row for each, in their order; all on the disk when this returns."""
+        for disclosure in disclosures:
+            _check(disclosure)
         at = self._clock().astimezone(UTC).isoformat(timespec="microseconds")
+        rows: list[Row] = []
         with self._mutex, self._transaction("IMMEDIATE"):
             head = self._head()
-            bare = Row(n=head.n + 1, at=at, **asdict(disclosure), previous=head.hash, hash="")
-            row = Row(**{**asdict(bare), "hash": row_hash(bare)})
-            self._connection.execute(
+            for disclosure in disclosures:
+                bare = Row(n=head.n + 1, at=at, **vars(disclosure), previous=head.hash, hash="")
+                rows.append(replace(bare, hash=row_hash(bare)))
+                head = Head(rows[-1].n, rows[-1].hash)
+            self._connection.executemany(
                 f"INSERT INTO ledger ({_COLUMNS}) VALUES ({_MARKS})",  # noqa: S608  our columns
-                astuple(row),
+                [tuple(vars(row).values()) for row in rows],
             )
             self._connection.execute(
                 "INSERT INTO ledger_head VALUES (1, ?, ?)"
                 " ON CONFLICT (one) DO UPDATE SET n = excluded.n, hash = excluded.hash",
-                (row.n, row.hash),
+                (head.n, head.hash),
             )
-        return row
+        return rows
 
     def rows(self, job: str | None = None) -> list[Row]:
         """All rows, or those of one job, in order."""
@@ -221,7 +225,7 @@ class Ledger:
 
 def row_hash(row: Row) -> str:
     """SHA-256, in hex, over every column of the row but its own hash, names included."""
-    content = {key: value for key, value in asdict(row).items() if key != "hash"}
+    content = {key: value for key, value in vars(row).items() if key != "hash"}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -232,7 +236,7 @@ def _check(disclosure: Disclosure) -> None:
     assert len(disclosure.sha256) == 64
     assert disclosure.bytes >= 0
     assert disclosure.values >= 0
-    for text in (value for value in astuple(disclosure) if isinstance(value, str)):
+    for text in (value for value in vars(disclosure).values() if isinstance(value, str)):
         if len(text) > TEXT_CHARS_MAX or "\0" in text:
             raise DataError(f"a ledger's text has at most {TEXT_CHARS_MAX} characters and no NUL")
 

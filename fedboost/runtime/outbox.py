@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -27,7 +27,8 @@ class Links(Protocol):
         """Returns once the receiver holds the message; raises what it was refused with."""
 
 
-Record = Callable[[str, Envelope, Message], None]  # writes one line of the ledger: "out" or "in"
+# Writes a line of the ledger for each message that leaves ("out") or has come ("in").
+Record = Callable[[str, Sequence[tuple[Envelope, Message]]], None]
 Keep = Callable[[Envelope, Message], Awaitable[None]]  # takes in what we give ourselves
 
 
@@ -48,6 +49,14 @@ class Place:
     number: int
     part: int
     is_last: bool
+
+
+@dataclass(frozen=True)
+class Post:
+    """A message on its way to one peer."""
+
+    envelope: Envelope
+    payload: bytes = field(repr=False)
 
 
 @dataclass
@@ -74,25 +83,36 @@ class Outbox:
         self, loop: asyncio.AbstractEventLoop, place: Place, messages: Mapping[str, Message]
     ) -> list[Future[None]]:
         """Sends to each peer its message, from any thread; the futures end as they arrive."""
-        payloads: dict[int, bytes] = {}
-        futures = []
+        posts = self._posts(place, messages)
+        leaving = {peer: post for peer, post in posts.items() if peer != self.party}
+        if leaving:
+            self.record("out", [(post.envelope, messages[peer]) for peer, post in leaving.items()])
+        arriving: list[Awaitable[None]] = []
+        for peer, post in posts.items():
+            if peer == self.party:  # in another role: nothing leaves
+                arriving.append(self.keep(post.envelope, messages[peer]))
+                continue
+            sent = self.sent.setdefault(peer, Sent())
+            sent.bytes += len(post.payload)
+            sent.messages += 1
+            arriving.append(self.links.deliver(post.envelope, post.payload))
+        return [asyncio.run_coroutine_threadsafe(_whole(one), loop) for one in arriving]
+
+    def _posts(self, place: Place, messages: Mapping[str, Message]) -> dict[str, Post]:
+        """Each peer's message, encoded; one that goes to several of them once."""
+        payloads: dict[int, tuple[bytes, bytes]] = {}
+        posts = {}
         for peer, message in messages.items():
             if not isinstance(message, place.step.gives or ()):
                 raise ProtocolError(f"{place.step.name} gave a {type(message).__name__}")
-            payload = payloads.setdefault(id(message), wire.encode(message))
-            envelope = self._envelope(place, peer, payload)
-            if peer == self.party:  # in another role: nothing leaves
-                arriving = self.keep(envelope, message)
-            else:
-                self.record("out", envelope, message)
-                sent = self.sent.setdefault(peer, Sent())
-                sent.bytes += len(payload)
-                sent.messages += 1
-                arriving = self.links.deliver(envelope, payload)
-            futures.append(asyncio.run_coroutine_threadsafe(_whole(arriving), loop))
-        return futures
+            if id(message) not in payloads:
+                encoded = wire.encode(message)
+                payloads[id(message)] = encoded, hashlib.sha256(encoded).digest()
+            payload, digest = payloads[id(message)]
+            posts[peer] = Post(self._envelope(place, peer, len(payload), digest), payload)
+        return posts
 
-    def _envelope(self, place: Place, peer: str, payload: bytes) -> Envelope:
+    def _envelope(self, place: Place, peer: str, count: int, digest: bytes) -> Envelope:
         assert place.step.gives is not None
         return Envelope(
             job=self.terms.job,
@@ -106,8 +126,8 @@ class Outbox:
             kind=place.step.gives.DESCRIPTOR.full_name,
             part=place.part,
             last=place.is_last,
-            payload_bytes=len(payload),
-            payload_sha256=hashlib.sha256(payload).digest(),
+            payload_bytes=count,
+            payload_sha256=digest,
         )
 
 

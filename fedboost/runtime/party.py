@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from google.protobuf.message import Message
 
@@ -391,8 +391,8 @@ class PartyNode:
         work.forget()
         self._works.pop(work.id, None)
 
-    def _record(self, direction: str, envelope: Envelope, message: Message) -> None:
-        self.ledger.record(disclosure(direction, envelope, message))
+    def _record(self, direction: str, messages: Sequence[tuple[Envelope, Message]]) -> None:
+        self.ledger.record(*(disclosure(direction, *one) for one in messages))
 
     def _cpu_now(self) -> float:
         return (self.cpu_clock() if self.cpu_clock else 0.0) + self._workers.cpu_seconds()

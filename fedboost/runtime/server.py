@@ -12,7 +12,7 @@ import grpc
 
 from fedboost import wire
 from fedboost.errors import ConfigError, FedboostError, PeerError, PolicyError
-from fedboost.messages.exchange_pb2 import Chunk, Envelope, Receipt
+from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel, Receipt
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import status
 from fedboost.runtime.channel import CLAIM_KEY, options
@@ -63,6 +63,9 @@ class Servicer:
         for method in service.methods:
             if method.client_streaming:
                 setattr(self, method.name, _deliveries(node, gate))
+                continue
+            if method.name == "Post":
+                setattr(self, method.name, _unary(_posts(node), gate))
                 continue
             function = getattr(node, _snake(method.name))
             if method.name == "RunStep":
@@ -143,6 +146,15 @@ def _deliveries(node: Any, gate: Gate) -> Any:
             raise
 
     return handler
+
+
+def _posts(node: Any) -> Callable[[Peer, Parcel], Awaitable[Receipt]]:
+    async def post(caller: Peer, parcel: Parcel) -> Receipt:
+        node.admit(caller, parcel.envelope)
+        payload = wire.piece_data(parcel.piece, parcel.envelope.sender)
+        return Receipt(duplicate=await node.accept(caller, parcel.envelope, payload))
+
+    return post
 
 
 async def _assemble(chunks: AsyncIterator[Chunk], envelope: Envelope) -> bytes:

@@ -169,7 +169,7 @@ class Session:
         if starts and not self._roles.may_start(step):
             raise PeerError(f"{sender} sent a {envelope.kind} out of turn", step=step.name)
         message = wire.decode(step.takes, payload, sender)
-        self.record("in", envelope, message)
+        self.record("in", [(envelope, message)])
         await self._keep(envelope, message)
         if starts:
             self._eager[step.name] = self._start(step)

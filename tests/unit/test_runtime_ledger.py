@@ -71,7 +71,7 @@ def broken(path) -> str:
 
 def test_a_row_says_what_was_recorded(path):
     with closing(Ledger(path, clock=Clock())) as ledger:
-        row = ledger.record(SENT)
+        [row] = ledger.record(SENT)
         assert ledger.rows()[-1] == row
         assert {key: getattr(row, key) for key in asdict(SENT)} == asdict(SENT)
         assert (row.n, row.at) == (5, "2026-01-31T00:00:01.000000+00:00")

@@ -1,0 +1,265 @@
+"""Gradient boosting of untrained networks: each round a random network, and the weights of its
+outputs that fit the gradients best.
+
+rows ─► network ─► z ─► normalised ─► softmax p ─► weights w ─► added to the margins
+                   Σz, Σz² ─┘                PᵀHP, PᵀG ─┘
+
+Only the two sums below the line need all rows; whoever adds them up over parties trains the same
+model as on one table. GBUN (Zhang et al.), Algorithm 1 with the minus sign once: the weights are
+w = −(PᵀHP + λI)⁻¹ PᵀG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from scipy.linalg import LinAlgError, blas, cho_factor, cho_solve
+from scipy.sparse import csc_array
+
+from fedboost.core import metrics, objectives
+from fedboost.core.binning import Values
+from fedboost.core.early_stopping import EarlyStopping
+from fedboost.core.local import History, Table
+from fedboost.core.metrics import METRICS
+from fedboost.core.networks import DenseInputs, Inputs, Network, SparseInputs
+from fedboost.core.objectives import Objective, Summary
+from fedboost.core.params import BoostingParams
+from fedboost.errors import DataError, JobError
+
+Floats = NDArray[np.float64]
+
+OUTPUTS_MAX = 1024  # a round solves a system of so many equations for each class
+
+
+class GbunParams(BoostingParams):
+    """Settings of boosted networks."""
+
+    outputs: int = Field(128, ge=2, le=OUTPUTS_MAX)  # of a network, for all classes alike
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What makes dense columns comparable: their mean and deviation, float64 (columns,) each."""
+
+    mean: Floats = field(repr=False)
+    deviation: Floats = field(repr=False)
+
+    @classmethod
+    def of_sums(cls, count: Floats, total: Floats, squares: Floats) -> Scale:
+        """From the number of values, their sum and the sum of their squares; (columns,) each.
+
+        A column without values, or with one value only, has the deviation 1.
+        """
+        return cls(*_moments(count, total, squares))
+
+    def inputs(self, values: NDArray[np.float32]) -> DenseInputs:
+        """Rows as networks read them; missing values become the mean."""
+        scaled = (values.astype(np.float64) - self.mean) / self.deviation
+        return DenseInputs(np.nan_to_num(scaled, copy=False, nan=0.0))
+
+
+def column_sums(values: NDArray[np.float32]) -> tuple[Floats, Floats, Floats]:
+    """What `Scale.of_sums` needs of float32 (n, columns): float64 (columns,) each."""
+    wide = values.astype(np.float64)
+    return (
+        np.count_nonzero(~np.isnan(wide), axis=0).astype(np.float64),
+        np.nansum(wide, axis=0),
+        np.nansum(wide**2, axis=0),
+    )
+
+
+def inputs_of(values: Values, scale: Scale | None) -> Inputs:
+    """Rows as networks read them: sparse ones as they are, dense ones standardised."""
+    if isinstance(values, csc_array):
+        if np.isnan(values.data).any():
+            values = values.copy()
+            values.data[:] = np.nan_to_num(values.data, nan=0.0)
+        return SparseInputs(values)
+    assert scale is not None
+    return scale.inputs(values)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """What normalises a network's outputs: their mean and deviation over all training rows."""
+
+    mean: Floats = field(repr=False)  # (outputs,)
+    deviation: Floats = field(repr=False)  # (outputs,)
+
+    @classmethod
+    def of_sums(cls, rows: int, total: Floats, squares: Floats) -> Normal:
+        """From the sums of z and z² over so many rows; an output that is constant has deviation 1.
+
+        The paper's deviation with n/(n−1) once.
+        """
+        return cls(*_moments(np.full(len(total), float(rows)), total, squares))
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round of a model: its network, what normalises it, and the weights of its outputs."""
+
+    network: Network
+    normal: Normal
+    weights: NDArray[np.float32] = field(repr=False)  # (outputs, classes), learning_rate included
+
+    def added(self, inputs: Inputs) -> Floats:
+        """What the round adds to the margins of rows, float64 (n, classes)."""
+        found = np.empty((inputs.n_rows, self.weights.shape[1]))
+        weights = self.weights.astype(np.float64)
+        for rows in inputs.blocks(self.network.outputs):
+            found[rows] = shares(inputs.forward(rows, self.network), self.normal) @ weights
+        return found
+
+
+def output_sums(inputs: Inputs, network: Network) -> tuple[Floats, Floats]:
+    """The sums of z and of z² over the rows, float64 (outputs,) each."""
+    total, squares = np.zeros(network.outputs), np.zeros(network.outputs)
+    for rows in inputs.blocks(network.outputs):
+        z = inputs.forward(rows, network)
+        total += z.sum(axis=0)
+        squares += (z**2).sum(axis=0)
+    return total, squares
+
+
+def system(
+    inputs: Inputs, network: Network, normal: Normal, gradients: tuple[Floats, Floats]
+) -> tuple[Floats, Floats]:
+    """PᵀHP, float64 (classes, outputs, outputs) of which the lower triangles count, and PᵀG,
+    (classes, outputs); gradients float64 (n, classes) of the rows."""
+    g, h = gradients
+    size = network.outputs
+    squares, pull = np.zeros((g.shape[1], size, size)), np.zeros((g.shape[1], size))
+    for rows in inputs.blocks(size):
+        p = shares(inputs.forward(rows, network), normal)
+        pull += g[rows].T @ p
+        for k in range(g.shape[1]):
+            # Half of a symmetric product: transposed rows lie as BLAS likes them.
+            root = np.sqrt(h[rows, k])[:, None] * p
+            squares[k] += blas.dsyrk(1.0, root.T, lower=1)
+    return squares, pull
+
+
+def solved(squares: Floats, pull: Floats, params: GbunParams) -> NDArray[np.float32]:
+    """The weights of a round, float32 (outputs, classes), times learning_rate.
+
+    A JobError where the equations have no single solution. float32, so that parties whose
+    libraries round the last bits differently still have the same model.
+    """
+    found = []
+    for own, own_pull in zip(squares, pull, strict=True):
+        equations = own + params.reg_lambda * np.eye(len(own))
+        try:
+            factor = cho_factor(equations, lower=True, check_finite=True)
+        except (LinAlgError, ValueError):
+            raise JobError(
+                f"the {len(own)} equations of a round have no single solution",
+                todo="raise reg_lambda above 0, or lower outputs",
+            ) from None
+        found.append(-params.learning_rate * cho_solve(factor, own_pull))
+    return np.stack(found, axis=1).astype(np.float32)
+
+
+def shares(z: Floats, normal: Normal) -> Floats:
+    """The softmax of normalised outputs, float64 (n, outputs); in the place of `z`."""
+    z -= normal.mean
+    z *= 1.0 / normal.deviation
+    z -= z.max(axis=1, keepdims=True)
+    np.exp(z, out=z)
+    z /= z.sum(axis=1, keepdims=True)
+    return z
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Boosted networks: rounds up to the last one, and how they came about."""
+
+    params: GbunParams
+    base_margin: Floats
+    scale: Scale | None  # None: sparse rows, which are hashed
+    rounds: tuple[Round, ...]
+    history: History
+    best_round: int  # from 0
+
+    def margins(self, values: Values) -> Floats:
+        """float64 (n, classes) of float32 (n, columns), with the rounds up to the best one."""
+        inputs = inputs_of(values, self.scale)
+        margin = np.tile(self.base_margin, (inputs.n_rows, 1))
+        for one in self.rounds[: self.best_round + 1]:
+            margin += one.added(inputs)
+        return margin
+
+    def predict(self, values: Values) -> Floats:
+        """float64 (n, classes): probabilities or means, by the objective."""
+        return objectives.transform(self.params.objective, self.margins(values))
+
+
+def train(table: Table, params: GbunParams, validation: Table | None = None) -> Trained:
+    """Boosted networks on one table: what a federation over any rows of it comes to as well.
+
+    A DataError says what labels, values or weights cannot be used.
+    """
+    if params.early_stopping_rounds is not None and validation is None:
+        raise DataError("early_stopping_rounds needs validation rows and there are none")
+    objective = objectives.start(params, Summary.of(params, table.y, table.weights))
+    sparse = isinstance(table.values, csc_array)
+    scale = None if sparse else Scale.of_sums(*column_sums(table.values))
+    parts = {"train": table} | ({} if validation is None else {"validation": validation})
+    inputs = {name: inputs_of(part.values, scale) for name, part in parts.items()}
+    margins = {name: np.tile(objective.base_margin, (len(p.y), 1)) for name, p in parts.items()}
+    stopping = EarlyStopping(
+        params.early_stopping_rounds, METRICS[params.metrics[-1]].bigger_is_better
+    )
+    rounds: list[Round] = []
+    history: History = []
+    while len(rounds) < params.n_estimators and not stopping.stop:
+        rounds.append(_round(params, objective, table, inputs["train"], margins["train"], rounds))
+        for name, own in inputs.items():
+            margins[name] += rounds[-1].added(own)
+        history.append(_measured(params, parts, margins))
+        if params.early_stopping_rounds is not None:
+            stopping = stopping.after(history[-1]["validation"][params.metrics[-1]])
+    best = len(rounds) - 1 if stopping.best is None else stopping.best_round
+    return Trained(params, objective.base_margin, scale, tuple(rounds), history, best)
+
+
+def _round(
+    params: GbunParams,
+    objective: Objective,
+    table: Table,
+    inputs: Inputs,
+    margin: Floats,
+    before: list[Round],
+) -> Round:
+    network = Network(len(before), params.seed, params.outputs)
+    normal = Normal.of_sums(inputs.n_rows, *output_sums(inputs, network))
+    gradients = objective.gradients(margin, table.y, table.weights)
+    return Round(network, normal, solved(*system(inputs, network, normal, gradients), params))
+
+
+def _measured(
+    params: GbunParams, parts: Mapping[str, Table], margins: Mapping[str, Floats]
+) -> dict[str, dict[str, float]]:
+    predictions = {
+        name: objectives.transform(params.objective, own) for name, own in margins.items()
+    }
+    return {
+        name: {
+            metric: metrics.evaluate(metric, part.y, predictions[name], part.weights)
+            for metric in params.metrics
+        }
+        for name, part in parts.items()
+    }
+
+
+def _moments(count: Floats, total: Floats, squares: Floats) -> tuple[Floats, Floats]:
+    """Mean and deviation; a deviation that is not above rounding counts as 1."""
+    mean = total / np.maximum(count, 1.0)
+    spread = np.maximum(squares / np.maximum(count, 1.0) - mean**2, 0.0)
+    spread *= count / np.maximum(count - 1.0, 1.0)
+    constant = spread <= 1e-12 * np.maximum(mean**2, 1e-300)
+    return mean, np.where(constant, 1.0, np.sqrt(spread))

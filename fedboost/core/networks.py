@@ -1,0 +1,199 @@
+"""Untrained one-layer networks: K random outputs of a row, the same for everybody who has the seed.
+
+Dense rows go through a matrix of weights drawn at random, sparse ones through weights that hashing
+makes on the way (Simhash++), so that no matrix is as long as there are columns. GBUN (Zhang et
+al.), "Forwarding high-dimensional sparse data" and its appendix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Protocol
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.sparse import csc_array, csr_array
+
+from fedboost.core import sampling
+from fedboost.core.sampling import Purpose
+from fedboost.core.xxhash import pair_hash
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int32]
+
+ZERO_SHARE = 0.9  # of a dense network's weights
+BLOCK_CELLS = 1 << 18  # rows × outputs at a time: 2 MiB, which stay in a core's cache
+SEED_STEP = 1024  # between two jobs' hash seeds: as many as a network may have outputs
+
+
+class Inputs(Protocol):
+    """A table's rows as networks read them."""
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+
+    def blocks(self, outputs: int) -> Iterator[slice]:
+        """The rows, a block at a time."""
+
+    def forward(self, rows: slice, network: Network) -> Floats:
+        """What a network gives for a block of rows, float64 (rows, outputs)."""
+
+    def reach(self) -> float:
+        """The greatest sum of |values| of a row, which no output of a network exceeds."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """One untrained network: its number, the job's seed, and how many outputs it has."""
+
+    number: int
+    seed: int
+    outputs: int
+
+    def weights(self, columns: int) -> Floats:
+        """Of dense rows: float64 (columns, outputs), nine tenths 0, the others even in [−1, 1)."""
+        return _drawn(self, columns)
+
+    @property
+    def hash_seeds(self) -> NDArray[np.uint32]:
+        """Of sparse rows: xxHash's seed for each output; 0 to outputs − 1 in a job of seed 0."""
+        first = (self.seed * SEED_STEP) % (1 << 32)
+        return ((first + np.arange(self.outputs)) % (1 << 32)).astype(np.uint32)
+
+
+@lru_cache(maxsize=2)  # every block of rows and every pass over them asks again
+def _drawn(network: Network, columns: int) -> Floats:
+    n = columns * network.outputs
+    words = sampling.draws(network.seed, Purpose.NETWORK, network.number, n=n)
+    # The low bits say whether a weight is 0, the high ones what it is: 53 of them, as a float.
+    kept = (words & np.uint64(0x3FF)) >= np.uint64(round(ZERO_SHARE * 1024))
+    values = (words >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
+    return np.where(kept, values, 0.0).reshape(columns, network.outputs)
+
+
+@dataclass(frozen=True)
+class DenseInputs:
+    """Standardised rows, float64 (n, columns), without missing values."""
+
+    values: Floats = field(repr=False)
+
+    @property
+    def n_rows(self) -> int:
+        """See Inputs."""
+        return len(self.values)
+
+    def blocks(self, outputs: int) -> Iterator[slice]:
+        """See Inputs."""
+        step = max(1, BLOCK_CELLS // outputs)
+        return (slice(i, min(i + step, self.n_rows)) for i in range(0, self.n_rows, step))
+
+    def forward(self, rows: slice, network: Network) -> Floats:
+        """See Inputs."""
+        product: Floats = self.values[rows] @ network.weights(self.values.shape[1])
+        return product
+
+    def reach(self) -> float:
+        """See Inputs."""
+        return float(np.abs(self.values).sum(axis=1).max(initial=0.0))
+
+
+@dataclass(frozen=True)
+class SparseInputs:
+    """Rows of which only the values that are not 0 are stored; float32 (n, columns), as read."""
+
+    values: csc_array = field(repr=False)
+
+    @property
+    def n_rows(self) -> int:
+        """See Inputs."""
+        return int(self.values.shape[0])
+
+    def blocks(self, outputs: int) -> Iterator[slice]:
+        """See Inputs; with about as many stored values in each as in the others."""
+        return iter(self._slices(outputs))
+
+    def forward(self, rows: slice, network: Network) -> Floats:
+        """See Inputs; column by column, so that each weight is hashed once a block."""
+        part = self._part(rows)
+        found = np.zeros((rows.stop - rows.start, network.outputs))
+        number, seeds = np.uint32(network.number), network.hash_seeds
+        _add_columns(part.listed, part.columns, number, seeds, found)
+        return found
+
+    def reach(self) -> float:
+        """See Inputs."""
+        sums = np.asarray(abs(self.values).sum(axis=1, dtype=np.float64))
+        return float(sums.max(initial=0.0))
+
+    @cached_property
+    def _by_row(self) -> csr_array:
+        return self.values.tocsr()
+
+    @cached_property
+    def _parts(self) -> dict[tuple[int, int], Part]:
+        return {}
+
+    def _slices(self, outputs: int) -> list[slice]:
+        """Cuts rows where stored values are shared out evenly, none longer than a block may be."""
+        most = max(1, BLOCK_CELLS // outputs)
+        count = -(-self.n_rows // most)
+        ends = self._by_row.indptr
+        cuts = np.searchsorted(ends, np.linspace(0, ends[-1], count + 1)[1:-1])
+        edges = np.unique([0, *cuts.tolist(), self.n_rows])
+        slices = []
+        for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            slices += [slice(i, min(i + most, stop)) for i in range(start, stop, most)]
+        return slices
+
+    def _part(self, rows: slice) -> Part:
+        """A block's columns that have values; made once, as every round goes through all blocks."""
+        key = rows.start, rows.stop
+        if key not in self._parts:
+            own = csc_array(self._by_row[rows])
+            (columns,) = np.nonzero(np.diff(own.indptr))
+            ends = np.concatenate([own.indptr[columns], own.indptr[-1:]]).astype(np.int64)
+            listed = ends, own.indices.astype(np.int32, copy=False), own.data
+            self._parts[key] = Part(listed, columns.astype(np.uint32))
+        return self._parts[key]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a sparse table, by those columns that have values in them."""
+
+    listed: tuple[NDArray[np.int64], Indices, NDArray[np.float32]]  # indptr, indices, data
+    columns: NDArray[np.uint32]  # their numbers in the whole table
+
+
+@njit(nogil=True, cache=True)
+def hashed_weight(column: np.uint32, network: np.uint32, seed: np.uint32) -> np.float32:
+    """A weight of a sparse network, float32 in [−1, 1): the hash's low 23 bits as a mantissa.
+
+    With the sign and exponent of 1 they are a number in [1, 2), which is moved to [−1, 1).
+    """
+    mantissa = np.float64(pair_hash(column, network, seed) & np.uint32(0x007FFFFF)) * 2.0**-23
+    return np.float32(2.0 * mantissa - 1.0)
+
+
+@njit(nogil=True, cache=True)
+def _add_columns(
+    part: tuple[NDArray[np.int64], Indices, NDArray[np.float32]],
+    columns: NDArray[np.uint32],
+    network: np.uint32,
+    seeds: NDArray[np.uint32],
+    found: Floats,
+) -> None:
+    """Adds to `found` (rows, outputs) what each column, as a csc array lists it, gives."""
+    indptr, indices, data = part
+    weights = np.empty(len(seeds))
+    for c in range(len(columns)):
+        for k in range(len(seeds)):
+            weights[k] = hashed_weight(columns[c], network, seeds[k])
+        for i in range(indptr[c], indptr[c + 1]):
+            row, value = found[indices[i]], np.float64(data[i])
+            for k in range(len(seeds)):
+                row[k] += value * weights[k]
