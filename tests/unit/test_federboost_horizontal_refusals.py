@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
+from fedboost.aggregation import counts
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.errors import ConfigError, DataError, JobError, PeerError
 from fedboost.flow import AGGREGATOR, GUEST, HOST
-from fedboost.protocols.federboost_horizontal import counts
 from fedboost.protocols.federboost_horizontal.checks import check
 from fedboost.protocols.federboost_horizontal.params import DOMAIN_MAX, FederBoostHorizontalParams
 from fedboost.settings import parse

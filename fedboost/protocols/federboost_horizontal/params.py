@@ -58,6 +58,26 @@ class FederBoostHorizontalParams(TreeParams, Aggregation):
             )
         return self
 
+    @model_validator(mode="after")
+    def _sums_do_not_repeat(self) -> Self:
+        # Hessians of squared errors are the rows' weights, in every tree: the last root's sums less
+        # those of the next one would be the rows, bin by bin, of who was lost in between.
+        repeats = self.objective == "reg:squarederror" and self.goss is None
+        if self.dropout == "continue" and repeats and self._row_share == 1.0:
+            raise ValueError(
+                "dropout: continue shows what a lost party added where sums repeat, as those of "
+                "reg:squarederror do over all rows: set subsample, goss or forest, or dropout: wait"
+            )
+        return self
+
+    @property
+    def _row_share(self) -> float:
+        """The largest share of the rows that a tree learns from."""
+        if self.forest is None:
+            return self.subsample
+        moving = self.forest.dynamic
+        return self.forest.subsample if moving is None else max(moving.subsample)
+
 
 def _rise(values: Domain) -> bool:
     """Whether numbers rise and are finite as tables hold them, so that a cut fits in between."""

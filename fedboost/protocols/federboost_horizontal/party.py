@@ -96,10 +96,10 @@ def show_columns(me: Party) -> Out:
 
 def match_columns(me: Party, got: Columns) -> Out:
     """Our columns in the guest's order; a DataError names one that only one of us has."""
-    guest = me.seat.table.guest
-    if len(set(got.names)) < len(got.names):
-        raise PeerError(f"{guest} named {len(got.names)} columns, and some of them twice")
-    me.table = me.table.ordered(tuple(got.names), tuple(got.categorical), guest)
+    for names in (got.names, got.categorical):
+        if len(set(names)) < len(names):
+            raise PeerError(f"{me.seat.table.guest} names a column twice")
+    me.table = me.table.ordered(tuple(got.names), tuple(got.categorical), me.seat.table.guest)
     return Out()
 
 
