@@ -59,7 +59,7 @@ def test_the_coordinator_hears_every_metric_from_the_guest_alone():
     seen = [{(m.split, m.name): m.value for m in one.metrics} for one in told]
     expected = [
         {(part, name): value for part, own in one.items() for name, value in own.items()}
-        for one in room.state(GUEST).training.history
+        for one in room.state(GUEST).training.measures.history
     ]
     assert seen == expected
 
@@ -170,7 +170,7 @@ def test_a_sum_may_come_before_the_coordinator_asks_for_the_step_that_reads_it()
             room = await job.room(aggregator=TELCO).until(step)
             assert type(room.posted[-1].message).__name__ == "Total"
             await room.call(step, *job.parties)
-        return room.state(GUEST).training.history
+        return room.state(GUEST).training.measures.history
 
     assert len(now(work())) == 1
 

@@ -254,7 +254,7 @@ def test_a_guest_that_calls_numbers_categories_is_refused():
 def test_a_guest_that_names_a_column_twice_is_refused():
     room = made().room(alter=changing("Columns", lambda said: said.names.append("c1")))
     error, steps = stopped(room, PeerError)
-    assert error.what == "bank named 5 columns, and some of them twice"
+    assert error.what == "bank names a column twice"
     assert steps == {"show_columns"}
 
 
