@@ -72,6 +72,10 @@ BAD_PARAMS: dict[str, tuple[dict[str, Any], str]] = {
     "reuse and bins": ({"reuse": "x", "max_bin": 8}, "max_bin was settled by the job in reuse"),
     "colluders": ({"colluders": -1}, "colluders"),
     "dropout": ({"dropout": "perhaps"}, "dropout"),
+    "sums that repeat": (
+        {"dropout": "continue", "objective": "reg:squarederror"},
+        "shows what a lost party added where sums repeat",
+    ),
 }
 
 
