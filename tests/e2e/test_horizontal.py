@@ -195,9 +195,7 @@ def back(cluster, party):
     ],
     ids=["host-quantiles", "host-trees", "aggregator"],
 )
-def test_a_killed_party_is_waited_for_and_the_model_is_the_same(
-    cluster, undisturbed, party, until
-):
+def test_a_killed_party_is_waited_for_and_the_model_is_the_same(cluster, undisturbed, party, until):
     id_, after, when = killed(cluster, WAITS, party, until)
     assert world.watch(cluster, id_, after=after)[-1].state.state == "paused"
     assert time.monotonic() - when < world.SHOWN_S
