@@ -10,7 +10,6 @@ import pytest
 from fedboost.model import shards
 from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.ledger import Ledger
-from fedboost.runtime.local import COORDINATOR
 from tests.e2e import world
 
 pytestmark = pytest.mark.e2e
