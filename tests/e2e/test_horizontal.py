@@ -10,7 +10,6 @@ import pytest
 from fedboost.model import shards
 from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.ledger import Ledger
-from fedboost.runtime.local import COORDINATOR
 from tests.e2e import world
 
 pytestmark = pytest.mark.e2e
@@ -195,9 +194,7 @@ def back(cluster, party):
     ],
     ids=["host-quantiles", "host-trees", "aggregator"],
 )
-def test_a_killed_party_is_waited_for_and_the_model_is_the_same(
-    cluster, undisturbed, party, until
-):
+def test_a_killed_party_is_waited_for_and_the_model_is_the_same(cluster, undisturbed, party, until):
     id_, after, when = killed(cluster, WAITS, party, until)
     assert world.watch(cluster, id_, after=after)[-1].state.state == "paused"
     assert time.monotonic() - when < world.SHOWN_S
@@ -211,6 +208,12 @@ def test_a_killed_party_is_waited_for_and_the_model_is_the_same(
     result = world.result(world.call(cluster, "journal", id_))
     assert "lost" not in result
     assert_equal(assert_one_model(cluster.folder, FOUR, id_), undisturbed)
+
+
+def test_an_aggregator_without_tables_passes_the_doctor(cluster, undisturbed):
+    said = world.fedboost("doctor", "--config", cluster.config(SUM), "--json")
+    assert said.code == 0, said.out
+    assert "datasets" not in cluster.config(SUM).read_text().replace("datasets: {}", "")
 
 
 @pytest.mark.parametrize("step", ["sum_histograms", "deal_shares"])
