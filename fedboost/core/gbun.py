@@ -12,13 +12,16 @@ w = −(PᵀHP + λI)⁻¹ PᵀG.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 from scipy.linalg import LinAlgError, blas, cho_factor, cho_solve
 from scipy.sparse import csc_array
+from threadpoolctl import ThreadpoolController
 
 from fedboost.core import metrics, objectives
 from fedboost.core.binning import Values
@@ -72,13 +75,18 @@ def column_sums(values: NDArray[np.float32]) -> tuple[Floats, Floats, Floats]:
     )
 
 
-def inputs_of(values: Values, scale: Scale | None) -> Inputs:
-    """Rows as networks read them: sparse ones as they are, dense ones standardised."""
+def inputs_of(values: Values, scale: Scale | None, ids: NDArray[np.uint32] | None = None) -> Inputs:
+    """Rows as networks read them: sparse ones as they are, dense ones standardised.
+
+    `ids` uint32 (columns,) are what sparse columns are hashed by: their places if absent.
+    """
     if isinstance(values, csc_array):
         if np.isnan(values.data).any():
             values = values.copy()
             values.data[:] = np.nan_to_num(values.data, nan=0.0)
-        return SparseInputs(values)
+        return SparseInputs(
+            values, np.arange(values.shape[1], dtype=np.uint32) if ids is None else ids
+        )
     assert scale is not None
     return scale.inputs(values)
 
@@ -111,18 +119,32 @@ class Round:
         """What the round adds to the margins of rows, float64 (n, classes)."""
         found = np.empty((inputs.n_rows, self.weights.shape[1]))
         weights = self.weights.astype(np.float64)
-        for rows in inputs.blocks(self.network.outputs):
-            found[rows] = shares(inputs.forward(rows, self.network), self.normal) @ weights
+        with one_thread():
+            for rows in inputs.blocks(self.network.outputs):
+                found[rows] = shares(inputs.forward(rows, self.network), self.normal) @ weights
         return found
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Holds the matrix library to one thread: a block is too small to share, and its threads would
+    cost ten times what they save. Results do not depend on the number of cores, either."""
+    held: AbstractContextManager[object] = _libraries().limit(limits=1, user_api="blas")
+    return held
 
 
 def output_sums(inputs: Inputs, network: Network) -> tuple[Floats, Floats]:
     """The sums of z and of z² over the rows, float64 (outputs,) each."""
     total, squares = np.zeros(network.outputs), np.zeros(network.outputs)
-    for rows in inputs.blocks(network.outputs):
-        z = inputs.forward(rows, network)
-        total += z.sum(axis=0)
-        squares += (z**2).sum(axis=0)
+    with one_thread():
+        for rows in inputs.blocks(network.outputs):
+            z = inputs.forward(rows, network)
+            total += z.sum(axis=0)
+            squares += (z**2).sum(axis=0)
     return total, squares
 
 
@@ -134,13 +156,14 @@ def system(
     g, h = gradients
     size = network.outputs
     squares, pull = np.zeros((g.shape[1], size, size)), np.zeros((g.shape[1], size))
-    for rows in inputs.blocks(size):
-        p = shares(inputs.forward(rows, network), normal)
-        pull += g[rows].T @ p
-        for k in range(g.shape[1]):
-            # Half of a symmetric product: transposed rows lie as BLAS likes them.
-            root = np.sqrt(h[rows, k])[:, None] * p
-            squares[k] += blas.dsyrk(1.0, root.T, lower=1)
+    with one_thread():
+        for rows in inputs.blocks(size):
+            p = shares(inputs.forward(rows, network), normal)
+            pull += g[rows].T @ p
+            for k in range(g.shape[1]):
+                # Half of a symmetric product: transposed rows lie as BLAS likes them.
+                root = np.sqrt(h[rows, k])[:, None] * p
+                squares[k] += blas.dsyrk(1.0, root.T, lower=1)
     return squares, pull
 
 
@@ -154,7 +177,8 @@ def solved(squares: Floats, pull: Floats, params: GbunParams) -> NDArray[np.floa
     for own, own_pull in zip(squares, pull, strict=True):
         equations = own + params.reg_lambda * np.eye(len(own))
         try:
-            factor = cho_factor(equations, lower=True, check_finite=True)
+            with one_thread():
+                factor = cho_factor(equations, lower=True, check_finite=True)
         except (LinAlgError, ValueError):
             raise JobError(
                 f"the {len(own)} equations of a round have no single solution",

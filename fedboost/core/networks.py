@@ -106,6 +106,7 @@ class SparseInputs:
     """Rows of which only the values that are not 0 are stored; float32 (n, columns), as read."""
 
     values: csc_array = field(repr=False)
+    ids: NDArray[np.uint32] = field(repr=False)  # (columns,) what each is hashed by
 
     @property
     def n_rows(self) -> int:
@@ -157,7 +158,7 @@ class SparseInputs:
             (columns,) = np.nonzero(np.diff(own.indptr))
             ends = np.concatenate([own.indptr[columns], own.indptr[-1:]]).astype(np.int64)
             listed = ends, own.indices.astype(np.int32, copy=False), own.data
-            self._parts[key] = Part(listed, columns.astype(np.uint32))
+            self._parts[key] = Part(listed, self.ids[columns])
         return self._parts[key]
 
 
@@ -166,7 +167,7 @@ class Part:
     """Some rows of a sparse table, by those columns that have values in them."""
 
     listed: tuple[NDArray[np.int64], Indices, NDArray[np.float32]]  # indptr, indices, data
-    columns: NDArray[np.uint32]  # their numbers in the whole table
+    columns: NDArray[np.uint32]  # what they are hashed by
 
 
 @njit(nogil=True, cache=True)

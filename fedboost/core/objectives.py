@@ -52,7 +52,7 @@ class Summary:
 
         A DataError names what labels or weights cannot be used for the objective.
         """
-        _check_weight(y, weight)
+        check_weight(y, weight)
         check_labels(params, y)
         weight = scaled(weight, y, params.scale_pos_weight)
         classes = range(params.num_class or 0)
@@ -360,7 +360,8 @@ def _positive_mean(params: BoostingParams, summary: Summary) -> float:
     return summary.mean
 
 
-def _check_weight(y: Floats, weight: Floats) -> None:
+def check_weight(y: Floats, weight: Floats) -> None:
+    """What every objective asks of weights; a DataError names the count of rows at fault."""
     if len(y) == 0:
         raise DataError("there are no rows to train on")
     if weight.shape != y.shape:

@@ -66,6 +66,10 @@ REVEALS: dict[str, tuple[str, str]] = {
         "to the host, which of its buckets divide which nodes; never a label, a gradient or a row.",
         "not at all.",
     ),
+    "fedboost.gbun.Inputs": (
+        "to the hosts, the names of the guest's columns where rows are dense; of sparse rows only that they are sparse.",
+        "not at all.",
+    ),
     "fedboost.predict.Questions": (
         "to the host, which rows are scored and which of them stand at its own nodes.",
         "not at all.",

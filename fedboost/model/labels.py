@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fedboost.core import objectives
-from fedboost.core.params import TreeParams
+from fedboost.core.params import BoostingParams
 from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, DataError
 
 
-def check(params: TreeParams, frame: Frame, held_out: bool) -> None:
+def check(params: BoostingParams, frame: Frame, held_out: bool) -> None:
     """Refuses a guest's table that the job cannot learn from; `held_out`: whether rows are."""
     check_held_out(params, held_out)
     if frame.label is None:
@@ -16,7 +16,7 @@ def check(params: TreeParams, frame: Frame, held_out: bool) -> None:
     objectives.check_labels(params, frame.label, learn=True)
 
 
-def check_held_out(params: TreeParams, held_out: bool) -> None:
+def check_held_out(params: BoostingParams, held_out: bool) -> None:
     """Refuses early stopping without rows to watch: none asked for, or too few to hold any out."""
     if params.early_stopping_rounds is not None and not held_out:
         raise ConfigError(

@@ -25,7 +25,7 @@ from fedboost.core.tree import DTYPES, LEAF, Tree
 from fedboost.data.frame import Frame, Values
 from fedboost.errors import DataError
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import columns, rounds, vertical
+from fedboost.model import columns, networks, rounds, vertical
 
 TREES = "trees"  # the `kind` that this module makes and reads
 CELLS_MAX = 1 << 24  # rows × columns that lie side by side while trees are walked: 64 MiB
@@ -91,6 +91,8 @@ def margins(model: Artefact, frame: Frame) -> Floats:
     count as missing. A DataError where the model is damaged, or names a column that the table
     lacks, or whose values are categories in one of them and numbers in the other.
     """
+    if model.facts.get("kind") == networks.NETWORKS:
+        return networks.margins(model, frame)
     found = trees(model)
     values, found = _used(columns.values(model.facts, frame), found)
     ends = rounds.ends(model.facts).tolist()

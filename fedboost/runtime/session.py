@@ -78,7 +78,7 @@ class Session:
     _stopped: FedboostError | None = None
 
     def __post_init__(self) -> None:
-        self._inbox = Inbox(self.wait_s)
+        self._inbox = Inbox(self.wait_s, self.seat.party)
         # Own threads: steps wait for one another, and a shared pool could be full of waiters.
         self._threads = ThreadPoolExecutor(STEPS_AT_ONCE, f"step-{self.seat.party}")
         self._roles = Roles(self.protocol, self.seat)

@@ -6,28 +6,26 @@ Every party runs this on the same sums and ends with the same trees; only margin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import growth, objectives, sampling
-from fedboost.core.early_stopping import EarlyStopping
+from fedboost.aggregation.counts import Counts
+from fedboost.aggregation.measures import Measures
+from fedboost.core import growth, sampling
 from fedboost.core.growth import Grove, Rules
-from fedboost.core.local import History, Trained, Watched
-from fedboost.core.metrics import METRICS
+from fedboost.core.local import Trained, Watched
 from fedboost.core.objectives import Objective, Summary
-from fedboost.core.tallies import Tally
 from fedboost.core.tree import DTYPES, Tree
 from fedboost.errors import UnreachableError
 from fedboost.flow import Artefact
-from fedboost.protocols.federboost_horizontal.counts import Counts
 
 Vector = NDArray[np.int64]
 
 
 class Boosting:
-    """One party's training; `sums` and `take` in turn for each layer, then `tally` and `hear`."""
+    """One party's training; `sums` and `take` in turn for each layer, then its `measures`."""
 
     def __init__(
         self,
@@ -42,25 +40,11 @@ class Boosting:
         self.rules, self.watched = rules, watched
         self.objective, self._summary, counts = start
         self.rounds: list[tuple[Tree, ...]] = []
-        self.history: History = []
-        bigger = METRICS[rules.params.metrics[-1]].bigger_is_better
-        self.stopping = EarlyStopping(rules.params.early_stopping_rounds, bigger)
+        self.measures = Measures(rules.params, counts, self.objective.base_margin)
         self.layer = 0  # of the round at hand
         self._party = party
         self._grove: Grove | None = None
         self._forest = 1  # trees of the round, for each class
-        self._tallies = {
-            part: Tally(
-                *(rules.params, rows, counts.weight_bound, counts.label_bound),
-                self.objective.base_margin,
-            )
-            for part, rows in counts.parts.items()
-        }
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all rounds are done, or early stopping ends them."""
-        return len(self.rounds) == self.rules.params.n_estimators or self.stopping.stop
 
     @property
     def grows(self) -> bool:
@@ -99,41 +83,14 @@ class Boosting:
             part.advance(trees, self.rules.binning.missing)
         self._grove, self.layer = None, 0
 
-    # Metrics
-
-    def tally(self) -> Vector:
-        """The own rows' share of the job's metrics, int64."""
-        shares = []
-        for part, tally in self._tallies.items():
-            seen = self.watched[part]
-            prediction = objectives.transform(self.rules.params.objective, seen.margin)
-            shares.append(tally.of(seen.y, prediction, seen.weight))
-        return np.concatenate(shares)
-
-    def hear(self, total: Vector | None) -> dict[str, dict[str, float]]:
-        """The metrics of the round from everybody's shares; none where the sum stayed closed."""
-        measured = {}
-        if total is not None:
-            ends = np.cumsum([tally.length for tally in self._tallies.values()])
-            for own, (part, tally) in zip(
-                np.split(total, ends[:-1]), self._tallies.items(), strict=True
-            ):
-                measured[part] = tally.measure(own)
-        self.history.append(measured)
-        params = self.rules.params
-        if params.early_stopping_rounds is not None and "validation" in measured:
-            self.stopping = self.stopping.after(measured["validation"][params.metrics[-1]])
-        return measured
-
     # The result
 
     @property
     def trained(self) -> Trained:
         """The model so far, up to its best round."""
-        best = len(self.rounds) - 1 if self.stopping.best is None else self.stopping.best_round
         return Trained(
             *(self.rules.params, self.rules.binning, self.objective.base_margin),
-            *(tuple(self.rounds), self.history, best),
+            *(tuple(self.rounds), self.measures.history, self.measures.best_round),
         )
 
     def snapshot(self) -> Artefact:
@@ -145,17 +102,12 @@ class Boosting:
         arrays["sizes"] = np.array([tree.n_nodes for tree in trees], np.int32)
         for name in DTYPES:
             arrays[name] = np.concatenate([getattr(tree, name) for tree in trees])
-        facts = {
-            "history": self.history,
-            "stopping": asdict(self.stopping),
-            "rounds": [len(own) for own in self.rounds],
-        }
-        return Artefact(facts, arrays)
+        sizes = [len(own) for own in self.rounds]
+        return Artefact({**self.measures.facts(), "rounds": sizes}, arrays)
 
     def restore(self, kept: Artefact) -> None:
         """Carries on behind a snapshot."""
-        self.history = list(kept.facts["history"])
-        self.stopping = EarlyStopping(**kept.facts["stopping"])
+        self.measures.restore(kept.facts)
         ends = np.cumsum(kept.arrays["sizes"])[:-1]
         split = {name: np.split(kept.arrays[name], ends) for name in DTYPES}
         trees = [

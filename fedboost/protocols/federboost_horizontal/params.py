@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Annotated, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from fedboost.aggregation.sums import Aggregation
@@ -34,8 +34,8 @@ class FederBoostHorizontalParams(TreeParams, Aggregation):
             if isinstance(values[0], str):
                 if len(set(values)) < len(values):
                     raise ValueError(f"domains of {name} name a category twice")
-            elif any(float(a) >= float(b) for a, b in itertools.pairwise(values)):
-                raise ValueError(f"domains of {name} do not rise")
+            elif not _rise(values):
+                raise ValueError(f"domains of {name} do not rise, read as 32-bit floats")
             if len(values) > self.max_bin and self.reuse is None:
                 raise ValueError(
                     f"domains of {name} have {len(values)} values, max_bin is {self.max_bin}"
@@ -77,3 +77,10 @@ class FederBoostHorizontalParams(TreeParams, Aggregation):
             return self.subsample
         moving = self.forest.dynamic
         return self.forest.subsample if moving is None else max(moving.subsample)
+
+
+def _rise(values: Domain) -> bool:
+    """Whether numbers rise and are finite as tables hold them, so that a cut fits in between."""
+    with np.errstate(over="ignore"):
+        read = np.array(values, np.float64).astype(np.float32)
+    return bool(np.isfinite(read).all() and (np.diff(read) > 0).all())

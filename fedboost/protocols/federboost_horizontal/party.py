@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.aggregation import counts as counting
 from fedboost.aggregation.contributor import Contributor
+from fedboost.aggregation.counts import Counts
 from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they are
     deal_shares,
     hold_shares,
@@ -25,17 +27,15 @@ from fedboost.core.growth import Rules
 from fedboost.core.local import Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.quantiles import Ranked, Search
-from fedboost.errors import ProtocolError
+from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.aggregation_pb2 import MaskKeys, Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
-from fedboost.model import whole, words
-from fedboost.protocols.federboost_horizontal import counts as counting
+from fedboost.model import labels, whole, words
 from fedboost.protocols.federboost_horizontal import tables
 from fedboost.protocols.federboost_horizontal.boosting import Boosting
 from fedboost.protocols.federboost_horizontal.checks import check_rows
-from fedboost.protocols.federboost_horizontal.counts import Counts
 from fedboost.protocols.federboost_horizontal.tables import Table
 
 Vector = NDArray[np.int64]
@@ -96,6 +96,9 @@ def show_columns(me: Party) -> Out:
 
 def match_columns(me: Party, got: Columns) -> Out:
     """Our columns in the guest's order; a DataError names one that only one of us has."""
+    for names in (got.names, got.categorical):
+        if len(set(names)) < len(names):
+            raise PeerError(f"{me.seat.table.guest} names a column twice")
     me.table = me.table.ordered(tuple(got.names), tuple(got.categorical), me.seat.table.guest)
     return Out()
 
@@ -122,6 +125,7 @@ def read_counts(me: Party, got: Iterator[Total]) -> Out:
     total = me.sums.total(got, (1 << 31) * len(me.sums.members))
     assert total is not None
     me.counts = counting.read(total, len(me.table.names))
+    labels.check_held_out(me.params, me.counts.validation > 0)
     if me.params.reuse is None:
         check_rows(me.params, me.counts.train)
     return Out()
@@ -139,6 +143,7 @@ def read_labels(me: Party, got: Iterator[Total]) -> Out:
     total = me.sums.total(got, counting.most(_counts(me)))
     assert total is not None
     me.summary = counting.summary(me.params, _counts(me), total)
+    objectives.start(me.params, me.summary)  # refuses labels before anybody searches for cuts
     if DISCLOSURE in me.seat.artefacts:
         _plant(me, me.table.cuts_again(me.seat.artefacts[DISCLOSURE].facts))
         return Out(told=Told(ends="quantiles"))
@@ -192,13 +197,15 @@ def split_nodes(me: Party, got: Iterator[Total]) -> Out:
 
 def measure(me: Party) -> Iterator[Out]:
     """Our share of the metrics."""
-    yield from _given(me, me.training.tally(), 2 * len(me.training.rounds) - 1)
+    yield from _given(
+        me, me.training.measures.tally(me.training.watched), 2 * len(me.training.rounds) - 1
+    )
 
 
 def read_metrics(me: Party, got: Iterator[Total]) -> Out:
     """The metrics of the round, and whether it was the last one."""
-    measured = me.training.hear(me.sums.total(got, 1 << 62))
-    told = Told(ends="tree" if me.training.is_over else "")
+    measured = me.training.measures.hear(me.sums.total(got, 1 << 62))
+    told = Told(ends="tree" if me.training.measures.ends else "")
     if me.is_guest:
         told.metrics.extend(words.as_metrics(measured))
     return Out(told=told)
@@ -247,7 +254,7 @@ def restore(me: Party, kept: Artefact) -> Told:
     me.summary = Summary(**{**facts["summary"], "shares": tuple(facts["summary"]["shares"])})
     _plant(me, me.table.cuts_again(facts["cuts"]))
     me.training.restore(kept)
-    return Told(ends="tree" if me.training.is_over else "")
+    return Told(ends="tree" if me.training.measures.ends else "")
 
 
 def finish(me: Party) -> Artefact:

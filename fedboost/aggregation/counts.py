@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedboost.core import fixed_point
 from fedboost.core.objectives import Summary
-from fedboost.core.params import TreeParams
+from fedboost.core.params import BoostingParams
 from fedboost.errors import DataError, JobError
 
 Floats = NDArray[np.float64]
@@ -45,7 +45,9 @@ class Counts:
 def of_rows(present: Vector, label: Floats, weight: Floats, parts: Mapping[str, Rows]) -> Vector:
     """A party's own share of the counts, int64; no weight of a row is above its `weight`."""
     rows = [len(parts.get(name, ())) for name in PARTS]
-    return np.concatenate([rows, present, _exceeds(weight), _exceeds(np.abs(label))])
+    return np.concatenate(
+        [rows, present, exceeds(weight.max(initial=0.0)), exceeds(np.abs(label).max(initial=0.0))]
+    )
 
 
 def read(total: Vector, columns: int) -> Counts:
@@ -55,11 +57,11 @@ def read(total: Vector, columns: int) -> Counts:
     present, bounds = rest[:columns], rest[columns:].reshape(2, len(EXPONENTS))
     if not train:
         raise DataError("no party has rows to train on")
-    weight, label = _bound(bounds[0], "weight"), _bound(bounds[1], "label")
+    weight, label = bound(bounds[0], "weight"), bound(bounds[1], "label")
     return Counts(train, validation, present, weight, label)
 
 
-def of_labels(params: TreeParams, counts: Counts, label: Floats, weight: Floats) -> Vector:
+def of_labels(params: BoostingParams, counts: Counts, label: Floats, weight: Floats) -> Vector:
     """A party's own sums over its training rows, int64: of weights, of weight times label, and of
     each class's weights. Each row is rounded to a unit of `counts`' bounds."""
     classes = range(params.num_class or 0)
@@ -69,13 +71,19 @@ def of_labels(params: TreeParams, counts: Counts, label: Floats, weight: Floats)
     return np.array([np.rint(own).astype(np.int64).sum() for own in values], np.int64)
 
 
-def summary(params: TreeParams, counts: Counts, total: Vector) -> Summary:
+def summary(params: BoostingParams, counts: Counts, total: Vector) -> Summary:
     """What an objective starts from. Labels lie between the bounds: at 0 and above where the
     objective asks for it, otherwise on both sides."""
     weight, mean, *classes = total.tolist()
     unit = _units(counts)
     if weight <= 0:
         raise DataError(f"all {counts.train} weights are 0")
+    by_class = classes or [mean, weight - mean]  # of binary labels, those of 1 and of 0
+    if params.objective in ("binary:logistic", "multi:softprob") and max(by_class) == weight:
+        raise DataError(
+            "all labels of all parties are the same class, so there is nothing to learn",
+            todo="check the label columns and the rows chosen",
+        )
     signed = params.objective in ("reg:squarederror", "reg:absoluteerror")
     return Summary(
         rows=counts.train,
@@ -99,14 +107,13 @@ def _units(counts: Counts) -> tuple[float, float]:
     return weight, weight * counts.label_bound
 
 
-def _exceeds(values: Floats) -> Vector:
-    """1 for each power of two that some value exceeds, int64 (EXPONENTS,)."""
-    largest = float(values.max(initial=0.0))
+def exceeds(largest: float) -> Vector:
+    """1 for each power of two that a party's greatest value exceeds, int64 (EXPONENTS,)."""
     return np.array([largest > math.ldexp(1.0, e) for e in EXPONENTS], np.int64)
 
 
-def _bound(exceeded: Vector, what: str) -> float:
-    """The least power of two that no party exceeds."""
+def bound(exceeded: Vector, what: str) -> float:
+    """The least power of two that no party exceeds; a JobError where even the last one is."""
     free = np.flatnonzero(exceeded == 0)
     if not len(free):
         raise JobError(f"a {what} is above 2^{EXPONENTS[-1]}", todo=f"scale the {what}s down")

@@ -1,0 +1,31 @@
+"""Gradient boosting of untrained networks over rows that lie with many parties.
+
+    guest ─── Inputs ─────► hosts                  once a job
+    parties ─ Masked ─► aggregator ─ Total ─► parties
+        rows, labels, columns, reach               once each; only these may grow with the columns
+        Σz, Σz² of a network's outputs             every round: 2 · outputs
+        PᵀHP, PᵀG                                  every round: outputs² / 2 for each class
+        metrics                                    every round
+
+A round's network comes from the job's seed, so it never travels, and what does depends on the
+number of outputs and classes alone. All parties solve the same equations and end with the whole
+model. GBUN (Zhang et al.), "Distributed learning"; see `core.gbun` and `fedboost.aggregation`.
+"""
+
+from fedboost.aggregation import aggregator
+from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol
+from fedboost.protocols.gbun import party
+from fedboost.protocols.gbun.params import GbunJobParams, check
+from fedboost.protocols.gbun.walk import FLOW, walk
+
+PROTOCOL = Protocol(
+    name="gbun",
+    params=GbunJobParams,
+    flow=FLOW,
+    walk=walk,
+    modules={GUEST: party, HOST: party, AGGREGATOR: aggregator},
+    leaves="model",
+    labelled=EVERYBODY,
+    is_horizontal=True,
+    check=check,
+)

@@ -1,0 +1,171 @@
+"""Rounds of networks on a party's own rows, from sums over everybody's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.aggregation.counts import Counts
+from fedboost.aggregation.measures import Measures
+from fedboost.core import gbun
+from fedboost.core.fixed_point import SUM_BITS, power_of_two_above
+from fedboost.core.gbun import GbunParams, Normal, Round, Scale, Trained
+from fedboost.core.local import Watched
+from fedboost.core.networks import Inputs, Network
+from fedboost.core.objectives import Objective, Summary
+from fedboost.errors import UnreachableError
+from fedboost.flow import Artefact
+
+Vector = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+PARTIES_BITS = 7  # what roundings of so many parties may add to a sum
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Sums of floats as integers: each party's own is rounded once, to a unit of what the sum of
+    all may come to."""
+
+    most: float  # no sum of absolute values over all rows is larger
+
+    @property
+    def unit(self) -> float:
+        """What 1 is worth."""
+        return math.ldexp(power_of_two_above(max(self.most, 1e-300)), PARTIES_BITS - SUM_BITS)
+
+    def encode(self, own: Floats) -> Vector:
+        """A party's own sums as int64, of any shape as (n,)."""
+        return np.rint(own.ravel() / self.unit).astype(np.int64)
+
+    def decode(self, total: Vector) -> Floats:
+        """The sums over all parties, float64 (n,)."""
+        return total.astype(np.float64) * self.unit
+
+
+@dataclass
+class Boosting:
+    """One party's training; two sums a round, then its `measures`."""
+
+    params: GbunParams
+    objective: Objective
+    summary: Summary
+    counts: Counts
+    reach: float  # no row's output of a network is larger
+    scale: Scale | None  # of dense columns
+    inputs: Mapping[str, Inputs]  # of the own rows: "train", and "validation" if anybody has some
+    watched: Mapping[str, Watched]  # the same rows' labels and margins
+    rounds: list[Round] = field(default_factory=list)
+    number: int = 0  # of the network at hand: more than rounds where one was given up
+    normal: Normal | None = None  # of the network at hand
+
+    def __post_init__(self) -> None:
+        self.measures = Measures(self.params, self.counts, self.objective.base_margin)
+
+    @property
+    def network(self) -> Network:
+        """The network at hand."""
+        return Network(self.number, self.params.seed, self.params.outputs)
+
+    # Σz, Σz²
+
+    def outputs(self) -> Vector:
+        """The own rows' sums of z and z², int64 (2·outputs,)."""
+        total, squares = gbun.output_sums(self.inputs["train"], self.network)
+        first, second = self._output_scalings
+        return np.concatenate([first.encode(total), second.encode(squares)])
+
+    def normalise(self, total: Vector | None) -> None:
+        """What normalises the network, from everybody's sums; None where they stayed closed."""
+        if total is None:
+            raise UnreachableError(
+                "a round was begun with a party that is gone, and cannot be begun without it",
+                todo="when it is back: fedboost job resume",
+            )
+        first, second = self._output_scalings
+        z, squares = np.split(total, 2)
+        self.normal = Normal.of_sums(self.counts.train, first.decode(z), second.decode(squares))
+
+    @property
+    def _output_scalings(self) -> tuple[Scaling, Scaling]:
+        rows = self.counts.train
+        return Scaling(rows * self.reach), Scaling(rows * self.reach**2)
+
+    # PᵀHP, PᵀG
+
+    def system(self) -> Vector:
+        """The own rows' equations, int64 (classes · (outputs · (outputs + 1) / 2 + outputs),)."""
+        assert self.normal is not None
+        seen = self.watched["train"]
+        gradients = self.objective.gradients(seen.margin, seen.y, seen.weight)
+        squares, pull = gbun.system(self.inputs["train"], self.network, self.normal, gradients)
+        second, first = self._system_scalings
+        lower = squares[:, *np.tril_indices(self.params.outputs)]
+        return np.concatenate([second.encode(lower), first.encode(pull)])
+
+    def solve(self, total: Vector | None) -> bool:
+        """A round from everybody's equations; gives whether there is one.
+
+        None where they stayed closed: the round is given up, and the next network's sums are new.
+        """
+        assert self.normal is not None
+        network, normal, self.normal = self.network, self.normal, None
+        self.number += 1
+        if total is None:
+            return False
+        size, classes = network.outputs, self.objective.n_outputs
+        second, first = self._system_scalings
+        half = size * (size + 1) // 2
+        lower = second.decode(total[: classes * half]).reshape(classes, half)
+        squares = np.zeros((classes, size, size))
+        squares[:, *np.tril_indices(size)] = lower
+        pull = first.decode(total[classes * half :]).reshape(classes, size)
+        self.rounds.append(Round(network, normal, gbun.solved(squares, pull, self.params)))
+        for part, seen in self.watched.items():
+            seen.margin += self.rounds[-1].added(self.inputs[part])
+        return True
+
+    @property
+    def _system_scalings(self) -> tuple[Scaling, Scaling]:
+        g_bound, h_bound = self.objective.bounds(self.summary)
+        return Scaling(self.counts.train * h_bound), Scaling(self.counts.train * g_bound)
+
+    # The result
+
+    @property
+    def trained(self) -> Trained:
+        """The model so far."""
+        return Trained(
+            *(self.params, self.objective.base_margin, self.scale, tuple(self.rounds)),
+            *(self.measures.history, self.measures.best_round),
+        )
+
+    def snapshot(self) -> Artefact:
+        """Rounds and margins so far."""
+        arrays: dict[str, NDArray[np.generic]] = {
+            f"margin_{part}": seen.margin.copy() for part, seen in self.watched.items()
+        }
+        arrays |= {
+            "networks": np.array([one.network.number for one in self.rounds], np.int64),
+            "mean": np.array([one.normal.mean for one in self.rounds]),
+            "deviation": np.array([one.normal.deviation for one in self.rounds]),
+            "weights": np.array([one.weights for one in self.rounds]),
+        }
+        return Artefact({**self.measures.facts(), "number": self.number}, arrays)
+
+    def restore(self, kept: Artefact) -> None:
+        """Carries on behind a snapshot."""
+        self.measures.restore(kept.facts)
+        self.number = kept.facts["number"]
+        names = ("networks", "mean", "deviation", "weights")
+        for number, mean, deviation, weights in zip(
+            *(kept.arrays[name] for name in names), strict=True
+        ):
+            network = Network(int(number), self.params.seed, self.params.outputs)
+            self.rounds.append(Round(network, Normal(mean, deviation), weights))
+        for part, seen in self.watched.items():
+            seen.margin[:] = kept.arrays[f"margin_{part}"]

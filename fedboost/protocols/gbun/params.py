@@ -1,0 +1,36 @@
+"""What a job may say about boosted networks."""
+
+from __future__ import annotations
+
+from fedboost.aggregation.sums import Aggregation
+from fedboost.core import objectives
+from fedboost.core.gbun import GbunParams
+from fedboost.data.frame import Frame
+from fedboost.errors import DataError
+from fedboost.flow import AGGREGATOR, Role
+from fedboost.model import labels
+from fedboost.model.networks import feature_ids
+
+
+class GbunJobParams(GbunParams, Aggregation):
+    """Boosted networks, and what a lost party does to the job."""
+
+
+def check(role: Role, params: GbunJobParams, frame: Frame, held_out: bool) -> None:
+    """Refuses a table of ours that the job cannot learn from, before anything has left us."""
+    if role is AGGREGATOR:
+        return
+    labels.check_held_out(params, held_out)
+    if frame.label is None:
+        raise DataError("the table has no label", todo="name it in the job: label: …")
+    objectives.check_labels(params, frame.label, learn=False)
+    if frame.weight is not None:
+        objectives.check_weight(frame.label, frame.weight)
+    if frame.categories:
+        raise DataError(
+            "networks read numbers, not categories",
+            column=next(iter(frame.categories)),
+            todo="leave the column out with data: ignore, or write it as columns of 0 and 1",
+        )
+    if frame.is_sparse:
+        feature_ids(frame)

@@ -1,0 +1,335 @@
+"""Guest and hosts of boosted networks: all do the same, but that the guest's columns count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost import wire
+from fedboost.aggregation import counts as counting
+from fedboost.aggregation.contributor import Contributor
+from fedboost.aggregation.counts import Counts
+from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they are
+    deal_shares,
+    hold_shares,
+    offer_fresh_keys,
+    offer_keys,
+    reveal_shares,
+    sign_survivors,
+)
+from fedboost.core import gbun, objectives
+from fedboost.core.gbun import Scale
+from fedboost.core.local import Watched
+from fedboost.core.networks import Inputs as Rows
+from fedboost.core.objectives import Summary
+from fedboost.errors import DataError, ProtocolError
+from fedboost.flow import GUEST, Artefact, Out, Seat
+from fedboost.messages.job_pb2 import RoundTold, Told
+from fedboost.messages.protocol.aggregation_pb2 import MaskKeys, Total
+from fedboost.messages.protocol.gbun_pb2 import Inputs
+from fedboost.model import networks, words
+from fedboost.protocols.gbun import columns
+from fedboost.protocols.gbun.boosting import Boosting
+
+Vector = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Party:
+    """What a party remembers between steps."""
+
+    seat: Seat
+    sums: Contributor
+    names: tuple[str, ...]  # of dense columns, in the guest's order once we know it
+    counts: Counts | None = None
+    bounds: Floats | None = None  # of dense columns, what no value is larger than
+    summary: Summary | None = None
+    scale: Scale | None = None
+    boosting: Boosting | None = None
+
+    @property
+    def params(self) -> Any:
+        """The job's."""
+        return self.seat.params
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether our rows are."""
+        return self.seat.frame is not None and self.seat.frame.is_sparse
+
+    @property
+    def is_guest(self) -> bool:
+        """Whether the coordinator hears from us what all parties know."""
+        return self.seat.role is GUEST
+
+    @property
+    def sums_of_round(self) -> int:
+        """Outputs, equations and metrics."""
+        return 3
+
+    @property
+    def training(self) -> Boosting:
+        """The training under way; a ProtocolError before everybody's rows are known."""
+        if self.boosting is None:
+            raise ProtocolError("there is nothing yet to train with")
+        return self.boosting
+
+
+def begin(seat: Seat) -> Party:
+    """A party with its table, and keys that nobody knows yet."""
+    assert seat.frame is not None
+    names = () if seat.frame.is_sparse else seat.frame.columns
+    return Party(seat, Contributor(seat), names)
+
+
+# Columns and keys
+
+
+def show_inputs(me: Party) -> Out:
+    """How our rows are read."""
+    return Out(send=Inputs(sparse=me.is_sparse, names=me.names))
+
+
+def match_inputs(me: Party, got: Inputs) -> Out:
+    """Our columns in the guest's order; a DataError where ours are others."""
+    me.names = columns.matched(me.names, me.is_sparse, got, me.seat.table.guest)
+    return Out()
+
+
+def hear_keys(me: Party, got: Mapping[str, MaskKeys]) -> Out:
+    """Everybody's mask keys: from here on there are sums."""
+    me.sums.hear(got)
+    return Out()
+
+
+# Rows, labels and columns
+
+
+def count_rows(me: Party) -> Iterator[Out]:
+    """How many rows we have, and how large labels, weights and columns are."""
+    label, weight, scaled = _labels(me)
+    own = np.empty(0, np.int64) if me.is_sparse else columns.exceeded(_dense(me, "train"))
+    largest = np.maximum(weight, scaled)
+    yield from _given(me, counting.of_rows(own, label, largest, me.seat.parts))
+
+
+def read_counts(me: Party, got: Iterator[Total]) -> Out:
+    """How many rows all of us have."""
+    total = me.sums.total(got, (1 << 31) * len(me.sums.members))
+    assert total is not None
+    words_each = len(columns.EXPONENTS)
+    me.counts = counting.read(total, len(me.names) * words_each)
+    me.bounds = columns.bounds(me.counts.present.reshape(len(me.names), words_each), me.names)
+    return Out()
+
+
+def sum_columns(me: Party) -> Iterator[Out]:
+    """What our labels, weights and columns add up to."""
+    counts = _counts(me)
+    label, _, weight = _labels(me)
+    train = me.seat.parts["train"]
+    share = counting.of_labels(me.params, counts, label[train], weight[train])
+    if not me.is_sparse:
+        assert me.bounds is not None
+        own = columns.sums(_dense(me, "train"), me.bounds, counts.train)
+        share = np.concatenate([share, own])
+    yield from _given(me, share)
+
+
+def read_columns(me: Party, got: Iterator[Total]) -> Out:
+    """What all of them add up to: where an objective starts, and how columns are standardised."""
+    counts = _counts(me)
+    total = me.sums.total(got, 1 << 62)
+    assert total is not None
+    label_words = 2 + (me.params.num_class or 0)
+    me.summary = counting.summary(me.params, counts, total[:label_words])
+    objectives.start(me.params, me.summary)  # refuses labels before anybody draws a network
+    if not me.is_sparse:
+        assert me.bounds is not None
+        me.scale = columns.scale(total[label_words:], me.bounds, counts.train)
+    return Out()
+
+
+def show_reach(me: Party) -> Iterator[Out]:
+    """Up to a power of two, how far an output of a network may go for our rows."""
+    yield from _given(me, counting.exceeds(_rows(me, "train").reach()))
+
+
+def read_reach(me: Party, got: Iterator[Total]) -> Out:
+    """How far it may go for anybody's."""
+    total = me.sums.total(got, len(me.sums.members))
+    assert total is not None
+    _plant(me, counting.bound(total, "row's sum of values"))
+    return Out()
+
+
+# Rounds
+
+
+def sum_outputs(me: Party) -> Iterator[Out]:
+    """What a new network's outputs and their squares add up to over our rows."""
+    training = me.training
+    yield from _given(me, training.outputs(), 2 * training.number)
+
+
+def normalise(me: Party, got: Iterator[Total]) -> Out:
+    """What normalises the network, as everybody knows it."""
+    me.training.normalise(me.sums.total(got, 1 << 62))
+    return Out()
+
+
+def sum_system(me: Party) -> Iterator[Out]:
+    """Our rows' part of the equations."""
+    yield from _given(me, me.training.system())
+
+
+def solve(me: Party, got: Iterator[Total]) -> Out:
+    """The weights of the network's outputs, as everybody finds them."""
+    me.training.solve(me.sums.total(got, 1 << 62))
+    return Out()
+
+
+def measure(me: Party) -> Iterator[Out]:
+    """Our share of the metrics; nothing where the round was given up."""
+    training = me.training
+    share = np.empty(0, np.int64)
+    if len(training.rounds) > len(training.measures.history):
+        share = training.measures.tally(training.watched)
+    yield from _given(me, share, 2 * training.number - 1)
+
+
+def read_metrics(me: Party, got: Iterator[Total]) -> Out:
+    """The metrics of the round, and whether it was the last one."""
+    measures = me.training.measures
+    total = me.sums.total(got, 1 << 62)
+    told = Told()
+    if len(me.training.rounds) > len(measures.history):
+        measured = measures.hear(total)
+        if me.is_guest:
+            done, of = len(measures.history), me.params.n_estimators
+            metrics = words.as_metrics(measured)
+            told.rounds.append(RoundTold(round="round", done=done, of=of, metrics=metrics))
+    told.ends = "round" if measures.ends else ""
+    return Out(told=told)
+
+
+def close_model(me: Party) -> Out:
+    """What the model came to, from the guest alone."""
+    if not me.is_guest:
+        return Out()
+    trained, counts = me.training.trained, _counts(me)
+    told = Told(best=words.as_metrics(trained.history[trained.best_round]))
+    told.counts.add(name="rounds", count=trained.best_round + 1)
+    for part, rows in counts.parts.items():
+        told.counts.add(name=part, count=rows)
+    return Out(told=told)
+
+
+# Checkpoints and the end
+
+
+def snapshot(me: Party) -> Artefact:
+    """Rounds so far, and what they stand on."""
+    taken, summary, counts = me.training.snapshot(), me.summary, _counts(me)
+    assert summary is not None
+    facts = {
+        "names": list(me.names),
+        "counts": asdict(counts) | {"present": counts.present.tolist()},
+        "summary": {**asdict(summary), "shares": list(summary.shares)},
+        "reach": me.training.reach,
+    }
+    arrays = dict(taken.arrays)
+    if me.scale is not None:
+        arrays |= {"column_mean": me.scale.mean, "column_deviation": me.scale.deviation}
+    return Artefact({**facts, **taken.facts}, arrays)
+
+
+def restore(me: Party, kept: Artefact) -> Told:
+    """Carries on behind the last round that everybody has kept."""
+    facts = kept.facts
+    me.names = tuple(facts["names"])
+    found = facts["counts"]
+    me.counts = Counts(**{**found, "present": np.array(found["present"], np.int64)})
+    me.summary = Summary(**{**facts["summary"], "shares": tuple(facts["summary"]["shares"])})
+    if not me.is_sparse:
+        own = (kept.arrays["column_mean"], kept.arrays["column_deviation"])
+        me.scale = Scale(*(array.astype(np.float64) for array in own))
+    _plant(me, facts["reach"])
+    me.training.restore(kept)
+    return Told(ends="round" if me.training.measures.ends else "")
+
+
+def finish(me: Party) -> Artefact:
+    """The whole model, the same for everybody."""
+    return networks.shard(me.training.trained, me.names)
+
+
+def bytes_max(_: Party, __: str) -> int:
+    """As long as our own vectors, which the totals are checked against."""
+    return wire.MESSAGE_BYTES_MAX
+
+
+# Inside
+
+
+def _given(me: Party, vector: Vector, fresh: int | None = None) -> Iterator[Out]:
+    for masked in me.sums.give(vector, fresh):
+        yield Out(send=masked)
+
+
+def _labels(me: Party) -> tuple[Floats, Floats, Floats]:
+    """Of all our rows labels, weights, and weights with scale_pos_weight; float64 (n,)."""
+    frame, params = me.seat.frame, me.params
+    assert frame is not None
+    assert frame.label is not None
+    weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
+    return frame.label, weight, objectives.scaled(weight, frame.label, params.scale_pos_weight)
+
+
+def _counts(me: Party) -> Counts:
+    if me.counts is None:
+        raise ProtocolError("nobody has counted the rows yet")
+    return me.counts
+
+
+def _dense(me: Party, part: str) -> NDArray[np.float32]:
+    """The rows of a part, with the columns in everybody's order, float32 (n, columns)."""
+    frame = me.seat.frame
+    assert frame is not None
+    places = [frame.columns.index(name) for name in me.names]
+    dense: NDArray[np.float32] = frame.values[me.seat.parts.get(part, np.empty(0, np.int32))]
+    return dense[:, places]
+
+
+def _rows(me: Party, part: str) -> Rows:
+    """The rows of a part as networks read them."""
+    frame = me.seat.frame
+    assert frame is not None
+    if not me.is_sparse:
+        return gbun.inputs_of(_dense(me, part), me.scale)
+    ids = networks.feature_ids(frame)
+    return gbun.inputs_of(frame.values[me.seat.parts.get(part, np.empty(0, np.int32))], None, ids)
+
+
+def _plant(me: Party, reach: float) -> None:
+    """Everything that the rounds stand on; every party comes to the same."""
+    params, counts, summary = me.params, _counts(me), me.summary
+    assert summary is not None
+    label, weight, _ = _labels(me)
+    objective = objectives.start(params, summary)
+    inputs, watched = {}, {}
+    for part in counts.parts:
+        rows = me.seat.parts.get(part, np.empty(0, np.int32))
+        inputs[part] = _rows(me, part)
+        margin = np.tile(objective.base_margin, (len(rows), 1))
+        watched[part] = Watched(np.empty((0, 0), np.uint8), label[rows], weight[rows], margin)
+    if not np.isfinite(reach):
+        raise DataError("the rows' values are too large to be summed up")
+    me.boosting = Boosting(
+        params, objective, summary, counts, reach, me.scale, inputs=inputs, watched=watched
+    )

@@ -1,0 +1,75 @@
+"""What the rows come to and how far they reach; then round after round two sums and the metrics."""
+
+from fedboost.aggregation import sums
+from fedboost.aggregation.sums import add_up
+from fedboost.flow import EVERYBODY, GUEST, HOST, Keeps, Run, Step
+from fedboost.messages.protocol.aggregation_pb2 import Masked, MaskKeys, Total
+from fedboost.messages.protocol.gbun_pb2 import Inputs
+
+BEFORE = ("show_inputs", "match_inputs")
+FLOW = (
+    show_inputs := Step("show_inputs", GUEST, gives=Inputs),
+    match_inputs := Step("match_inputs", HOST, takes=Inputs),
+    offer_keys := Step("offer_keys", EVERYBODY, gives=MaskKeys, after=BEFORE),
+    hear_keys := Step("hear_keys", EVERYBODY, takes=MaskKeys, after=("offer_keys",)),
+    # Once a job.
+    count_rows := Step("count_rows", EVERYBODY, gives=Masked, after=("hear_keys",), streams=True),
+    read_counts := Step("read_counts", EVERYBODY, takes=Total, after=("count_rows",)),
+    sum_columns := Step(
+        "sum_columns", EVERYBODY, gives=Masked, after=("read_counts",), streams=True
+    ),
+    read_columns := Step("read_columns", EVERYBODY, takes=Total, after=("sum_columns",)),
+    show_reach := Step(
+        "show_reach", EVERYBODY, gives=Masked, after=("read_columns",), streams=True
+    ),
+    read_reach := Step("read_reach", EVERYBODY, takes=Total, after=("show_reach",)),
+    # Every round, with `dropout: continue`.
+    offer_fresh_keys := sums.offer_fresh_keys(*BEFORE, "read_reach", "read_metrics"),
+    sums.deal_shares,
+    sums.hold_shares,
+    # Every round.
+    sum_outputs := Step(
+        "sum_outputs",
+        EVERYBODY,
+        gives=Masked,
+        after=("hear_keys", "read_reach", "read_metrics", "hold_shares"),
+        streams=True,
+    ),
+    normalise := Step("normalise", EVERYBODY, takes=Total, after=("sum_outputs", "reveal_shares")),
+    sum_system := Step("sum_system", EVERYBODY, gives=Masked, after=("normalise",), streams=True),
+    solve := Step("solve", EVERYBODY, takes=Total, after=("sum_system", "reveal_shares")),
+    measure := Step("measure", EVERYBODY, gives=Masked, after=("solve",), streams=True),
+    read_metrics := Step(
+        "read_metrics", EVERYBODY, takes=Total, after=("measure", "reveal_shares")
+    ),
+    close_model := Step("close_model", EVERYBODY, after=(*BEFORE, "hear_keys", "read_metrics")),
+    # What opens a sum.
+    sign_survivors := sums.sign_survivors("sum_outputs", "sum_system", "measure"),
+    sums.reveal_shares,
+    *sums.ADDING,
+)
+
+
+async def walk(run: Run) -> None:
+    """A round is asked for at once, and costs three messages there and back."""
+    waits = run.params.dropout == "wait"
+    await run(show_inputs, match_inputs)
+    if waits or not run.is_resumed:  # later sums of others have keys of their own
+        await run(offer_keys, hear_keys)
+    if not run.is_resumed:
+        await run(count_rows, add_up, read_counts)
+        await run(sum_columns, add_up, read_columns)
+        await run(show_reach, add_up, read_reach)
+    if waits:
+        for _ in run.rounds("round", run.params.n_estimators, keeps=Keeps.NOW_AND_THEN):
+            first, second = (sum_outputs, add_up, normalise), (sum_system, add_up, solve)
+            await run(*first, *second, measure, add_up, read_metrics)
+    else:
+        # A round in the middle of which a party is lost begins anew, with another network.
+        most = run.params.n_estimators + len(run.table.hosts)
+        for _ in run.rounds("round", most):
+            await sums.exchange_keys(run, offer_fresh_keys)
+            await sums.open_sum(run, sum_outputs, sign_survivors, normalise)
+            await sums.open_sum(run, sum_system, sign_survivors, solve)
+            await sums.open_sum(run, measure, sign_survivors, read_metrics)
+    await run(close_model)
