@@ -210,6 +210,12 @@ def test_a_killed_party_is_waited_for_and_the_model_is_the_same(cluster, undistu
     assert_equal(assert_one_model(cluster.folder, FOUR, id_), undisturbed)
 
 
+def test_an_aggregator_without_tables_passes_the_doctor(cluster, undisturbed):
+    said = world.fedboost("doctor", "--config", cluster.config(SUM), "--json")
+    assert said.code == 0, said.out
+    assert "datasets" not in cluster.config(SUM).read_text().replace("datasets: {}", "")
+
+
 @pytest.mark.parametrize("step", ["sum_histograms", "deal_shares"])
 def test_a_job_goes_on_without_a_host_that_was_killed(cluster, step):
     """All wait for it once, not at every step; it is back for the next job."""

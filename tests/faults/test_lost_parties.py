@@ -1,30 +1,34 @@
 """A party is lost at each step of horizontal boosting: sums stay right, or the job waits."""
 
-import asyncio
+import io
 import json
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from fedboost.core import objectives
 from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import validation_rows
 from fedboost.data.selection import Selection, load
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import FedboostError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards, whole
+from fedboost.report.page import render
+from fedboost.report.progress import Progress, summary
 from fedboost.runtime import local
 from fedboost.settings import parse
+from tests.fates import LOST, Fate, bind
 from tests.federated import now
 
 PARTIES = ("bank", "telco", "shop", "mill")
-LOST, AGGREGATOR = "shop", "sum"
+AGGREGATOR = "sum"
 TREES, DEPTH, ROWS = 3, 2, 200
 HELD: dict[str, Any] = {"fraction": 0.2, "seed": 7}
 PARAMS: dict[str, Any] = {
@@ -34,7 +38,6 @@ PARAMS: dict[str, Any] = {
     "learning_rate": 0.5,
     "eval_metric": ["logloss", "auc"],
 }
-CALLS = ("propose", "begin", "open_stage", "run_step", "commit", "close_stage", "finish", "stop")
 WEIGHS = 5e-6  # how far the fixed point may move a leaf
 
 
@@ -65,89 +68,6 @@ def tables(tmp_path_factory):
         pq.write_table(pa.table({"id": ids, "y": y, **columns}), folder / f"{party}.parquet")
         found[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
     return found
-
-
-# Fates
-
-
-@dataclass
-class Fate:
-    """When a party is lost, by the n-th time of a step at it, and whether it is."""
-
-    step: str
-    when: str  # asked, sends, sent, told, done, or the name of a call that is no step
-    times: int = 1
-    party: str = LOST
-    is_lost: bool = False
-    seen: int = 0
-    calls: list[str] = field(default_factory=list)  # of others, that found nobody there
-
-    def comes(self, when, *steps):
-        """Whether this is the moment; from here on the party is lost."""
-        if self.is_lost or when != self.when or self.step not in steps:
-            return False
-        self.seen += 1
-        self.is_lost = self.seen == self.times
-        return self.is_lost
-
-    def gone(self):
-        """What everybody who calls the party finds."""
-        return UnreachableError(f"{self.party} is not there", party=self.party)
-
-
-def bind(monkeypatch, cluster, *fates):
-    """Has parties of a cluster meet their fates, as far as anybody else can see."""
-    for fate in fates:
-        _bind(monkeypatch, cluster, fate)
-
-
-def _bind(monkeypatch, cluster, fate):
-    node, tasks = cluster.parties[fate.party], set()
-
-    def end():
-        tasks.add(asyncio.ensure_future(node.pause_all()))
-
-    def guarded(name, call):
-        async def guard(caller, request):
-            steps = [turn.step for turn in request.turns] if name == "run_step" else [name]
-            if fate.comes("asked", *steps):
-                end()
-            if fate.is_lost:
-                fate.calls.append(steps[0])
-                raise fate.gone()
-            try:
-                reply = await call(caller, request)
-            except FedboostError:
-                if not fate.is_lost:
-                    raise
-                reply = None
-            if fate.comes("done", *steps):
-                end()
-            if fate.is_lost:
-                raise fate.gone()
-            return reply
-
-        return guard
-
-    for name in CALLS:
-        monkeypatch.setattr(node, name, guarded(name, getattr(node, name)))
-    deliver = local.LocalLinks.deliver
-
-    async def delivered(self, envelope, payload):
-        ours, to_us = envelope.sender == fate.party, envelope.receiver == fate.party
-        if (ours and fate.comes("sends", envelope.step)) or (
-            to_us and fate.comes("told", envelope.step)
-        ):
-            end()
-        if fate.is_lost and (ours or to_us):
-            if to_us:
-                fate.calls.append(envelope.step)
-            raise fate.gone()
-        await deliver(self, envelope, payload)
-        if ours and fate.comes("sent", envelope.step):
-            end()
-
-    monkeypatch.setattr(local.LocalLinks, "deliver", delivered)
 
 
 # Jobs
@@ -293,6 +213,8 @@ def test_a_job_goes_on_without_a_host_that_is_lost(tables, tmp_path, monkeypatch
     ended = run(tmp_path, tables, spec_of(dropout="continue"), monkeypatch, [lost])
     assert lost.is_lost
     assert ended.status.state == "finished", ended.status
+    # A total is sent and read in one call.
+    assert len(lost.missed - {"open_total"}) <= 1, "others waited for it more than once"
     assert ended.result["lost"] == [LOST]
     assert ended.rounds == list(range(1, TREES + 1))
     left = [party for party in PARTIES if party != LOST]
@@ -409,3 +331,21 @@ def test_what_was_settled_without_a_host_and_kept_by_nobody_ends_the_job(
     ended = twice(tables, tmp_path, monkeypatch, [lost, guest], [])
     assert ended.status.state == "failed"
     assert ended.status.reason.what == "shop was lost before the others had kept a round"
+
+
+def test_whoever_was_lost_is_named_on_the_page_and_in_the_terminal(tables, tmp_path, monkeypatch):
+    lost = Fate("measure", "asked", 2)
+    ended = run(tmp_path, tables, spec_of(dropout="continue"), monkeypatch, [lost])
+    page = render(ended.journals[-1])
+    assert "Lost shop, went on without it" in page
+    assert "host, lost" in page
+    assert 'id="curves"' not in page
+    assert "each holds the whole model" in page
+    text = io.StringIO()
+    said = Console(file=text, width=200)
+    shown = Progress(said, "job")
+    for event in ended.journals[-1].events:
+        shown.event(event)
+    said.print(summary(ended.result))
+    assert "job: shop is lost, the job goes on without it" in text.getvalue()
+    assert re.search(r"^lost +shop", text.getvalue(), re.MULTILINE)
