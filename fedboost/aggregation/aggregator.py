@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedboost import wire
 from fedboost.aggregation.contributor import PART_WORDS
-from fedboost.aggregation.recovery import commitment, self_stream, share_of, threshold
+from fedboost.aggregation.recovery import commitment, self_stream, share_of, sign_of, threshold
 from fedboost.crypto import shamir
 from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair, add_stream, is_private_of
 from fedboost.crypto.shamir import SHARE_BYTES
@@ -186,9 +186,7 @@ def _unmask(
         for other, peer in enumerate(members):
             if peer in survivors:
                 stream = Pair(lost.shared(keys[other].tobytes()), salt).stream_key(context)
-                # The survivor added it if it comes first in the table: the other way round now.
-                sign = -1 if table.index(peer) < table.index(party) else 1
-                add_stream(total, stream, sign)
+                add_stream(total, stream, -sign_of(peer, party, table))
 
 
 def _opened(

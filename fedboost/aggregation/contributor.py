@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.aggregation.recovery import Epoch, keys_of, pair_of, threshold
+from fedboost.aggregation.recovery import Epoch, keys_of, pair_of, sign_of, threshold
 from fedboost.crypto.masking import MaskKey, Pair, add_stream
 from fedboost.crypto.shamir import HOLDERS_MAX
 from fedboost.errors import (
@@ -17,6 +17,7 @@ from fedboost.errors import (
     PeerError,
     PolicyError,
     ProtocolError,
+    UnreachableError,
 )
 from fedboost.flow import EVERYBODY, Seat
 from fedboost.messages.protocol.aggregation_pb2 import (
@@ -216,6 +217,18 @@ class Contributor:
         self._seat.notebook.write({"opened": kept})
         return True
 
+    def begun_with_others(self, what: str) -> UnreachableError | PeerError:
+        """Why a round cannot go on whose first sum stays closed: an earlier attempt has opened it
+        over other parties than are there now."""
+        gone = [party for party in self.members if party not in self.fresh.survivors]
+        if not gone:
+            return PeerError(f"{what} was begun without a party that takes part again")
+        return UnreachableError(
+            f"{what} was begun with {', '.join(gone)} and cannot be begun without",
+            party=gone[0],
+            todo="when it is back: fedboost job resume",
+        )
+
     @property
     def fresh(self) -> Epoch:
         """The epoch at hand; a ProtocolError before there is one."""
@@ -244,8 +257,3 @@ class Contributor:
         words = np.zeros(CHECK_WORDS, np.int64)
         words[place // _DIGITS] = 1 << (place % _DIGITS)
         return words
-
-
-def sign_of(party: str, peer: str, members: tuple[str, ...]) -> int:
-    """Whether the first of a pair adds their stream (1) or takes it away (−1)."""
-    return 1 if members.index(party) < members.index(peer) else -1

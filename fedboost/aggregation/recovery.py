@@ -142,8 +142,8 @@ class Epoch:
         found = [(self_stream(self._selves[self.index], self._seat.context, context), 1)]
         for peer in self.members:
             if peer != own:
-                sign = 1 if self._table.index(own) < self._table.index(peer) else -1
-                found.append((self._pairs[peer][self.index].stream_key(context), sign))
+                key = self._pairs[peer][self.index].stream_key(context)
+                found.append((key, sign_of(own, peer, self._table)))
         return found
 
     # Who is left, and what may be opened
@@ -257,6 +257,11 @@ def pair_of(own: MaskKey, public: Octets, salt: bytes, party: str) -> Pair:
         return Pair(own.shared(public.tobytes()), salt)
     except PeerError:
         raise PeerError(f"a mask key of {party} is a point of small order") from None
+
+
+def sign_of(party: str, peer: str, table: tuple[str, ...]) -> int:
+    """Whether the first of a pair adds their stream (1) or takes it away (−1)."""
+    return 1 if table.index(party) < table.index(peer) else -1
 
 
 def commitment(self_mask: bytes) -> bytes:

@@ -18,7 +18,6 @@ from fedboost.core.growth import Grove, Rules
 from fedboost.core.local import Trained, Watched
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import DTYPES, Tree
-from fedboost.errors import UnreachableError
 from fedboost.flow import Artefact
 
 Vector = NDArray[np.int64]
@@ -63,11 +62,6 @@ class Boosting:
         """Grows a layer from everybody's sums; None ends the trees at their last one."""
         assert self._grove is not None
         if total is None:
-            if self.layer == 0:
-                raise UnreachableError(
-                    "a tree was begun with a party that is gone, and cannot be begun without it",
-                    todo="when it is back: fedboost job resume",
-                )
             self._grove.close()
         elif len(total):
             self._grove.take(total)

@@ -186,7 +186,10 @@ def sum_histograms(me: Party) -> Iterator[Out]:
 def split_nodes(me: Party, got: Iterator[Total]) -> Out:
     """Divides the open nodes as everybody does."""
     training = me.training
-    training.take(me.sums.total(got, 1 << 62))
+    total = me.sums.total(got, 1 << 62)
+    if total is None and training.layer == 0:
+        raise me.sums.begun_with_others("a tree")
+    training.take(total)
     waits = me.params.dropout == "wait"  # all layers of a round have been asked for
     if training.layer == me.params.max_depth or not (training.grows or waits):
         training.close_round()

@@ -17,7 +17,6 @@ from fedboost.core.gbun import GbunParams, Normal, Round, Scale, Trained
 from fedboost.core.local import Watched
 from fedboost.core.networks import Inputs, Network
 from fedboost.core.objectives import Objective, Summary
-from fedboost.errors import UnreachableError
 from fedboost.flow import Artefact
 
 Vector = NDArray[np.int64]
@@ -79,13 +78,8 @@ class Boosting:
         first, second = self._output_scalings
         return np.concatenate([first.encode(total), second.encode(squares)])
 
-    def normalise(self, total: Vector | None) -> None:
-        """What normalises the network, from everybody's sums; None where they stayed closed."""
-        if total is None:
-            raise UnreachableError(
-                "a round was begun with a party that is gone, and cannot be begun without it",
-                todo="when it is back: fedboost job resume",
-            )
+    def normalise(self, total: Vector) -> None:
+        """What normalises the network, from everybody's sums."""
         first, second = self._output_scalings
         z, squares = np.split(total, 2)
         self.normal = Normal.of_sums(self.counts.train, first.decode(z), second.decode(squares))

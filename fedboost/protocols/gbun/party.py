@@ -179,7 +179,10 @@ def sum_outputs(me: Party) -> Iterator[Out]:
 
 def normalise(me: Party, got: Iterator[Total]) -> Out:
     """What normalises the network, as everybody knows it."""
-    me.training.normalise(me.sums.total(got, 1 << 62))
+    total = me.sums.total(got, 1 << 62)
+    if total is None:
+        raise me.sums.begun_with_others("a round")
+    me.training.normalise(total)
     return Out()
 
 
