@@ -101,6 +101,37 @@ def test_the_result_is_that_of_the_best_round(tmp_path):
     assert_same_files(tmp_path / "job", done.result["model"], job.parties)
 
 
+def svmlight(job, party):
+    """The party's rows as lines of a sparse file, whose columns are f1, f2, …"""
+    span, lines = job.spans[party], []
+    for label, row in zip(job.y[span].tolist(), job.values[span].tolist(), strict=True):
+        cells = [f"{i}:{cell!r}" for i, cell in enumerate(row, 1) if cell != 0]
+        lines.append(" ".join([f"{label:g}", *cells]))
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_svmlight_files_come_to_the_model_of_one_sparse_table(tmp_path, mode):
+    job = made({**mode, "n_estimators": 2}, missing=0.0, zero=0.7, sparse=True, held=None)
+    spec, sources = spec_of(job), {}
+    columns = [f"f{number}" for number in range(1, 5)]
+    named = {p: data.model_copy(update={"columns": columns}) for p, data in spec.data.items()}
+    for party in job.parties:
+        file = tmp_path / f"{party}.svmlight"
+        file.write_text(svmlight(job, party))
+        sources[party] = SourceSpec(path=str(file))
+
+    async def work():
+        async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+            return await made_of.run(spec.model_copy(update={"data": named}))
+
+    journal = asyncio.run(work())
+    assert journal.status.state == "finished", faults.from_message(journal.status.reason).lines()
+    assert_same_files(tmp_path, journal.status.id, job.parties)
+    found = shards.load(tmp_path / "cluster" / "var" / TELCO / "models" / journal.status.id)
+    assert_same_trees(found, assert_pooled(job).trained.rounds)
+
+
 # What the model is good for
 
 
