@@ -72,6 +72,10 @@ BAD_PARAMS: dict[str, tuple[dict[str, Any], str]] = {
     "reuse and bins": ({"reuse": "x", "max_bin": 8}, "max_bin was settled by the job in reuse"),
     "colluders": ({"colluders": -1}, "colluders"),
     "dropout": ({"dropout": "perhaps"}, "dropout"),
+    "sums that repeat": (
+        {"dropout": "continue", "objective": "reg:squarederror"},
+        "shows what a lost party added where sums repeat",
+    ),
 }
 
 
@@ -254,7 +258,7 @@ def test_a_guest_that_calls_numbers_categories_is_refused():
 def test_a_guest_that_names_a_column_twice_is_refused():
     room = made().room(alter=changing("Columns", lambda said: said.names.append("c1")))
     error, steps = stopped(room, PeerError)
-    assert error.what == "bank named 5 columns, and some of them twice"
+    assert error.what == "bank names a column twice"
     assert steps == {"show_columns"}
 
 
