@@ -58,7 +58,8 @@ class Step:
     streams: bool = False  # the message it gives comes in parts; the taker starts at the first
     one_sender: bool = False  # takes one message from anybody, not one from each
     tolerates: bool = False  # takes the messages that have come, whoever has sent none
-    hears: tuple[Role, ...] = ()  # is told, last, which parties of these roles still take part
+    # Is told, last, which parties of these roles still take part; the others never will again.
+    hears: tuple[Role, ...] = ()
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -197,7 +198,9 @@ class Run(ABC):
         what they take has come, and nobody waits for the coordinator in between.
         `among` names the hosts that take part in this stretch of the walk: only they do a host's
         step, and only their messages are sent and waited for; empty means all that are left.
-        `spares` goes on without hosts that are gone, from here to the end of the stage.
+        `spares` goes on without hosts that are gone, from here to the end of the job; one that also
+        adds up is waited for. What the others settle without a host, by a step that `hears`, keeps
+        it out of later attempts as well.
         """
 
     @property

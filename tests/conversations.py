@@ -83,6 +83,40 @@ def federboost_vertical(alter: Alter | None = None) -> Room:
     )
 
 
+def shares_of_rows() -> dict[str, Any]:
+    """The same columns of other rows, the last ones in another order; c1 holds categories."""
+    draw = np.random.default_rng(2)
+    made = {}
+    for k, party in enumerate(PARTIES):
+        ids = [b"%s %02d" % (party.encode(), i) for i in range(ROWS + k)]
+        values = np.round(draw.normal(size=(len(ids), 2)), 1).astype(np.float32)
+        values[k::7, 0] = np.nan
+        values[:, 1] = draw.integers(0, len(CITIES), len(ids))
+        label = (np.nan_to_num(values[:, 0]) + (values[:, 1] == k) > 0.3).astype(np.float64)
+        frame = replace(frame_of(ids, values, label), categories={"c1": CITIES})
+        made[party] = frame
+    last = made[PARTIES[-1]]
+    turned = np.asfortranarray(last.values[:, ::-1])
+    made[PARTIES[-1]] = replace(last, values=turned, columns=last.columns[::-1])
+    return made
+
+
+def federboost_horizontal(alter: Alter | None = None, **more: Any) -> Room:
+    """Two trees of two layers on rows of three parties; somebody else adds up."""
+    own = {k: v for k, v in PARAMS.items() if k not in PLAIN} | {"max_bin": 5}
+    own |= {"domains": {"c1": list(CITIES)}, "quantile_tolerance": 4, "eval_metric": "logloss"}
+    params, frames = {**own, **more}, shares_of_rows()
+    return room_for(
+        "federboost-horizontal", frames, params, held=0.25, alter=alter, aggregator="sum"
+    )
+
+
+def dropout(alter: Alter | None = None) -> Room:
+    """The same in a job that would go on without a host, with one tree of one layer."""
+    few = {"n_estimators": 1, "max_depth": 1, "quantile_tolerance": 16}
+    return federboost_horizontal(alter, dropout="continue", **few)
+
+
 def predict(model: dict[str, Artefact], alter: Alter | None = None) -> Room:
     """All rows, in two batches, with a model of `secureboost`."""
     params = {"model": "job-1", "batch_rows": 16}

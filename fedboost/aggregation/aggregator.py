@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from fedboost import wire
 from fedboost.aggregation.contributor import PART_WORDS
-from fedboost.aggregation.recovery import commitment, self_stream
+from fedboost.aggregation.recovery import commitment, self_stream, share_of, threshold
 from fedboost.crypto import shamir
 from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair, add_stream, is_private_of
-from fedboost.crypto.shamir import SHARE_BYTES, Share
-from fedboost.errors import PeerError
+from fedboost.crypto.shamir import SHARE_BYTES
+from fedboost.errors import PeerError, UnreachableError
 from fedboost.flow import EVERYBODY, Artefact, Out, Seat
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.job_pb2 import Told
@@ -71,13 +71,20 @@ def keep_masked(me: Aggregator, got: Mapping[str, Masked]) -> Out:
 
 def open_total(me: Aggregator, got: Mapping[str, RevealedShares]) -> Iterator[Out]:
     """Takes the survivors' masks off their sum, if they have let it be opened."""
-    current = {party: shown for party, shown in got.items() if shown.number == me.number}
-    agreed = _agreed(current)
+    current = {party: shown for party, shown in got.items() if shown.number >= me.number}
+    agreed = _agreed(me, current)
     vectors, me.kept = me.kept, {}
-    if not agreed.HasField("shares"):
+    if not all(shown.HasField("shares") for shown in current.values()):
         yield Out(send=Total(number=me.number, closed=True))
         return
     survivors = tuple(agreed.survivors)
+    silent = [party for party in survivors if party not in current]
+    if len(current) < agreed.threshold:
+        raise UnreachableError(
+            f"{len(current)} parties gave shares, a sum needs {agreed.threshold} to be opened",
+            party=next(iter(silent), survivors[-1]),
+            todo="when the others are back: fedboost job resume",
+        )
     lacking = [party for party in survivors if party not in vectors]
     if lacking or len({len(vectors[party]) for party in survivors}) != 1:
         raise PeerError("the survivors' vectors are not all here, or not of one length")
@@ -125,21 +132,38 @@ def _totals(number: int, parts: list[Words]) -> Iterator[Out]:
             yield Out(send=Total(number=number, words=wire.pack(own)))
 
 
-def _agreed(got: Mapping[str, RevealedShares]) -> RevealedShares:
-    """What all survivors say alike, beside their shares; a PeerError where they do not."""
+def _agreed(me: Aggregator, got: Mapping[str, RevealedShares]) -> RevealedShares:
+    """What all survivors say alike, beside their shares; a PeerError where they do not.
+
+    Some may want the sum closed: they know what an earlier attempt has opened.
+    """
     if not got:
         raise PeerError("nobody has given shares to open the sum")
     first = next(iter(got.values()))
-    for shown in got.values():
-        own, theirs = RevealedShares(), RevealedShares()
-        own.CopyFrom(first)
-        theirs.CopyFrom(shown)
-        opens = {one.HasField("shares") for one in (own, theirs)}
-        own.ClearField("shares")
-        theirs.ClearField("shares")
-        if own != theirs or len(opens) != 1:
+    for name in ("number", "survivors", "members", "context", "threshold"):
+        if any(getattr(shown, name) != getattr(first, name) for shown in got.values()):
             raise PeerError("the parties do not agree on what is to be opened")
-    return first
+    opening = [shown for shown in got.values() if shown.HasField("shares")]
+    for shown in opening:
+        if shown.keys != opening[0].keys or shown.commitments != opening[0].commitments:
+            raise PeerError("the parties do not agree on whose keys the sum is to be opened with")
+    _check_named(me, first, got)
+    return next(iter(opening), first)
+
+
+def _check_named(me: Aggregator, agreed: RevealedShares, got: Mapping[str, RevealedShares]) -> None:
+    """Refuses members and survivors that no sum of this table can have, and too few shares."""
+    table = me.seat.table.of(EVERYBODY)
+    members, survivors = tuple(agreed.members), tuple(agreed.survivors)
+    for named, among in ((members, table), (survivors, members)):
+        if not named or named != tuple(party for party in among if party in named):
+            raise PeerError("the parties name others than the sum's members, or out of order")
+    if agreed.number != me.number:
+        raise PeerError(f"the parties open sum {agreed.number}, {me.number} is due")
+    if not set(got) <= set(survivors):
+        raise PeerError("shares came from a party whose vector is not in the sum")
+    if agreed.threshold < threshold(len(members), me.seat.params.colluders):
+        raise PeerError(f"the parties would open a sum with {agreed.threshold} shares")
 
 
 def _unmask(
@@ -178,7 +202,7 @@ def _opened(
     shares = []
     for party, shown in got.items():
         rows = _octets(shown.shares, len(agreed.members), SHARE_BYTES, f"the shares of {party}")
-        share = Share.from_bytes(rows[place].tobytes())
+        share = share_of(rows[place], party)
         if share.x != table.index(party) + 1:
             raise PeerError(f"{party} gave another party's share")
         shares.append(share)

@@ -9,9 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.aggregation.recovery import Epoch
-from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair, add_stream
-from fedboost.errors import PeerError, PolicyError, ProtocolError
+from fedboost.aggregation.recovery import Epoch, keys_of, pair_of, threshold
+from fedboost.crypto.masking import MaskKey, Pair, add_stream
+from fedboost.crypto.shamir import HOLDERS_MAX
+from fedboost.errors import (
+    ConfigError,
+    PeerError,
+    PolicyError,
+    ProtocolError,
+)
 from fedboost.flow import EVERYBODY, Seat
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
@@ -25,7 +31,6 @@ from fedboost.messages.protocol.aggregation_pb2 import (
 Vector = NDArray[np.int64]
 
 PART_WORDS = 1 << 19  # of a vector in one message: 4 MiB
-SUM_MAX = (1 << 63) - 1  # a sum of signed numbers has 64 bits
 CHECK_WORDS = 2  # behind a vector: whose contributions are in its sum
 NOTED = 4  # statistics that an earlier attempt may have opened since its last checkpoint
 _DIGITS = 33  # contributors that one check word counts, each by a bit of its own
@@ -35,7 +40,10 @@ class Contributor:
     """One party in the sums of one stage; its keys print nothing."""
 
     def __init__(self, seat: Seat) -> None:
-        """A PolicyError where the table has fewer contributors than our owner asks for."""
+        """A PolicyError where the table has fewer contributors than our owner asks for.
+
+        A ConfigError where the job's drop-outs and colluders do not fit so many.
+        """
         self.party = seat.party
         self.members = seat.table.of(EVERYBODY)
         self.number = 0  # of the sum that was masked last
@@ -46,17 +54,29 @@ class Contributor:
         self._heard = seat.context  # a digest of everything broadcast so far
         self._awaits = 0  # words of the total that is due
         self._fresh: int | None = None
-        self.check_count(len(self.members))
-
-    def check_count(self, count: int) -> None:
-        """Refuses sums over fewer contributors than our owner's policy asks for."""
-        least = self._seat.limits.aggregation_parties_min
+        least, count = seat.limits.aggregation_parties_min, len(self.members)
         if count < least:
             raise PolicyError(
                 f"the policy adds up over {least} parties at least, there are {count}",
                 todo="more parties, or ask the party's owner",
                 party=self.party,
                 key="policy.aggregation_parties_min",
+            )
+        if seat.params.dropout == "continue":
+            self._check_shares(count, seat.params.colluders)
+
+    def _check_shares(self, count: int, colluders: int) -> None:
+        """Refuses numbers of parties among which no shares can be dealt that open a sum."""
+        if count > HOLDERS_MAX:
+            raise ConfigError(
+                f"dropout: continue shares keys among {HOLDERS_MAX} parties at most, "
+                f"there are {count}",
+                todo="dropout: wait, or fewer parties",
+            )
+        if threshold(count, colluders) > count:
+            raise ConfigError(
+                f"colluders is {colluders} and there are {count} parties",
+                todo=f"colluders: {count - 1} at most, or more parties",
             )
 
     # Keys of the stage
@@ -73,9 +93,10 @@ class Contributor:
         offered = {**got, self.party: self.offer()}
         for party, theirs in got.items():
             self._seat.signer.check(party, self._signed(party, theirs), theirs.signature)
+            if theirs.epoch or theirs.HasField("commitments"):
+                raise PeerError(f"{party} offered keys of an epoch for the stage")
             [public] = keys_of(theirs, 1, party)
-            secret = self._key.shared(public)
-            self._pairs[party] = Pair(secret, self._seat.context)
+            self._pairs[party] = pair_of(self._key, public, self._seat.context, party)
         if set(offered) != set(self.members):
             raise ProtocolError("mask keys came from others than the job's contributors")
         self.broadcast(*(offered[party].keys.data for party in self.members))
@@ -117,6 +138,8 @@ class Contributor:
             if part.number != self.number or not self._awaits:
                 raise PeerError(f"a total of sum {part.number} came, {self.number} is due")
             if part.closed:
+                if self.epoch is None or parts:
+                    raise PeerError("a total was closed that nobody has asked to keep closed")
                 self._awaits = 0
                 self.broadcast(b"closed")
                 return None
@@ -131,7 +154,10 @@ class Contributor:
         self._awaits = 0
         self.broadcast(whole.tobytes())
         values, digits = whole[:-CHECK_WORDS], whole[-CHECK_WORDS:]
-        present = self.members if self.epoch is None else self.epoch.survivors
+        present = self.members
+        if self.epoch is not None:
+            self.epoch.opened()
+            present = self.epoch.members
         if not np.array_equal(digits, sum(self._digit(party) for party in present)):
             raise PeerError(
                 "a total is not the sum of one vector from each contributor",
@@ -158,7 +184,6 @@ class Contributor:
 
     def hold(self, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> None:
         """Takes the others' shares; the `present` are whose masks go into the next sums."""
-        self.check_count(len(present))
         self.broadcast(self.fresh.hold(got, present))
 
     def sign(self, present: tuple[str, ...]) -> Survivors:
@@ -174,9 +199,7 @@ class Contributor:
         epoch = self.fresh
         epoch.agree(got, self.number, self._context)
         opens = self._fresh is not None or epoch.survivors == epoch.members
-        if opens:
-            self.check_count(len(epoch.survivors))
-            opens = self._is_noted(epoch.survivors)
+        opens = opens and self._is_noted(epoch.survivors)
         return epoch.reveal(self.number, self._context, opens=opens)
 
     def _is_noted(self, survivors: tuple[str, ...]) -> bool:
@@ -226,9 +249,3 @@ class Contributor:
 def sign_of(party: str, peer: str, members: tuple[str, ...]) -> int:
     """Whether the first of a pair adds their stream (1) or takes it away (−1)."""
     return 1 if members.index(party) < members.index(peer) else -1
-
-
-def keys_of(offered: MaskKeys, count: int, party: str) -> list[bytes]:
-    """So many public keys of a party; a PeerError for another number."""
-    keys = wire.unpack(offered.keys, "u1", (count, KEY_BYTES), f"the mask keys of {party}")
-    return [key.tobytes() for key in keys]

@@ -78,6 +78,12 @@ def summary(params: BoostingParams, counts: Counts, total: Vector) -> Summary:
     unit = _units(counts)
     if weight <= 0:
         raise DataError(f"all {counts.train} weights are 0")
+    by_class = classes or [mean, weight - mean]  # of binary labels, those of 1 and of 0
+    if params.objective in ("binary:logistic", "multi:softprob") and max(by_class) == weight:
+        raise DataError(
+            "all labels of all parties are the same class, so there is nothing to learn",
+            todo="check the label columns and the rows chosen",
+        )
     signed = params.objective in ("reg:squarederror", "reg:absoluteerror")
     return Summary(
         rows=counts.train,

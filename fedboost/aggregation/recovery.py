@@ -9,7 +9,7 @@ self-mask where its vector is in the sum, of the mask key where it is gone. With
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,7 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.shamir import SHARE_BYTES, Share
 from fedboost.errors import PeerError, ProtocolError, UnreachableError
 from fedboost.flow import EVERYBODY, Seat
+from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
     MaskKeys,
@@ -61,6 +62,7 @@ class Epoch:
         self._keys = [MaskKey(self._secrets.derive("mask key", i)) for i in range(sums)]
         self._selves = [self._secrets.derive("self mask", i) for i in range(sums)]
         self._offers: dict[str, Offered] = {}
+        self._pairs: dict[str, list[Pair]] = {}  # by peer, one for each sum
         self._held: dict[str, tuple[Octets, Octets]] = {}  # by owner: shares of keys, of self-masks
         self._threshold = 0
         self._revealed = -1  # the last sum whose shares we have given away
@@ -79,10 +81,15 @@ class Epoch:
     def deal(self, got: Mapping[str, MaskKeys]) -> dict[str, DealtShares]:
         """To each contributor its shares of our secrets, once its own keys are there and sound."""
         for party, offered in got.items():
-            self._offers[party] = self._read(party, offered)
+            theirs = self._offers[party] = self._read(party, offered)
+            self._pairs[party] = [
+                pair_of(own, public, self._seat.context, party)
+                for own, public in zip(self._keys, theirs.keys, strict=True)
+            ]
         self._offers[self._seat.party] = self._own()
         count = len(self._offers)
         self._threshold = threshold(count, self._seat.params.colluders)
+        self._check_left(self._offers)
         dealt = [
             [self._split(octets, kind, i) for i, octets in enumerate(secrets)]
             for kind, secrets in (
@@ -110,14 +117,16 @@ class Epoch:
         for party, dealt in got.items():
             if dealt.epoch != self.number:
                 raise PeerError(f"{party} dealt shares of epoch {dealt.epoch}, not {self.number}")
-            both = [
-                wire.unpack(array, "u1", (self.sums, SHARE_BYTES), f"the shares of {party}")
-                for array in (dealt.mask_keys, dealt.self_masks)
-            ]
-            self._held[party] = both[0].view(np.uint8), both[1].view(np.uint8)
-        lacking = [party for party in present if party not in self._held]
+            self._held[party] = (
+                self._dealt(party, dealt.mask_keys),
+                self._dealt(party, dealt.self_masks),
+            )
+        self._check_left(present)
+        lacking = [p for p in present if p not in self._held or p not in self._offers]
         if lacking:
-            raise ProtocolError(f"no shares have come from {lacking[0]}")
+            raise ProtocolError(f"no keys, or no shares, have come from {lacking[0]}")
+        if self._seat.party not in present:
+            raise ProtocolError("we were asked to add up without a part in the sum")
         self.members = self.survivors = present
         told = [self._offers[party] for party in present]
         return b"".join(one.keys.tobytes() + one.commitments.tobytes() for one in told)
@@ -133,18 +142,16 @@ class Epoch:
         found = [(self_stream(self._selves[self.index], self._seat.context, context), 1)]
         for peer in self.members:
             if peer != own:
-                secret = self._keys[self.index].shared(
-                    self._offers[peer].keys[self.index].tobytes()
-                )
                 sign = 1 if self._table.index(own) < self._table.index(peer) else -1
-                found.append((Pair(secret, self._seat.context).stream_key(context), sign))
+                found.append((self._pairs[peer][self.index].stream_key(context), sign))
         return found
 
     # Who is left, and what may be opened
 
     def sign(self, present: tuple[str, ...], number: int, context: bytes) -> Survivors:
-        """Our signature under the list of those over whom this sum may be opened."""
+        """Our signature under the list of those over whom this sum may be opened, if it may."""
         self.survivors = tuple(party for party in self.members if party in present)
+        self._check_left(self.survivors)
         listed = Survivors(number=number, parties=self.survivors)
         listed.signature = self._seat.signer.sign(_listed(listed, context))
         return listed
@@ -152,19 +159,13 @@ class Epoch:
     def agree(self, got: Mapping[str, Survivors], number: int, context: bytes) -> None:
         """Refuses to open anything unless enough of the others have signed the same list."""
         for party, theirs in got.items():
-            if theirs.number != number:
+            if theirs.number < number:
                 continue  # of a party that has been gone since
             self._seat.signer.check(party, _listed(theirs, context), theirs.signature)
             if tuple(theirs.parties) != self.survivors:
                 raise PeerError(f"{party} was told of other survivors than we were")
-        signed = [party for party, theirs in got.items() if theirs.number == number]
-        gone = [party for party in self._table if party not in self.survivors]
-        if len(signed) + 1 < self._threshold:
-            raise UnreachableError(
-                f"{len(signed) + 1} parties are left, a sum needs {self._threshold} to be opened",
-                party=next(iter(gone), self.survivors[-1]),
-                todo="when the others are back: fedboost job resume",
-            )
+        signed = {party for party, theirs in got.items() if theirs.number == number}
+        self._check_left([*signed, self._seat.party])
 
     def reveal(self, number: int, context: bytes, *, opens: bool) -> RevealedShares:
         """One share of each member's secrets for this sum: never both, and never twice."""
@@ -186,10 +187,24 @@ class Epoch:
         shown.keys.CopyFrom(wire.pack(np.array([one.keys[self.index] for one in offers])))
         commitments = [one.commitments[self.index] for one in offers]
         shown.commitments.CopyFrom(wire.pack(np.array(commitments)))
-        self.members = self.survivors  # those who are gone have no part in later sums
         return shown
 
+    def opened(self) -> None:
+        """Notes that the sum was opened: those who are gone have no part in later ones."""
+        self.members = self.survivors
+
     # Inside
+
+    def _check_left(self, left: Collection[str]) -> None:
+        """An UnreachableError where those who are left are too few for a sum."""
+        least = max(self._threshold, self._seat.limits.aggregation_parties_min)
+        if len(left) < least:
+            gone = [party for party in self._table if party not in left]
+            raise UnreachableError(
+                f"{len(left)} parties are left, a sum needs {least}",
+                party=gone[0],
+                todo="when the others are back: fedboost job resume",
+            )
 
     def _own(self) -> Offered:
         keys = [np.frombuffer(key.public, np.uint8) for key in self._keys]
@@ -200,13 +215,19 @@ class Epoch:
         if offered.epoch != self.number:
             raise PeerError(f"{party} offered keys of epoch {offered.epoch}, not {self.number}")
         self._seat.signer.check(party, self._signed(party, offered), offered.signature)
-        both = [
-            wire.unpack(array, "u1", (self.sums, KEY_BYTES), f"the mask keys of {party}")
-            for array in (offered.keys, offered.commitments)
-        ]
-        if any(int.from_bytes(key.tobytes(), "little") >= FIELD_PRIME for key in both[0]):
-            raise PeerError(f"a mask key of {party} is not written as keys are")
-        return Offered(both[0].view(np.uint8), both[1].view(np.uint8))
+        keys = keys_of(offered, self.sums, party)
+        what = f"the commitments of {party}"
+        commitments = wire.unpack(offered.commitments, "u1", (self.sums, KEY_BYTES), what)
+        return Offered(keys, commitments.view(np.uint8))
+
+    def _dealt(self, party: str, array: Array) -> Octets:
+        """The shares that a party has dealt to us; a PeerError where they are another's."""
+        what = f"the shares of {party}"
+        rows = wire.unpack(array, "u1", (self.sums, SHARE_BYTES), what).view(np.uint8)
+        place = self._table.index(self._seat.party) + 1
+        if any(share_of(row, party).x != place for row in rows):
+            raise PeerError(f"{party} dealt us shares that are meant for another party")
+        return rows
 
     def _signed(self, party: str, offered: MaskKeys) -> bytes:
         label = b"fedboost mask keys 1" + self._seat.context + party.encode()
@@ -218,6 +239,26 @@ class Epoch:
         return shamir.split(secret, self._threshold, len(self._table), self._secrets, *purpose)
 
 
+def keys_of(offered: MaskKeys, count: int, party: str) -> Octets:
+    """A party's public keys, uint8 (count, 32).
+
+    A PeerError for another number, and for a key that is not written the one way keys are.
+    """
+    what = f"the mask keys of {party}"
+    keys = wire.unpack(offered.keys, "u1", (count, KEY_BYTES), what).view(np.uint8)
+    if any(int.from_bytes(key.tobytes(), "little") >= FIELD_PRIME for key in keys):
+        raise PeerError(f"a mask key of {party} is not written as keys are")
+    return keys
+
+
+def pair_of(own: MaskKey, public: Octets, salt: bytes, party: str) -> Pair:
+    """What we share with a party; a PeerError names who offered a key that shares nothing."""
+    try:
+        return Pair(own.shared(public.tobytes()), salt)
+    except PeerError:
+        raise PeerError(f"a mask key of {party} is a point of small order") from None
+
+
 def commitment(self_mask: bytes) -> bytes:
     """What a party shows of a self-mask before anybody may open it, 32 bytes."""
     return hashlib.sha256(b"fedboost self mask 1" + self_mask).digest()
@@ -226,6 +267,14 @@ def commitment(self_mask: bytes) -> bytes:
 def self_stream(self_mask: bytes, salt: bytes, context: bytes) -> bytes:
     """The stream key of a party's self-mask for one sum."""
     return Pair(self_mask, salt).stream_key(context + b"self")
+
+
+def share_of(octets: Octets, party: str) -> Share:
+    """The share in 34 bytes; a PeerError names the party that sent bytes which are none."""
+    try:
+        return Share.from_bytes(octets.tobytes())
+    except PeerError as error:
+        raise PeerError(f"{party} sent bytes that are no share: {error.what}") from None
 
 
 def _listed(survivors: Survivors, context: bytes) -> bytes:

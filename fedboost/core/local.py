@@ -232,7 +232,7 @@ def _check(
     if sum(groups) != n_columns or min(groups) < 0 or n_columns == 0:
         raise ConfigError(f"column groups {groups} do not make up {n_columns} columns")
     own = table.row_groups
-    if own and (sum(own) != len(table.y) or min(own) < 1):
+    if own and (sum(own) != len(table.y) or min(own) < 0):
         raise ConfigError(f"row groups {own} do not make up {len(table.y)} rows")
     if params.early_stopping_rounds is not None and validation is None:
         raise ConfigError(

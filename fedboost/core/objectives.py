@@ -361,6 +361,7 @@ def _positive_mean(params: BoostingParams, summary: Summary) -> float:
 
 
 def check_weight(y: Floats, weight: Floats) -> None:
+    """What every objective asks of weights; a DataError names the count of rows at fault."""
     if len(y) == 0:
         raise DataError("there are no rows to train on")
     if weight.shape != y.shape:

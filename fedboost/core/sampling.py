@@ -36,7 +36,8 @@ def draws(seed: int, purpose: Purpose, *numbers: int, n: int) -> NDArray[np.uint
 
 
 def rows(seed: int, round_number: int, n_rows: int, rate: float, party: int = 0) -> Rows:
-    """Rows of a round, each with chance `rate` (`subsample`); int32, ascending, at least one.
+    """Rows of a round, each with chance `rate` (`subsample`); int32, ascending, one at least where
+    there are any.
 
     Where rows lie with many parties, each draws among its own `n_rows`.
     """
@@ -56,7 +57,7 @@ def _own(party: int) -> tuple[int, ...]:
 
 
 def _with_chance(rate: float, n_rows: int, seed: int, purpose: Purpose, *numbers: int) -> Rows:
-    if rate >= 1.0:
+    if rate >= 1.0 or n_rows == 0:
         return np.arange(n_rows, dtype=np.int32)
     words = draws(seed, purpose, *numbers, n=n_rows)
     chosen = np.flatnonzero((words >> np.uint64(11)) * 2.0**-53 < rate)

@@ -15,7 +15,7 @@ REVEALS: dict[str, tuple[str, str]] = {
         "pairwise masks modulo 2^64 (X25519, HKDF, AES-256-CTR), which only cancel in the sum of all.",
     ),
     "fedboost.aggregation.Total": (
-        "to the parties and the aggregator, the sum over all parties, of nobody alone.",
+        "to the parties and the aggregator, the sum over all parties, of nobody alone; beside a sum of nearly the same over others, about what is in only one of them.",
         "not at all.",
     ),
     "fedboost.aggregation.Survivors": (

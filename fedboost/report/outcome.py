@@ -120,7 +120,7 @@ def _parties(story: Story) -> Html:
         rows.append(
             [
                 party,
-                story.roles.get(party, ""),
+                story.roles.get(party, "") + (", lost" if party in result.lost else ""),
                 units.NOTHING if cpu is None else units.in_seconds(cpu),
                 units.NOTHING if memory is None else units.in_bytes(memory),
                 units.in_bytes(sent),

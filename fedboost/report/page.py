@@ -98,7 +98,8 @@ def _separated(facts: Sequence[str]) -> list[object]:
 
 
 def _contents(story: Story) -> Html:
-    left_out = () if schedule.is_drawn(story) else (schedule.NAME,)
+    drawn = {schedule.NAME: schedule.is_drawn(story), "curves": training.has_separation(story)}
+    left_out = [name for name, is_there in drawn.items() if not is_there]
     shown = [(name, words) for name, words in SECTIONS if name not in left_out]
     links = [tag("li", tag("a", words, href=f"#{name}")) for name, words in shown]
     return tag("nav", tag("ul", *links), aria_label="Sections of this page")

@@ -112,6 +112,8 @@ class Progress:
         elif what == "stage":
             took = units.in_seconds(event.stage.seconds)
             self._say(f"stage {printable(event.stage.stage)} done in {took}")
+        elif what == "lost":
+            self._say(f"{printable(event.lost.party)} is lost, the job goes on without it")
 
     def waiting(self, waiting: Iterable[Waiting]) -> None:
         """Who works or has to answer now, replacing whom we knew of."""
@@ -299,6 +301,7 @@ def _facts(result: Mapping[str, Any]) -> Table:
     rows = result.get("rows") or {}
     lines = [
         ("rows", ", ".join(f"{units.in_count(rows[name])} {name}" for name in rows)),
+        ("lost", ", ".join(result.get("lost") or ())),
         ("time", ", ".join(f"{name} {units.in_seconds(seconds[name])}" for name in seconds)),
         ("model", result.get("model") or ""),
         ("report", result.get("report") or ""),

@@ -32,6 +32,7 @@ class Result(Settings):
 
     rows: dict[str, int] = Field(default_factory=dict)
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
+    lost: tuple[str, ...] = Field((), strict=False)  # hosts that the job went on without
     trees: int = 0
     rounds: int = 0  # where some of them have several trees, for classes or as a forest
     earlier_rounds: int = 0  # of the model that the job continued
@@ -133,6 +134,11 @@ class Story:
         names = [name for one in self.rounds for name, _ in one.metrics]
         final = self.result.metrics if self.result is not None else {}
         return tuple(dict.fromkeys([*names, *(name for part in final.values() for name in part)]))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every party ends with the whole model, whose columns all of them have."""
+        return self.protocol is not None and self.protocol.is_horizontal
 
     @property
     def round_name(self) -> str:
@@ -333,6 +339,8 @@ def _moments(status: JobStatus, events: list[Event]) -> Iterator[Moment]:
             yield Moment(event.at, what, tone, details)
         elif event.HasField("stage"):
             yield Moment(event.at, f"Stage {event.stage.stage} done", details=())
+        elif event.HasField("lost"):
+            yield Moment(event.at, f"Lost {event.lost.party}, went on without it", "wait")
         elif event.HasField("finished") and not ended:
             ended = True
             yield Moment(event.at, "Finished", "good")

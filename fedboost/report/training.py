@@ -9,7 +9,7 @@ from fedboost.core.metrics import METRICS
 from fedboost.messages.job_pb2 import Importance
 from fedboost.report import units
 from fedboost.report.charts import SQUARE, Axis, Bar, Line, LineChart, Point, bars, line_chart
-from fedboost.report.html import Html, tag
+from fedboost.report.html import Html, join, tag
 from fedboost.report.story import Drawn, Story, in_order
 from fedboost.report.tables import Column, Row, absent, details, section, table
 
@@ -38,8 +38,15 @@ def learning(story: Story) -> Html:
     return section("learning", title, tag("div", *charts, class_="charts two"), values)
 
 
+def has_separation(story: Story) -> bool:
+    """Whether there may be curves: of scores that lie with many parties nobody draws any."""
+    return bool(story.curves) or not story.is_whole
+
+
 def separation(story: Story) -> Html:
     """ROC, precision-recall and KS."""
+    if not has_separation(story):
+        return join()
     title = "ROC, precision and KS"
     charts = []
     for name in CURVES:
@@ -55,7 +62,7 @@ def separation(story: Story) -> Html:
     elif story.result is None:
         why = "These curves are told when the model is done, and the job did not get there."
     else:
-        why = f"The policy of {story.guest} keeps these curves back, or the protocol has none."
+        why = f"The policy of {story.guest} keeps these curves back."
     return section("curves", title, absent(why))
 
 
@@ -70,7 +77,7 @@ def importance(story: Story) -> Html:
     named = [one for one in told if one.feature]
     listed = [one for one in told if not one.feature or one in named[:COLUMNS_MAX]]
     most = max(one.gain for one in listed)
-    rows: list[Row] = [_used(story, one, total, most) for one in listed]
+    rows = [_used(story, one, total, most) for one in listed]
     if rest := named[COLUMNS_MAX:]:
         gain = sum(one.gain for one in rest)
         splits = sum(one.splits for one in rest)
@@ -79,11 +86,15 @@ def importance(story: Story) -> Html:
         rows.append([what, rest[0].party, bar, units.share(gain, total), units.in_count(splits)])
     heads = [Column("column"), Column("party"), Column("", "wide")]
     heads += [Column("share of gain", "number"), Column("splits", "number")]
-    intro = (
-        f"Gain of every split, summed. {story.guest} sees its own columns by name; "
+    whose = (
+        f"{story.guest} sees its own columns by name; "
         "the columns of others stay theirs, so each other party is one bar."
     )
-    drawn = table("Importance by gain", heads, rows, folds=True)
+    if story.is_whole:
+        heads, rows = heads[:1] + heads[2:], [row[:1] + row[2:] for row in rows]
+        whose = "All parties have these columns, and each holds the whole model."
+    intro = f"Gain of every split, summed. {whose}"
+    drawn = table("Importance by gain", heads, list(rows), folds=True)
     return section("importance", title, drawn, intro=intro)
 
 

@@ -48,7 +48,7 @@ class Disclosures:
         except ConfigError:
             raise ConfigError(
                 f"nothing that the job {job} disclosed is kept here",
-                todo="name the finished job whose hosts sent buckets, or leave reuse out",
+                todo="name a finished job that did not itself reuse one, or leave reuse out",
             ) from None
         was: tuple[Any, Any, Any] = (facts["protocol"], facts["guest"], facts["hosts"])
         if was != (protocol, table.guest, list(table.hosts)):

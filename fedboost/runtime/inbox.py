@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from google.protobuf.message import Message
@@ -32,8 +33,9 @@ class Arrived:
 class Inbox:
     """Messages by kind and sender. All methods belong to the event loop's thread."""
 
-    def __init__(self, wait_s: float) -> None:
-        self._wait_s = wait_s
+    def __init__(self, wait_s: float, party: str) -> None:
+        """The inbox of a `party`, where no wait is longer than `wait_s`."""
+        self._wait_s, self._party = wait_s, party
         self._waiting: dict[tuple[str, str], list[Arrived]] = {}  # in order of their places
         self._next_part: dict[tuple[str, str], int] = {}  # of the stream that is being read
         self._used: dict[tuple[str, str], int] = {}  # the step whose message was used last
@@ -53,8 +55,9 @@ class Inbox:
     ) -> None:
         """Keeps a message until it is taken; a stream's sender waits while many parts lie here.
 
-        Parts may overtake one another on their way. A PeerError refuses a third message, and one
-        of a step whose message has been used.
+        Only the party itself, in another role, does not: its steps come one after the other, and
+        nothing of its stream is read before all has been given. Parts may overtake one another on
+        their way. A PeerError refuses a third message, and one of a step whose message was used.
         """
         sender, place = key[0], (kind, key[0])
         queue = self._waiting.setdefault(place, [])
@@ -62,10 +65,13 @@ class Inbox:
             raise PeerError(f"{sender} sent a second {kind} where one was expected")
         if arrived.part == 0 and sum(a.part == 0 for a in queue) >= MESSAGES_WAITING_MAX:
             raise PeerError(f"{sender} sent a third {kind} before the first was used")
-        await self._until(
-            lambda: len(queue) < PARTS_WAITING_MAX or arrived.part == self._next_part.get(place, 0),
-            f"room for {kind} from {sender}",
-        )
+        if sender != self._party:
+            await self._until(
+                lambda: (
+                    len(queue) < PARTS_WAITING_MAX or arrived.part == self._next_part.get(place, 0)
+                ),
+                f"room for {kind} from {sender}",
+            )
         if self.seen(key, digest):  # the same message came on a second way while this one waited
             return
         bisect.insort(queue, arrived, key=lambda one: one.place)
@@ -78,9 +84,7 @@ class Inbox:
         place = (kind, sender)
         queue = self._waiting.setdefault(place, [])
         part = self._next_part.get(place, 0)
-        await self._until(
-            lambda: bool(queue) and queue[0].part == part, f"{kind} from {sender}", party=sender
-        )
+        await self._until(lambda: bool(queue) and queue[0].part == part, kind, lambda: [sender])
         arrived = queue.pop(0)
         self._next_part[place] = 0 if arrived.last else part + 1
         if arrived.last:
@@ -97,7 +101,7 @@ class Inbox:
             return [sender for sender in senders if sender not in there]
 
         if missing():
-            await self._until(lambda: not missing(), f"{kind} from {missing()[0]}")
+            await self._until(lambda: not missing(), kind, missing)
 
     def take(self, kind: str, sender: str, before: int) -> Message:
         """The one message that a step before number `before` gave; two of them are a PeerError."""
@@ -124,14 +128,19 @@ class Inbox:
         async with self._changed:
             self._changed.notify_all()
 
-    async def _until(self, ready: object, what: str, **where: str) -> None:
-        assert callable(ready)
+    async def _until(
+        self, ready: Callable[[], bool], what: str, of: Callable[[], list[str]] = list
+    ) -> None:
+        """Waits until it is `ready`; an error names the first of those whom it still waits `of`."""
         try:
             async with asyncio.timeout(self._wait_s), self._changed:
                 await self._changed.wait_for(lambda: self._stopped is not None or ready())
         except TimeoutError:
-            raise UnreachableError(
-                f"waited {self._wait_s:g} s for {what}", todo="see `fedboost job status`", **where
-            ) from None
+            late = of()
+            text = " from ".join([what, *late[:1]])
+            error = UnreachableError(
+                f"waited {self._wait_s:g} s for {text}", todo="see `fedboost job status`"
+            )
+            raise (error.at(party=late[0]) if late else error) from None
         if self._stopped is not None:
             raise self._stopped

@@ -99,6 +99,12 @@ class Roles:
         giving = (s for s in self.protocol.flow if s.gives is step.takes)
         return step.takes is not None and any(s.streams for s in giving)
 
+    def takes_alone(self, step: Step) -> bool:
+        """Whether no other step of ours takes such messages; of several, only a call names one."""
+        assert step.takes is not None
+        taking = self.protocol.taker(step.takes.DESCRIPTOR.full_name)
+        return sum(self.does(one) for one in taking) == 1
+
     def givers(self, step: Step) -> tuple[Role, ...]:
         """The roles that give what the step takes."""
         return () if step.takes is None else self.protocol.givers(step.takes)

@@ -78,7 +78,7 @@ class Session:
     _stopped: FedboostError | None = None
 
     def __post_init__(self) -> None:
-        self._inbox = Inbox(self.wait_s)
+        self._inbox = Inbox(self.wait_s, self.seat.party)
         # Own threads: steps wait for one another, and a shared pool could be full of waiters.
         self._threads = ThreadPoolExecutor(STEPS_AT_ONCE, f"step-{self.seat.party}")
         self._roles = Roles(self.protocol, self.seat)
@@ -184,7 +184,8 @@ class Session:
 
     def _starts_early(self, step: Step) -> bool:
         """Whether the first part of its message starts the step, before the coordinator asks."""
-        return self._is_idle and self._roles.takes_parts(step) and self._roles.one_gives(step)
+        read_ahead = self._roles.takes_parts(step) and self._roles.one_gives(step)
+        return self._is_idle and read_ahead and self._roles.takes_alone(step)
 
     @property
     def _is_idle(self) -> bool:

@@ -50,7 +50,8 @@ class StageWalk(flow.Run):
     ) -> None:
         await self.commit()
         hosts = among or self.job.present
-        sparing = self.table.hosts if spares else ()
+        gone = frozenset(self.job.gone)
+        self.job.spares |= spares
         turns: dict[str, list[Turn]] = {}
         for step in steps:
             self.number += 1
@@ -63,7 +64,7 @@ class StageWalk(flow.Run):
             awaits=len(steps) > 1,
             rounds=self.counters,
             among=hosts,
-            spares=spares,
+            spares=self.job.spares,
         )
 
         def call(party: str) -> Coroutine[Any, Any, StepReply]:
@@ -73,7 +74,9 @@ class StageWalk(flow.Run):
 
         named = ", ".join(dict.fromkeys(step.name for step in steps))
         started = time.monotonic()
-        replies = await self.job.ask(tuple(turns), named, call, spared=sparing)
+        replies = await self.job.ask(tuple(turns), named, call)
+        if any(step.hears for step in steps):
+            self.job.lose_for_good(gone, self.protocol.name)
         self._note(steps, turns, replies, time.monotonic() - started)
 
     def _note(
@@ -155,7 +158,6 @@ class StageWalk(flow.Run):
             self.job.everybody, "commit", lambda party: self.job.controls[party].commit(request)
         )
         self.committed = time.monotonic()
-        self.job.lose_for_good(self.protocol.name, request.round)
 
 
 def hear(known: Told, told: Told) -> None:

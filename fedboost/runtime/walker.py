@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from fedboost import flow
-from fedboost.errors import FedboostError, UnreachableError
+from fedboost.errors import FedboostError, JobError, UnreachableError
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, PartyLost, Progress, Told, Waiting
 from fedboost.messages.party_pb2 import StepCall, StepReply
@@ -60,6 +60,7 @@ class JobWalk:
     round_seconds: list[float] = field(default_factory=list)
     stage_seconds: dict[str, float] = field(default_factory=dict)
     told: Told = field(default_factory=Told)
+    spares: bool = False  # goes on without hosts that are gone
     gone: set[str] = field(default_factory=set)  # hosts that this attempt goes on without
     lost: list[str] = field(default_factory=list)  # those that no attempt can take back
 
@@ -131,6 +132,12 @@ class JobWalk:
         return await self._finish(time.monotonic() - started)
 
     async def _stage(self, protocol: flow.Protocol, first_round: int) -> None:
+        if self.lost and first_round == 0:
+            raise JobError(
+                f"{self.lost[0]} was lost before the others had kept a round",
+                party=self.lost[0],
+                todo="nothing is left to carry on from: submit the job anew",
+            )
         started = time.monotonic()
         walk = StageWalk(self, protocol, first_round)
         request = party_pb2.StageRequest(
@@ -146,6 +153,7 @@ class JobWalk:
         await self.ask(
             self.everybody, "close", lambda party: self.controls[party].close_stage(request)
         )
+        self.lose_for_good(self.gone, protocol.name)
         seconds = time.monotonic() - started
         self.stage_seconds[protocol.name] = seconds
         hear(self.told, walk.told)
@@ -157,6 +165,7 @@ class JobWalk:
         shares = await self.ask(
             self.everybody, "finish", lambda party: self.controls[party].finish(request)
         )
+        self.lose_for_good(self.gone, self.protocol.name)
         result = self._result(seconds, shares)
         self.emit(
             Event(finished=job_pb2.Finished(result=json.dumps(result).encode(), told=self.told))
@@ -230,11 +239,10 @@ class JobWalk:
         parties: tuple[str, ...] | list[str],
         what: str,
         call: Callable[[str], Coroutine[Any, Any, Reply]],
-        spared: tuple[str, ...] = (),
     ) -> dict[str, Reply]:
         """Asks all `parties` at once; notes who is waited for; raises the first refusal by name.
 
-        Those of the `spared` that are not there are gone from here on, and have no reply.
+        With `spares` hosts that are not there are gone from here on, and have no reply.
         """
 
         async def one(party: str) -> Reply | None:
@@ -242,7 +250,8 @@ class JobWalk:
             try:
                 return await call(party)
             except UnreachableError as error:
-                if party not in spared or error.at(party=party).where["party"] != party:
+                # Where it names another, that one is gone, and has been asked as well.
+                if not self._spared(party) or error.at(party=party).where["party"] != party:
                     raise error.at(party=party) from None
                 self.gone.add(party)
                 return None
@@ -269,11 +278,16 @@ class JobWalk:
         replies = {party: task.result() for party, task in tasks.items()}
         return {party: reply for party, reply in replies.items() if reply is not None}
 
-    def lose_for_good(self, stage: str, round_: int) -> None:
-        """Notes that hosts which are gone have not kept a round that the others have."""
-        for host in sorted(self.gone - set(self.lost)):
+    def _spared(self, party: str) -> bool:
+        """Whether the job goes on without that party: one that is nothing but a host."""
+        return self.spares and self.table.roles_of(party) == (flow.HOST,)
+
+    def lose_for_good(self, hosts: Collection[str], stage: str) -> None:
+        """Notes hosts that are gone and without which the others have settled something."""
+        for host in sorted(set(hosts) - set(self.lost)):
             self.lost.append(host)
-            self.emit(Event(lost=PartyLost(party=host, stage=stage, round=round_)))
+            done = self.progress.done
+            self.emit(Event(lost=PartyLost(party=host, stage=stage, round=done)))
 
     def recall(self) -> None:
         """What earlier attempts told of stages that are done, and whom they have lost."""

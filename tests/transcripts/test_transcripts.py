@@ -11,6 +11,7 @@ HERE = Path(__file__).parent
 NAMES = (
     *("echo", "align", "secureboost", "forest"),
     *("federboost_vertical", "predict", "warm_start"),
+    *("federboost_horizontal", "dropout"),
 )
 
 

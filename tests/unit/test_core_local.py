@@ -293,7 +293,7 @@ def test_parties_that_hold_the_rows_sample_their_own():
         ({"params": {"early_stopping_rounds": 2}}, ConfigError, "needs validation rows"),
         ({"groups": (1, 2)}, ConfigError, "do not make up 4 columns"),
         ({"row_groups": (200, 199)}, ConfigError, "do not make up 400 rows"),
-        ({"row_groups": (0, 400)}, ConfigError, "do not make up 400 rows"),
+        ({"row_groups": (-1, 401)}, ConfigError, "do not make up 400 rows"),
         ({"y": np.zeros(399)}, DataError, "training values have the shape"),
         ({"y": np.zeros(400)}, DataError, "same class"),
         ({"held": np.full(400, np.nan)}, DataError, "400 of 400 labels are missing"),

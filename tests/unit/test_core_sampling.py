@@ -87,6 +87,20 @@ def test_each_party_draws_among_its_own_rows(how):
     assert all(rows.dtype == np.int32 for rows in (drawn.rows, *drawn.trees))
 
 
+@pytest.mark.parametrize(
+    "params",
+    [TreeParams(), TreeParams(subsample=0.5), TreeParams(goss=Goss())],
+    ids=["", "rows", "goss"],
+)
+def test_a_party_without_rows_draws_none_and_changes_no_others_draw(params):
+    gradients = np.linspace(-1, 1, 60)[:, None]
+    found = sampling.of_groups(params, gradients, 3, (25, 0, 35))
+    none = sampling.of_round(params, gradients[:0], 3, 3, party=1)
+    assert (len(none.rows), len(none.factor), *map(len, none.trees)) == (0, 0, 0)
+    last = sampling.of_round(params, gradients[25:], 3, 3, party=2)
+    assert found.rows[found.rows >= 25].tolist() == (25 + last.rows).tolist()
+
+
 def test_a_lone_party_draws_what_a_table_draws():
     params = TreeParams(seed=2**40, subsample=0.5)
     alone = sampling.of_groups(params, np.zeros((100, 1)), 5, (100,))

@@ -13,7 +13,7 @@ KIND = "fedboost.echo.Call"
 
 
 def inbox(wait_s=5.0):
-    return Inbox(wait_s)
+    return Inbox(wait_s, "telco")
 
 
 async def put(box, number, part=0, *, last=True, sender="bank", digest=b"d"):
@@ -178,6 +178,46 @@ def test_what_never_comes_is_waited_for_no_longer_than_the_deadline():
         with pytest.raises(UnreachableError, match=r"waited 0.01 s for .* from bank") as late:
             await inbox(0.01).next(KIND, "bank")
         assert late.value.where["party"] == "bank"
+
+    now(run())
+
+
+def test_who_is_late_is_named_and_not_who_came_in_the_meantime():
+    async def run():
+        box = inbox(0.05)
+        waiting = asyncio.create_task(box.arrival(KIND, ["bank", "shop", "mill"], 2))
+        await asyncio.sleep(0)
+        await put(box, 1, sender="bank")
+        await put(box, 1, sender="mill")
+        with pytest.raises(UnreachableError, match=r"waited 0.05 s for .* from shop") as late:
+            await waiting
+        assert late.value.where == {"party": "shop"}
+
+    now(run())
+
+
+def test_all_messages_of_a_step_are_waited_for():
+    async def run():
+        box = inbox()
+        await put(box, 1, sender="bank")
+        waiting = asyncio.create_task(box.arrival(KIND, ["bank", "shop"], 2))
+        await put(box, 3, sender="shop")  # of a later step
+        assert not waiting.done()
+        await put(box, 1, sender="shop")
+        await waiting
+
+    now(run())
+
+
+def test_a_party_never_waits_for_room_in_its_own_inbox():
+    """It reads in one role only after all has been given in the other."""
+
+    async def run():
+        box = inbox()
+        parts = 3 * PARTS_WAITING_MAX
+        for part in range(parts):
+            await put(box, 1, part, last=part == parts - 1, sender="telco")
+        assert [(await box.next(KIND, "telco")).part for _ in range(parts)] == list(range(parts))
 
     now(run())
 

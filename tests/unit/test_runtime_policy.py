@@ -59,6 +59,7 @@ def test_an_absent_key_denies(key):
         ({"insecure": True, "scheme": "plain"}, "allow_insecure"),
         ({"key_bits": 2047}, "key_bits_min"),
         ({"gradient_bits": 65}, "gradient_bits_max"),
+        ({"contributors": 2}, "aggregation_parties_min"),
     ],
 )
 def test_each_rule_denies_and_names_its_key(change, key):
@@ -78,6 +79,8 @@ def test_each_rule_denies_and_names_its_key(change, key):
         ({"allow_insecure": True}, {"insecure": True, "scheme": "plain"}),
         ({"key_bits_min": 3072}, {"key_bits": 3072}),
         ({"gradient_bits_max": 65}, {"gradient_bits": 65}),
+        ({}, {"contributors": 3}),
+        ({"aggregation_parties_min": 2}, {"contributors": 2}),
     ],
 )
 def test_each_rule_allows_what_its_key_says(keys, change):
@@ -190,10 +193,7 @@ def test_a_policy_that_means_nothing_is_refused(keys):
 
 def test_settings_that_do_nothing_yet_are_named_only_when_set():
     assert unenforced(policy()) == []
-    values = {
-        "aggregation_parties_min": 3,
-        "group_rows_min": 20,
-    }
+    values = {"group_rows_min": 20}
     assert set(values) == set(UNENFORCED)
     for key, value in values.items():
         assert unenforced(policy(**{key: value})) == [key]

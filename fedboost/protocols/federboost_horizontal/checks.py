@@ -23,6 +23,8 @@ def check(role: Role, params: FederBoostHorizontalParams, frame: Frame, held_out
     if frame.label is None:
         raise DataError("the table has no label", todo="name it in the job: label: …")
     objectives.check_labels(params, frame.label, learn=False)
+    if frame.weight is not None:
+        objectives.check_weight(frame.label, frame.weight)
     for name in params.domains:
         if name not in frame.columns:
             raise ConfigError(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Annotated, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from fedboost.aggregation.sums import Aggregation
@@ -34,8 +34,8 @@ class FederBoostHorizontalParams(TreeParams, Aggregation):
             if isinstance(values[0], str):
                 if len(set(values)) < len(values):
                     raise ValueError(f"domains of {name} name a category twice")
-            elif any(float(a) >= float(b) for a, b in itertools.pairwise(values)):
-                raise ValueError(f"domains of {name} do not rise")
+            elif not _rise(values):
+                raise ValueError(f"domains of {name} do not rise, read as 32-bit floats")
             if len(values) > self.max_bin and self.reuse is None:
                 raise ValueError(
                     f"domains of {name} have {len(values)} values, max_bin is {self.max_bin}"
@@ -57,3 +57,30 @@ class FederBoostHorizontalParams(TreeParams, Aggregation):
                 "use reg:squarederror"
             )
         return self
+
+    @model_validator(mode="after")
+    def _sums_do_not_repeat(self) -> Self:
+        # Hessians of squared errors are the rows' weights, in every tree: the last root's sums less
+        # those of the next one would be the rows, bin by bin, of who was lost in between.
+        repeats = self.objective == "reg:squarederror" and self.goss is None
+        if self.dropout == "continue" and repeats and self._row_share == 1.0:
+            raise ValueError(
+                "dropout: continue shows what a lost party added where sums repeat, as those of "
+                "reg:squarederror do over all rows: set subsample, goss or forest, or dropout: wait"
+            )
+        return self
+
+    @property
+    def _row_share(self) -> float:
+        """The largest share of the rows that a tree learns from."""
+        if self.forest is None:
+            return self.subsample
+        moving = self.forest.dynamic
+        return self.forest.subsample if moving is None else max(moving.subsample)
+
+
+def _rise(values: Domain) -> bool:
+    """Whether numbers rise and are finite as tables hold them, so that a cut fits in between."""
+    with np.errstate(over="ignore"):
+        read = np.array(values, np.float64).astype(np.float32)
+    return bool(np.isfinite(read).all() and (np.diff(read) > 0).all())

@@ -27,12 +27,12 @@ from fedboost.core.growth import Rules
 from fedboost.core.local import Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.quantiles import Ranked, Search
-from fedboost.errors import ProtocolError
+from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.aggregation_pb2 import MaskKeys, Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
-from fedboost.model import whole, words
+from fedboost.model import labels, whole, words
 from fedboost.protocols.federboost_horizontal import tables
 from fedboost.protocols.federboost_horizontal.boosting import Boosting
 from fedboost.protocols.federboost_horizontal.checks import check_rows
@@ -96,6 +96,9 @@ def show_columns(me: Party) -> Out:
 
 def match_columns(me: Party, got: Columns) -> Out:
     """Our columns in the guest's order; a DataError names one that only one of us has."""
+    for names in (got.names, got.categorical):
+        if len(set(names)) < len(names):
+            raise PeerError(f"{me.seat.table.guest} names a column twice")
     me.table = me.table.ordered(tuple(got.names), tuple(got.categorical), me.seat.table.guest)
     return Out()
 
@@ -122,6 +125,7 @@ def read_counts(me: Party, got: Iterator[Total]) -> Out:
     total = me.sums.total(got, (1 << 31) * len(me.sums.members))
     assert total is not None
     me.counts = counting.read(total, len(me.table.names))
+    labels.check_held_out(me.params, me.counts.validation > 0)
     if me.params.reuse is None:
         check_rows(me.params, me.counts.train)
     return Out()
@@ -139,6 +143,7 @@ def read_labels(me: Party, got: Iterator[Total]) -> Out:
     total = me.sums.total(got, counting.most(_counts(me)))
     assert total is not None
     me.summary = counting.summary(me.params, _counts(me), total)
+    objectives.start(me.params, me.summary)  # refuses labels before anybody searches for cuts
     if DISCLOSURE in me.seat.artefacts:
         _plant(me, me.table.cuts_again(me.seat.artefacts[DISCLOSURE].facts))
         return Out(told=Told(ends="quantiles"))

@@ -89,7 +89,7 @@ class Table:
 
 
 def of(frame: Frame, params: FederBoostHorizontalParams, earlier: Facts | None) -> Table:
-    """A party's table in its own order; `earlier` is what another job has kept, to use again."""
+    """A party's table in its own order; or in that of what another job has kept, to use again."""
     if earlier is None:
         said = params.domains
         lists = {name: tuple(map(str, said[name])) for name in frame.categories}
@@ -97,7 +97,9 @@ def of(frame: Frame, params: FederBoostHorizontalParams, earlier: Facts | None) 
         return _recoded(frame, lists, steps, params.max_bin)
     _needs_same(frame, earlier)
     lists = {name: tuple(own) for name, own in earlier["lists"].items()}
-    return _recoded(frame, lists, {}, earlier["max_bin"])
+    table = _recoded(frame, lists, {}, earlier["max_bin"])
+    # The cut points stand in the order of then, whatever that of our table is now.
+    return table.ordered(tuple(earlier["columns"]), table.categorical, "the earlier job")
 
 
 def cuts_facts(binning: Binning) -> dict[str, Any]:

@@ -25,7 +25,9 @@ FLOW = (
     ),
     narrow := Step("narrow", EVERYBODY, takes=Total, after=("count_below",)),
     # Every round, with `dropout: continue`.
-    offer_fresh_keys := sums.offer_fresh_keys("hear_keys", "read_labels", "narrow", "read_metrics"),
+    offer_fresh_keys := sums.offer_fresh_keys(
+        "show_columns", "match_columns", "read_labels", "narrow", "read_metrics"
+    ),
     sums.deal_shares,
     sums.hold_shares,
     # Every layer.
@@ -44,7 +46,11 @@ FLOW = (
     read_metrics := Step(
         "read_metrics", EVERYBODY, takes=Total, after=("measure", "reveal_shares")
     ),
-    close_model := Step("close_model", EVERYBODY, after=("hear_keys", "read_metrics")),
+    close_model := Step(
+        "close_model",
+        EVERYBODY,
+        after=("show_columns", "match_columns", "hear_keys", "read_metrics"),
+    ),
     # What opens a sum.
     sign_survivors := sums.sign_survivors("sum_histograms", "measure"),
     sums.reveal_shares,
@@ -54,14 +60,16 @@ FLOW = (
 
 async def walk(run: Run) -> None:
     """A tree is asked for at once, and costs a message there and back for each of its layers."""
+    waits = run.params.dropout == "wait"
     await run(show_columns, match_columns)
-    await run(offer_keys, hear_keys)
+    if waits or not run.is_resumed:  # later sums of others have keys of their own
+        await run(offer_keys, hear_keys)
     if not run.is_resumed:
         await run(count_rows, add_up, read_counts)
         await run(sum_labels, add_up, read_labels)
         for _ in run.rounds("quantiles", ROUNDS_MAX, keeps=Keeps.NOTHING):
             await run(count_below, add_up, narrow)
-    if run.params.dropout == "wait":
+    if waits:
         layer = (sum_histograms, add_up, split_nodes)
         for _ in run.rounds("tree", run.params.n_estimators, keeps=Keeps.NOW_AND_THEN):
             await run(*layer * run.params.max_depth, measure, add_up, read_metrics)

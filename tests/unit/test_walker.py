@@ -1,0 +1,182 @@
+"""The coordinator's hand over parties that answer, refuse or are gone, without a network."""
+
+import asyncio
+
+import pytest
+
+from fedboost import flow
+from fedboost.errors import PeerError, UnreachableError
+from fedboost.flow import Step
+from fedboost.messages.job_pb2 import Event, PartyLost, StageDone
+from fedboost.messages.party_pb2 import StepReply, TurnReply
+from tests.federated import now
+from tests.walks import (
+    ADDER,
+    ANSWER,
+    BANK,
+    COUNT,
+    HOSTS,
+    LISTEN,
+    PARTIES,
+    SPEAK,
+    STAGE,
+    calls_of,
+    gone,
+    walk_of,
+)
+
+# Several steps at once
+
+
+def test_each_party_is_asked_once_for_all_its_steps_in_their_order():
+    job, run, _ = walk_of()
+    now(run(SPEAK, ANSWER, COUNT, SPEAK))
+    turns = {p: [[(t.step, t.number) for t in c.turns] for c in calls_of(job, p)] for p in PARTIES}
+    assert turns[BANK] == [[("speak", 1), ("count", 3), ("speak", 4)]]
+    assert turns["shop"] == [[("answer", 2), ("count", 3)]]
+    assert calls_of(job, ADDER) == []
+    assert all(c.awaits and not c.spares and not c.among for c in calls_of(job, "mill"))
+    now(run(COUNT))
+    assert [t.number for t in calls_of(job, BANK)[-1].turns] == [5]
+    assert not calls_of(job, BANK)[-1].awaits
+
+
+def test_a_step_asked_for_many_times_is_one_event_with_all_its_costs():
+    job, run, events = walk_of()
+    now(run(*(SPEAK, ANSWER) * 3))
+    steps = {e.step.step: e.step for e in events if e.WhichOneof("what") == "step"}
+    assert set(steps) == {"speak", "answer"}
+    assert steps["speak"].calls == steps["answer"].calls == 3
+    assert [c.cpu_seconds for c in steps["speak"].costs] == [3.0]
+    assert {c.party: c.sent[0].bytes for c in steps["answer"].costs} == dict.fromkeys(HOSTS, 30)
+    assert job.exchanges == 6
+
+
+def test_who_is_waited_for_is_told_with_the_names_of_all_steps():
+    job, run, _ = walk_of()
+    seen = {}
+
+    async def looking(call):
+        seen.update({p: w.step for p, w in job.waiting.items()})
+        return StepReply(turns=[TurnReply() for _ in call.turns])
+
+    job.controls["shop"].run_step = looking
+    now(run(*(SPEAK, ANSWER) * 2))
+    assert seen["shop"] == "speak, answer"
+    assert job.waiting == {}
+
+
+# Hosts that are gone
+
+
+def test_without_the_walks_word_a_host_that_is_gone_ends_the_attempt():
+    job, run, _ = walk_of()
+    job.controls["shop"].fails = gone("shop")
+    with pytest.raises(UnreachableError) as ended:
+        now(run(COUNT))
+    assert ended.value.where == {"party": "shop"}
+    assert job.gone == set()
+
+
+def test_with_it_the_others_go_on_and_hear_who_is_left():
+    job, run, events = walk_of()
+    job.controls["shop"].fails = gone("shop")
+    now(run(COUNT, spares=True))
+    assert job.gone == {"shop"}
+    assert job.present == ("telco", "mill")
+    assert job.everybody == (BANK, "telco", "mill", ADDER)
+    before = len(calls_of(job, "shop"))
+    now(run(COUNT))
+    assert len(calls_of(job, "shop")) == before
+    last = calls_of(job, BANK)[-1]
+    assert list(last.among) == ["telco", "mill"]
+    assert last.spares
+    assert not [e for e in events if e.WhichOneof("what") == "lost"]
+
+
+@pytest.mark.parametrize("party", [BANK, ADDER])
+def test_neither_the_guest_nor_the_aggregator_is_ever_spared(party):
+    job, run, _ = walk_of()
+    job.controls[party].fails = gone(party)
+    step = COUNT if party == BANK else Step("add", flow.AGGREGATOR)
+    with pytest.raises(UnreachableError) as ended:
+        now(run(step, spares=True))
+    assert ended.value.where["party"] == party
+
+
+def test_a_host_that_adds_up_is_not_spared():
+    job, run, _ = walk_of(aggregator="shop")
+    job.controls["shop"].fails = gone("shop")
+    with pytest.raises(UnreachableError):
+        now(run(COUNT, spares=True))
+
+
+def test_who_waits_in_vain_for_another_is_not_taken_for_gone():
+    job, run, _ = walk_of()
+    job.controls["shop"].fails = UnreachableError("waited 5 s", party="mill")
+    with pytest.raises(UnreachableError) as ended:
+        now(run(COUNT, spares=True))
+    assert ended.value.where["party"] == "mill"
+    assert job.gone == set()
+
+
+def test_a_refusal_is_never_passed_over():
+    job, run, _ = walk_of()
+    job.controls["shop"].fails = PeerError("it does not fit")
+    with pytest.raises(PeerError) as ended:
+        now(run(COUNT, spares=True))
+    assert ended.value.where["party"] == "shop"
+
+
+def test_a_job_without_hosts_is_none():
+    job, run, _ = walk_of()
+    for host in HOSTS:
+        job.controls[host].fails = gone(host)
+    with pytest.raises(UnreachableError, match="all hosts are gone"):
+        now(run(COUNT, spares=True))
+
+
+def test_a_host_is_lost_for_good_where_the_others_settle_something_without_it():
+    job, run, events = walk_of()
+    job.controls["shop"].fails = gone("shop")
+    now(run(LISTEN, spares=True))  # the others were told that it is there
+    assert job.lost == []
+    now(run(LISTEN, spares=True))
+    assert job.lost == ["shop"]
+    now(run(LISTEN, spares=True))
+    lost = [e.lost for e in events if e.WhichOneof("what") == "lost"]
+    assert lost == [PartyLost(party="shop", stage=STAGE)]
+
+
+def test_a_later_attempt_does_without_who_was_lost_for_good():
+    events = [
+        Event(lost=PartyLost(party="shop", stage=STAGE, round=2)),
+        Event(stage=StageDone(stage="align", seconds=4.0)),
+    ]
+    job, run, _ = walk_of(events=events)
+    job.recall()
+    assert job.everybody == (BANK, "telco", "mill", ADDER)
+    assert job.lost == ["shop"]
+    assert job.stage_seconds == {"align": 4.0}
+    now(run(COUNT))
+    assert list(calls_of(job, BANK)[0].among) == ["telco", "mill"]
+    assert calls_of(job, "shop") == []
+
+
+def test_a_cancelled_walk_waits_for_nobody():
+    job, run, _ = walk_of()
+
+    async def never(_):
+        await asyncio.Event().wait()
+
+    job.controls["shop"].run_step = never
+
+    async def cancelled():
+        walking = asyncio.create_task(run(COUNT, spares=True))
+        await asyncio.sleep(0)
+        walking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await walking
+
+    now(cancelled())
+    assert job.waiting == {}

@@ -1,0 +1,131 @@
+"""A job's walk over parties that do whatever a test wants, without a network."""
+
+from __future__ import annotations
+
+from fedboost import flow, protocols
+from fedboost.errors import UnreachableError
+from fedboost.flow import EVERYBODY, GUEST, HOST, Step
+from fedboost.messages import job_pb2, party_pb2
+from fedboost.messages.job_pb2 import Event, StepCost, Told
+from fedboost.messages.party_pb2 import StepReply, TurnReply
+from fedboost.messages.protocol.echo_pb2 import Answer, Call
+from fedboost.runtime import local
+from fedboost.runtime.config import Timers
+from fedboost.runtime.manifest import Manifest, Member
+from fedboost.runtime.stage import StageWalk
+from fedboost.runtime.walker import JobWalk
+from fedboost.settings import parse
+from tests.federated import job_spec
+
+BANK, HOSTS, ADDER = "bank", ("telco", "shop", "mill"), "sum"
+PARTIES = (BANK, *HOSTS)
+STAGE = "federboost-horizontal"
+
+SPEAK = Step("speak", GUEST, gives=Call)
+ANSWER = Step("answer", HOST, takes=Call, gives=Answer)
+COUNT = Step("count", EVERYBODY)
+LISTEN = Step("listen", EVERYBODY, hears=EVERYBODY)
+
+
+class FakeControl:
+    """A party that does whatever it is asked for, and remembers it; `fails` is raised instead."""
+
+    def __init__(self, party):
+        self.party = party
+        self.calls = []
+        self.commits = []
+        self.fails = None
+        self.ends = ""
+        self.kept: tuple[int, ...] = ()  # rounds of its checkpoints
+        self.opened = -1  # the round at which the stage was opened
+
+    async def run_step(self, call):
+        """Every step costs a second of work and sends ten bytes to the bank."""
+        self.calls.append(call)
+        if self.fails is not None:
+            raise self.fails
+        turns = []
+        for _ in call.turns:
+            cost = StepCost(party=self.party, seconds=1.0, cpu_seconds=1.0)
+            cost.sent.add(peer=BANK, bytes=10, messages=1)
+            turns.append(TurnReply(told=Told(ends=self.ends), cost=cost))
+        return StepReply(turns=turns)
+
+    async def commit(self, request):
+        """Keeps a round."""
+        if self.fails is not None:
+            raise self.fails
+        self.commits.append(request.round)
+        return party_pb2.CommitReply()
+
+    async def propose(self, _):
+        """Agrees."""
+        return party_pb2.Agreement(signature=self.party.encode())
+
+    async def begin(self, _):
+        """Says which rounds it has kept."""
+        kept = [party_pb2.Kept(stage=STAGE, round=number) for number in self.kept]
+        return party_pb2.BeginReply(kept=kept)
+
+    async def open_stage(self, request):
+        """Opens at a round."""
+        self.opened = request.round
+        return party_pb2.StageReply()
+
+    async def close_stage(self, _):
+        """Closes."""
+        return party_pb2.StageReply()
+
+    async def finish(self, _):
+        """Nothing is left."""
+        return party_pb2.FinishReply()
+
+    async def stop(self, _):
+        """Hears of the end."""
+        return party_pb2.StopReply()
+
+
+def walk_of(aggregator=ADDER, events=(), walk=None):
+    """A job at its first attempt; `walk` stands for the protocol's own."""
+    spec = job_spec(STAGE, PARTIES, data={p: {"label": "y"} for p in PARTIES},
+                    params={"n_estimators": 3})  # fmt: skip
+    parties = spec.parties.model_copy(update={"aggregator": aggregator})
+    spec = spec.model_copy(update={"parties": parties})
+    protocol = protocols.named(STAGE)
+    if walk is not None:
+        protocol = flow.Protocol(**{**vars_of(protocol), "walk": walk})
+    table = parties.table()
+    terms = Manifest(
+        job="job-1",
+        coordinator=local.COORDINATOR,
+        submitter="ann",
+        spec=spec,
+        members=[Member(name=p, certificate="none") for p in table.of(tuple(flow.Role))],
+    )
+    journal = job_pb2.JobJournal(events=events)
+    emitted: list[Event] = []
+    job = JobWalk(
+        terms=terms,
+        attempt=1,
+        params=parse(protocol.params, spec.params, section="params"),
+        protocol=protocol,
+        protocols={STAGE: protocol},
+        controls={p: FakeControl(p) for p in table.of(tuple(flow.Role))},
+        emit=emitted.append,
+        journal=lambda: journal,
+        timers=Timers(),
+    )
+    return job, StageWalk(job, protocol, 0), emitted
+
+
+def vars_of(protocol):
+    """The fields of a protocol."""
+    return {name: getattr(protocol, name) for name in flow.Protocol.__dataclass_fields__}
+
+
+def gone(party):
+    return UnreachableError(f"{party} is not there", party=party)
+
+
+def calls_of(job, party):
+    return job.controls[party].calls
