@@ -1,7 +1,10 @@
-"""What vertical FederBoost costs in accuracy and time: sections 6.1 and 6.2 of its paper.
+"""What FederBoost costs in accuracy and time: sections 6.1 and 6.2 of its paper.
 
 python -m benchmarks.federboost [--quick] [--json F] [--markdown F] [--data NAME]
-[--part utility|time] [--plots FOLDER] [--from F]
+[--part PART] [--plots FOLDER] [--from F]
+
+Parts: utility and time of the vertical half, here; those of the horizontal half, which are in
+`federboost_horizontal`.
 """
 
 from __future__ import annotations
@@ -12,14 +15,17 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmarks import (
+    federboost_horizontal,
+    federboost_horizontal_jobs,
+    federboost_horizontal_tables,
     federboost_jobs,
     federboost_plots,
     federboost_room,
     federboost_tables,
+    federboost_times,
     federboost_wan,
     harness,
     parts,
@@ -27,19 +33,19 @@ from benchmarks import (
 )
 from benchmarks.federboost_jobs import DATA, UTILITY, Around, Compared, Params, Plan, Train
 from benchmarks.federboost_tables import DAEMONS, ONE_PROCESS, WAN
+from benchmarks.federboost_times import facts
 from benchmarks.federboost_wan import Wan
-from benchmarks.harness import JobRun, Report, say
+from benchmarks.harness import Report, say
 from benchmarks.plus_tables import Row
 from benchmarks.tables import Table
 
 NAME = "federboost"
-STAGE = "federboost-vertical"
-PARTS = ("utility", "time")
+PARTS = ("utility", "time", *federboost_horizontal.PARTS)
 TIMED = "give_credit"  # where training is timed beside XGBoost's
 INTRO = """# FederBoost: accuracy by buckets and noise, and time
 
 Written by `python -m benchmarks.federboost --markdown F --plots FOLDER`; run it again to refresh
-it. Vertical FederBoost so far.
+it. The vertical half comes first.
 
 **Utility** (Figure 5 of the paper). AUC on the third of the rows that is held out, by their owners'
 true values (a `predict` stage), means over seeds; each seed is a split of the rows and a job of its
@@ -82,7 +88,7 @@ def measure_utility(name: str, plan: Plan) -> list[Row]:
             scored = federboost_room.predict(shards, test, dealt)
             auc = federboost_room.auc(test, scored)
             rows.append(
-                {"what": "utility", **_facts(table), "seed": seed, "buckets": buckets,
+                {"what": "utility", **facts(table), "seed": seed, "buckets": buckets,
                  "epsilon": epsilon, "auc": auc, "xgboost": pooled}
             )  # fmt: skip
     return rows
@@ -93,9 +99,9 @@ def measure_compared(one: Compared, plan: Plan) -> Row:
     table = one.table()
     say.print(f"[bold]{one.title}[/]: {one.trees} trees, {len(table.y)} rows, daemons")
     with federboost_jobs.daemons(table, one.parties) as run:
-        spent = time_jobs(run, one.params, plan.repeats)
-    facts = {**_facts(table), "parties": one.parties, "trees": one.trees}
-    return {"what": "compared", **facts, "title": one.title, "paper_s": one.paper_s, **spent}
+        spent = _timed(run, one.params, plan.repeats)
+    size = {**facts(table), "parties": one.parties, "trees": one.trees}
+    return {"what": "compared", **size, "title": one.title, "paper_s": one.paper_s, **spent}
 
 
 def measure_parties(name: str, plan: Plan) -> list[Row]:
@@ -112,8 +118,8 @@ def measure_parties(name: str, plan: Plan) -> list[Row]:
         for parties in plan.daemons:
             say.print(f"[bold]{name}[/]: {parties} parties, {network}")
             with federboost_jobs.daemons(table, parties, around) as run:
-                rows.append({"network": network, "parties": parties, **time_jobs(run, given, 0)})
-    return [{"what": "parties", **_facts(table), **row} for row in rows]
+                rows.append({"network": network, "parties": parties, **_timed(run, given, 0)})
+    return [{"what": "parties", **facts(table), **row} for row in rows]
 
 
 def walk(table: Table, parties: int, given: Params, repeats: int) -> Row:
@@ -138,9 +144,13 @@ def measure_xgboost(name: str, plan: Plan) -> Row:
         for threads in (1, harness.cores())
     }
     with federboost_jobs.daemons(table, 2) as run:
-        spent = time_jobs(run, given, plan.repeats)
-    facts = {"what": "xgboost", **_facts(table), "parties": 2}
-    return {**facts, "xgboost": fitted, **spent}
+        spent = _timed(run, given, plan.repeats)
+    size = {**facts(table), "parties": 2}
+    return {"what": "xgboost", **size, "xgboost": fitted, **spent}
+
+
+def _timed(run: Train, given: Params, repeats: int) -> Row:
+    return federboost_times.spent(*federboost_times.jobs(run, given, repeats))
 
 
 BINS = (256, federboost_jobs.BEST)  # XGBoost's default, and as many as the hosts' buckets
@@ -162,44 +172,12 @@ def fit_seconds(
     return seconds[1:]
 
 
-def time_jobs(run: Train, given: Params, repeats: int) -> Row:
-    """What so many jobs take after a first one, which loads what the daemons have not yet used.
-
-    Without repeats it is that of the first one.
-    """
-    first, *runs = [run(given) for _ in range(1 + repeats)]
-    runs = runs or [first]
-    seconds = [one.result["seconds"]["train"] for one in runs]
-    return {
-        "seconds": seconds,
-        "first": first.result["seconds"]["train"],
-        "align": median(one.result["seconds"]["align"] for one in runs),
-        "cpu_s": _median([one.training.get("ours") for one in runs]),
-        "others": _median([_others(one) for one in runs]),
-        "sent": sum(sum(s.bytes.values()) for s in runs[-1].steps if s.stage == STAGE),
-        "load": runs[0].load_before,
-    }
-
-
-def _others(run: JobRun) -> float | None:
-    """Cores that others kept busy while a job trained."""
-    spent = run.training
-    return spent["others"] / spent["seconds"] if spent else None
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
-
-
-def _facts(table: Table) -> Row:
-    return {"data": table.name, "rows": len(table.y), "columns": len(table.columns)}
-
-
 def measure(name: str, plan: Plan, part: str) -> list[Row]:
     """Everything of one data set and part of the benchmark, in rows as JSON can say them."""
     if part == "utility":
         return measure_utility(name, plan) if name in UTILITY else []
+    if part != "time":
+        return []
     rows = [measure_compared(one, plan) for one in plan.compared if one.data == name]
     if name == TIMED:
         rows.append(measure_xgboost(name, plan))
@@ -219,6 +197,7 @@ def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
         "eval_metric where timed": federboost_jobs.timed(TIMED)["eval_metric"],
         "WAN": [f"{key} {value:g}" for key, value in asdict(Wan()).items()],
         **{name: value for name, value in asdict(plan).items() if name != "compared"},
+        **federboost_horizontal.settings(federboost_horizontal_jobs.Plan.of(quick=quick)),
         "quick": quick,
     }
 
@@ -233,7 +212,12 @@ def options(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 def earlier(files: Sequence[Path]) -> Report:
     """The rows of earlier runs; where two measured the same of a data set, the later file's."""
-    return parts.earlier(files, DATA, federboost_tables.figures)
+    return parts.earlier(files, DATA, figures)
+
+
+def figures(rows: Sequence[Row]) -> dict[str, float]:
+    """INTERFACE.md's, of both halves."""
+    return federboost_tables.figures(rows) | federboost_horizontal_tables.figures(rows)
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -243,14 +227,17 @@ def main(given: Sequence[str] | None = None) -> None:
         report = earlier(asked.earlier)
     else:
         plan = Plan.of(quick=asked.quick)
+        horizontal = federboost_horizontal_jobs.Plan.of(quick=asked.quick)
         report = Report(NAME, settings(plan, quick=asked.quick))
         for part in asked.part:
             for name in asked.data:
                 report.rows += measure(name, plan, part)
-        report.figures = federboost_tables.figures(report.rows)
+                report.rows += federboost_horizontal.measure(name, horizontal, part)
+        report.figures = figures(report.rows)
     pictures = [] if asked.plots is None else federboost_plots.write(asked.plots, report.rows)
-    intro = "\n\n".join([INTRO, *pictures])
-    report.write(asked, federboost_tables.shown(report.rows), intro)
+    intro = "\n\n".join([INTRO, federboost_horizontal.INTRO, *pictures])
+    shown = federboost_tables.shown(report.rows)
+    report.write(asked, shown + federboost_horizontal_tables.shown(report.rows), intro)
 
 
 if __name__ == "__main__":

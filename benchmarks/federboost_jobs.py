@@ -14,6 +14,7 @@ import numpy as np
 from benchmarks import harness, tables
 from benchmarks.harness import JobRun
 from benchmarks.tables import GUEST, HOST, Table
+from fedboost.data.sources import SourceSpec
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.local import DATASET
@@ -167,14 +168,31 @@ def job(table: Table, dealt: Parts, given: Params) -> JobSpec:
 
 Around = Callable[[Cluster], AbstractContextManager[object]]
 Train = Callable[[Params], JobRun]
+Deal = Callable[[Path], dict[str, SourceSpec]]
 
 
 @contextmanager
 def daemons(table: Table, parties: int, around: Around = nullcontext) -> Iterator[Train]:
     """Trains with such parameters, job after job, on daemons of their own."""
     dealt = parts(table, parties)
+
+    def deal(folder: Path) -> dict[str, SourceSpec]:
+        return tables.deal(table, dealt, folder)
+
+    def spec(given: Params) -> JobSpec:
+        return job(table, dealt, given)
+
+    with cluster(spec, params(table.name), deal, around) as run:
+        yield run
+
+
+@contextmanager
+def cluster(
+    spec: Callable[[Params], JobSpec], first: Params, deal: Deal, around: Around
+) -> Iterator[Train]:
+    """Daemons for jobs of some parameters, made for those of the `first` one and its data."""
     with tempfile.TemporaryDirectory() as folder:
-        sources = tables.deal(table, dealt, Path(folder) / "data")
-        first = job(table, dealt, params(table.name))
-        with harness.daemons(first, sources, Path(folder) / "cluster", around) as run:
-            yield lambda given: run(job(table, dealt, given))
+        sources = deal(Path(folder) / "data")
+        where = Path(folder) / "cluster"
+        with harness.daemons(spec(first), sources, where, around) as run:
+            yield lambda given: run(spec(given))

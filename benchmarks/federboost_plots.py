@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
 
-from benchmarks import federboost_tables
+from benchmarks import federboost_horizontal_tables, federboost_tables
 from benchmarks.federboost_tables import gap
 from benchmarks.plus_tables import Row, grouped, of
 from fedboost.report import charts
@@ -14,6 +14,7 @@ from fedboost.report.charts import Axis, Line, LineChart
 from fedboost.report.html import Html, tag, verbatim
 
 NAME = "federboost"
+HORIZONTAL = "Horizontal: "  # before the title of a plot
 SIZE = (620.0, 300.0)  # user units, of the axes and what lies between them
 HEAD, EDGE = 30.0, 24.0  # above them, and to their right: names are bold, thus wider
 COLOURS = {"give_credit": 1, "default_credit": 2, "susy_30k": 3, "covtype": 4}
@@ -34,10 +35,13 @@ text { fill: #596170; font: 12px "Segoe UI", Roboto, "DejaVu Sans", sans-serif; 
 
 def write(folder: Path, rows: Sequence[Row]) -> list[str]:
     """Writes a file for each plot that has rows; gives the Markdown that shows them."""
+    horizontal = federboost_horizontal_tables.by_buckets(rows)
     plots = {
         "buckets": _gaps(federboost_tables.by_buckets(rows), "buckets", "buckets"),
         "noise": _gaps(federboost_tables.by_noise(rows), "epsilon", "ε"),
         "parties": _parties(of(rows, "parties")),
+        "horizontal-buckets": _gaps(horizontal, "buckets", "buckets", HORIZONTAL),
+        "horizontal-parties": _parties(of(rows, "horizontal_parties"), HORIZONTAL),
     }
     shown = []
     for name, chart in plots.items():
@@ -48,7 +52,9 @@ def write(folder: Path, rows: Sequence[Row]) -> list[str]:
     return shown
 
 
-def _gaps(groups: Sequence[Sequence[Row]], by: str, named: str) -> LineChart | None:
+def _gaps(
+    groups: Sequence[Sequence[Row]], by: str, named: str, which: str = ""
+) -> LineChart | None:
     """Mean AUC above XGBoost's, a line for each data set: Figure 5 of the paper."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for group in groups:
@@ -59,11 +65,11 @@ def _gaps(groups: Sequence[Sequence[Row]], by: str, named: str) -> LineChart | N
     drawn = [Line(data, points, COLOURS[data]) for data, points in lines.items()]
     at = [x for points in lines.values() for x, _ in points]
     drawn.append(Line("XGBoost", [(min(at), 0.0), (max(at), 0.0)], 6, faint=True))
-    title = f"Test AUC minus XGBoost's, by {named}"
+    title = f"{which}Test AUC minus XGBoost's, by {named}"
     return _chart(title, drawn, Axis(named, _range(at), whole=True))
 
 
-def _parties(rows: Sequence[Row]) -> LineChart | None:
+def _parties(rows: Sequence[Row], which: str = "") -> LineChart | None:
     """Seconds by parties, a line for each data set and network: Figure 6 of the paper."""
     if not rows:
         return None
@@ -75,7 +81,8 @@ def _parties(rows: Sequence[Row]) -> LineChart | None:
         alone = first["network"] == federboost_tables.ONE_PROCESS
         drawn.append(Line(label, points, COLOURS[first["data"]], dashed=alone))
     at = [float(row["parties"]) for row in rows]
-    return _chart("Seconds of training, by parties", drawn, Axis("parties", _range(at), whole=True))
+    title = f"{which}Seconds of training, by parties"
+    return _chart(title, drawn, Axis("parties", _range(at), whole=True))
 
 
 def _range(at: Sequence[float]) -> tuple[float, float] | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
@@ -26,7 +27,8 @@ from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids
 from fedboost.flow import MODEL, Artefact, Keeps, Role, Seat, Step
 from fedboost.messages.exchange_pb2 import Envelope
-from fedboost.messages.party_pb2 import StepCall, Turn
+from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
+from fedboost.model import whole as whole_model
 from fedboost.runtime.outbox import Terms
 from fedboost.runtime.policy import Policy
 from fedboost.runtime.session import Session
@@ -34,29 +36,43 @@ from fedboost.settings import parse
 
 TERMS = Terms("benchmark", bytes(32), 1)
 WAIT_S = 600.0
+HORIZONTAL = "federboost-horizontal"
+LIMITS = Policy(aggregation_parties_min=2)
 
 Rows = NDArray[np.bool_]
 Shards = dict[str, Artefact]
+Frames = Mapping[str, Frame]
 
 
-class Nobody:
-    """Signs and notes nothing: no step of these protocols asks for it."""
+@dataclass(frozen=True)
+class Hand:
+    """Signs for one party; implements `flow.Signer` with keys of this process's own."""
 
-    def sign(self, _: bytes) -> bytes:
+    party: str
+    keys: Mapping[str, Ed25519PrivateKey]
+
+    def sign(self, text: bytes) -> bytes:
         """See `flow.Signer`."""
-        raise NotImplementedError
+        return self.keys[self.party].sign(text)
 
-    def check(self, _: str, __: bytes, ___: bytes) -> None:
-        """See `flow.Signer`."""
-        raise NotImplementedError
+    def check(self, party: str, text: bytes, signature: bytes) -> None:
+        """See `flow.Signer`; raises InvalidSignature."""
+        self.keys[party].public_key().verify(signature, text)
+
+
+@dataclass
+class Pad:
+    """A notebook in memory; implements `flow.Notebook`."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
 
     def read(self) -> dict[str, Any]:
         """See `flow.Notebook`."""
-        raise NotImplementedError
+        return self.facts
 
-    def write(self, _: dict[str, Any]) -> None:
+    def write(self, facts: dict[str, Any]) -> None:
         """See `flow.Notebook`."""
-        raise NotImplementedError
+        self.facts = facts
 
 
 @dataclass
@@ -67,6 +83,7 @@ class Room(flow.Run):
     seats: Mapping[str, Seat]
     sent: dict[str, int] = field(default_factory=dict)  # payload bytes by sender
     seconds: dict[str, float] = field(default_factory=dict)  # by step, until the slowest is done
+    ends: dict[str, float] = field(default_factory=dict)  # of the steps, the last time, on a clock
     number: int = 0
     ended: str = ""
 
@@ -92,15 +109,34 @@ class Room(flow.Run):
         among: tuple[str, ...] = (),
         spares: bool = False,
     ) -> None:
+        turns: dict[str, list[Turn]] = {}
         for step in steps:
             self.number += 1
-            call = StepCall(turns=[Turn(step=step.name, number=self.number)], among=among)
-            parties = (at,) if at else self.table.among(step.roles, among)
-            replies = await self._all(
-                step.name, [self.sessions[party].run_step(call) for party in parties]
-            )
-            for reply in replies:
-                self.ended = reply.turns[0].told.ends or self.ended
+            for party in (at,) if at else self.table.among(step.roles, among):
+                turns.setdefault(party, []).append(Turn(step=step.name, number=self.number))
+        awaits = len(steps) > 1
+        calls = [
+            self.sessions[party].run_step(StepCall(turns=own, among=among, awaits=awaits))
+            for party, own in turns.items()
+        ]
+        started = time.perf_counter()
+        replies = await asyncio.gather(*calls)
+        self._note(turns, replies, time.perf_counter() - started)
+
+    def _note(
+        self, turns: Mapping[str, list[Turn]], replies: list[StepReply], seconds: float
+    ) -> None:
+        """Steps that were asked for at once share the time by how long the slowest computed."""
+        busy: dict[str, float] = {}
+        for own, reply in zip(turns.values(), replies, strict=True):
+            for turn, done in zip(own, reply.turns, strict=True):
+                self.ended = done.told.ends or self.ended
+                busy[turn.step] = max(busy.get(turn.step, 0.0), done.cost.cpu_seconds)
+        whole = sum(busy.values()) or 1.0
+        for name, spent in busy.items():
+            share = spent / whole
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds * share
+            self.ends[name] = time.perf_counter()
 
     def rounds(self, name: str, most: int, *, keeps: Keeps = Keeps.EACH) -> Iterator[int]:
         """See `flow.Run`."""
@@ -121,7 +157,8 @@ class Room(flow.Run):
     async def _all(self, name: str, work: list[Any]) -> list[Any]:
         started = time.perf_counter()
         done = await asyncio.gather(*work)
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+        self.ends[name] = time.perf_counter()
+        self.seconds[name] = self.ends[name] - started
         return done
 
 
@@ -135,7 +172,18 @@ class Trained:
 
     shards: Shards  # by party
     seconds: dict[str, float]  # by step
+    ends: dict[str, float]  # when each step was done last, on the clock that ends with "finish"
     sent: dict[str, int]  # payload bytes by sender
+
+    @property
+    def began(self) -> float:
+        """When, on that clock, the parties took their seats."""
+        return self.ends["open"] - self.seconds["open"]
+
+    @property
+    def ended(self) -> float:
+        """When, on that clock, the model was there."""
+        return self.ends["finish"]
 
     @property
     def total(self) -> float:
@@ -145,20 +193,29 @@ class Trained:
 
 def train(table: Table, dealt: Parts, given: Params, held: Rows | None = None) -> Trained:
     """Vertical FederBoost on the rows that bool (n,) `held` leaves; the noise is fresh."""
-    out = np.zeros(len(table.y), np.bool_) if held is None else held
-    frames = {party: _frame(table, dealt, party) for party in dealt}
-    room = Room(*_seats("federboost-vertical", frames, given, out, {}))
-    shards = asyncio.run(room.walk())
-    return Trained(shards, room.seconds, room.sent)
+    return _trained(Room(*_seats("federboost-vertical", _columns(table, dealt), given, held)))
+
+
+def train_horizontal(shares: Mapping[str, Table], given: Params, aggregator: str) -> Trained:
+    """Horizontal FederBoost on the rows of each party; the `aggregator` may be one of them."""
+    frames: Frames = {
+        party: _frame(share, share.columns, labelled=True) for party, share in shares.items()
+    }
+    return _trained(Room(*_seats(HORIZONTAL, frames, given, aggregator=aggregator)))
 
 
 def predict(shards: Shards, table: Table, dealt: Parts) -> NDArray[np.float64]:
     """Probabilities float64 (n,) of a table's rows: their owners' own values, without noise."""
-    frames = {party: _frame(table, dealt, party) for party in dealt}
-    none = np.zeros(len(table.y), np.bool_)
-    room = Room(*_seats("predict", frames, {"model": TERMS.job}, none, shards))
+    frames = _columns(table, dealt)
+    room = Room(*_seats("predict", frames, {"model": TERMS.job}, shards=shards))
     left = asyncio.run(room.walk())
     return left[next(iter(dealt))].arrays["prediction"].astype(np.float64)[:, 0]
+
+
+def predict_whole(shards: Shards, table: Table) -> NDArray[np.float64]:
+    """Probabilities float64 (n,) of a table's rows by the model that every party has."""
+    frame = _frame(table, table.columns, labelled=False)
+    return whole_model.predict(next(iter(shards.values())), frame)[:, 0]
 
 
 def auc(table: Table, prediction: NDArray[np.float64]) -> float:
@@ -166,37 +223,61 @@ def auc(table: Table, prediction: NDArray[np.float64]) -> float:
     return metrics.evaluate("auc", table.y.astype(np.float64), prediction)
 
 
-def _frame(table: Table, dealt: Parts, party: str) -> Frame:
-    columns = dealt[party]
+def _trained(room: Room) -> Trained:
+    shards = asyncio.run(room.walk())
+    return Trained(shards, room.seconds, room.ends, room.sent)
+
+
+def _columns(table: Table, dealt: Parts) -> Frames:
+    """Everybody's columns, the first party's with the labels."""
+    guest = next(iter(dealt))
+    return {
+        party: _frame(table, columns, labelled=party == guest) for party, columns in dealt.items()
+    }
+
+
+def _frame(table: Table, columns: tuple[str, ...], *, labelled: bool) -> Frame:
     values = np.asfortranarray(table.values[:, [table.columns.index(one) for one in columns]])
-    label = table.y.astype(np.float64) if party == next(iter(dealt)) else None
+    label = table.y.astype(np.float64) if labelled else None
     ids = encode_ids([pa.chunked_array([pa.array(table.id)])], ["id"])
     return Frame(ids, values, columns, label, ("id",))
 
 
 def _seats(
-    name: str, frames: Mapping[str, Frame], given: Params, held: Rows, shards: Shards
+    name: str,
+    frames: Frames,
+    given: Params,
+    held: Rows | None = None,
+    shards: Shards | None = None,
+    aggregator: str | None = None,
 ) -> tuple[flow.Protocol, dict[str, Seat]]:
+    """Seats at one stage, the first frame's party as guest; an aggregator may have no frame."""
     guest, *hosts = frames
     protocol = protocols.named(name)
     params = parse(protocol.params, dict(given))
+    table = flow.Table(guest, tuple(hosts), aggregator)
+    parties = table.of(tuple(Role))
+    keys = {party: Ed25519PrivateKey.generate() for party in parties}
+    left = shards or {}
     seats = {}
-    for party, frame in frames.items():
+    for party in parties:
         secrets = Secrets.from_os()
+        frame = frames.get(party)
+        rows = 0 if frame is None else frame.n_rows
         seats[party] = Seat(
             party=party,
-            role=Role.GUEST if party == guest else Role.HOST,
-            table=flow.Table(guest, tuple(hosts)),
+            role=table.roles_of(party)[0],
+            table=table,
             params=params,
             frame=frame,
-            validation=held,
+            validation=np.zeros(rows, np.bool_) if held is None else held,
             secrets=secrets.child(name, TERMS.attempt),
             job_secrets=secrets.child(name),
             context=bytes(32),
-            signer=Nobody(),
-            notebook=Nobody(),
+            signer=Hand(party, keys),
+            notebook=Pad(),
             workers=Serial(),
-            artefacts={MODEL: shards[party]} if party in shards else {},
-            limits=Policy(),
+            artefacts={MODEL: left[party]} if party in left else {},
+            limits=LIMITS,
         )
     return protocol, seats

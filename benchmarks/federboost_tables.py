@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import mean, median
 
 from benchmarks.federboost_jobs import BEST
@@ -78,20 +78,26 @@ def _noisy(rows: Sequence[Row]) -> list[Row]:
 
 
 def _utility(own: Sequence[Row], by: str) -> Shown:
+    groups = {
+        str(group[0][by] if group[0][by] is not None else "none"): group
+        for group in grouped(own, by)
+    }
+    what = "by buckets, without noise" if by == "buckets" else f"by ε, {BEST} buckets"
+    title = f"{own[0]['data']}: AUC {what}, {size(own[0])}"
+    return aucs(title, "buckets" if by == "buckets" else "ε", groups)
+
+
+def aucs(title: str, by: str, groups: Mapping[str, Sequence[Row]], note: str = "") -> Shown:
+    """Means over some jobs each, beside XGBoost's on the same splits."""
     rows = []
-    for group in grouped(own, by):
+    for name, group in groups.items():
         auc = [row["auc"] for row in group]
         rows.append(
-            (str(group[0][by] if group[0][by] is not None else "none"), f"{mean(auc):.5f}",
-             f"{min(auc):.5f} … {max(auc):.5f}", f"{mean(r['xgboost'] for r in group):.5f}",
-             f"{gap(group):+.5f}", str(len(group)))
+            (name, f"{mean(auc):.5f}", f"{min(auc):.5f} … {max(auc):.5f}",
+             f"{mean(r['xgboost'] for r in group):.5f}", f"{gap(group):+.5f}", str(len(group)))
         )  # fmt: skip
-    first = own[0]
-    what = "by buckets, without noise" if by == "buckets" else f"by ε, {BEST} buckets"
-    title = f"{first['data']}: AUC {what}, {size(first)}"
-    named = "buckets" if by == "buckets" else "ε"
-    heads = (named, "AUC", "least … most", "XGBoost", "gap", "jobs")
-    return Shown(title, heads, rows)
+    heads = (by, "AUC", "least … most", "XGBoost", "gap", "jobs")
+    return Shown(title, heads, rows, note)
 
 
 def size(row: Row) -> str:
@@ -107,7 +113,7 @@ def _compared(group: Sequence[Row]) -> Shown:
         for row in group
     ]  # fmt: skip
     heads = ("", "data", "size", "parties", "trees", "paper s", "train s", "least … most", *SPENT)
-    return Shown("Tables 2 and 3: trees of four layers, daemons", heads, rows, _note(group))
+    return Shown("Tables 2 and 3: trees of four layers, daemons", heads, rows, note(group))
 
 
 SPENT = ("CPU s", "first job s", "align s", "bytes", "cores of others", "load average")
@@ -128,7 +134,7 @@ def _parties(group: Sequence[Row]) -> Shown:
     ]
     heads = ("", "parties", "train s", *SPENT)
     return Shown(f"{group[0]['data']}: time by parties, {size(group[0])}", heads, rows,
-                 _note(group))  # fmt: skip
+                 note(group))  # fmt: skip
 
 
 def _xgboost(row: Row) -> Shown:
@@ -141,10 +147,10 @@ def _xgboost(row: Row) -> Shown:
         for how, own in row["xgboost"].items()
     ]  # fmt: skip
     heads = ("", "train s", "least … most", *SPENT)
-    return Shown(f"{row['data']}: beside XGBoost, {size(row)}", heads, rows, _note([row]))
+    return Shown(f"{row['data']}: beside XGBoost, {size(row)}", heads, rows, note([row]))
 
 
-def _note(group: Sequence[Row]) -> str:
+def note(group: Sequence[Row]) -> str:
     """What to think of times that others' work has made longer."""
     if not any((row.get("others") or 0.0) > DISTURBED for row in group):
         return ""

@@ -173,6 +173,7 @@ class JobRun:
     load_after: list[float]
     training: dict[str, float]  # processor seconds while training; empty where unknown
     trees: list[Lap] = field(default_factory=list)  # in the order in which they were closed
+    ends: dict[str, float] = field(default_factory=dict)  # of stages and steps, each's last time
 
     def step(self, name: str) -> StepTotal:
         """The totals of one step; a KeyError where it was never done."""
@@ -231,6 +232,7 @@ def daemons(
                 load_after=load_average(),
                 training=_between(watched.begun, watched.ended),
                 trees=watched.trees,
+                ends=watched.ends,
             )
 
         yield run
@@ -244,16 +246,19 @@ class _Watched:
     begun: Busy | None
     ended: Busy | None
     trees: list[Lap]
+    ends: dict[str, float]
 
 
 async def _follow(cluster: Cluster, spec: JobSpec) -> _Watched:
     """Runs a job and looks at the clocks as it goes."""
     begun = last = Busy.now()
-    at, trees = time.time(), list[Lap]()
+    at, trees, ends = time.time(), list[Lap](), dict[str, float]()
     async with Client(cluster.client, retry_s=10) as client:
         job = await client.submit(spec.model_dump_json().encode())
         async for event in client.watch(job):
             what = event.WhichOneof("what")
+            if what in ("stage", "step"):
+                ends[event.stage.stage or event.step.step] = event.at
             if what == "stage" and event.stage.stage != spec.protocol:
                 begun, last, at = Busy.now(), Busy.now(), event.at
             elif what == "step" and event.step.step == TREE_ENDS:
@@ -265,7 +270,7 @@ async def _follow(cluster: Cluster, spec: JobSpec) -> _Watched:
                 say.print(
                     f"  round {done.done} of {done.of}: {event.round.seconds:.2f} s", style="dim"
                 )
-        return _Watched(await client.journal(job), begun, Busy.now(), trees)
+        return _Watched(await client.journal(job), begun, Busy.now(), trees, ends)
 
 
 def _lap(seconds: float, first: Busy | None, last: Busy | None) -> Lap:

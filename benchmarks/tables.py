@@ -89,19 +89,31 @@ def vertical(table: Table) -> dict[str, tuple[str, ...]]:
 
 def deal(table: Table, parts: Mapping[str, tuple[str, ...]], folder: Path) -> dict[str, SourceSpec]:
     """Writes each party's columns as a file of its own; the first party also gets the labels."""
-    folder.mkdir(parents=True, exist_ok=True)
-    sources = {}
-    for party, columns in parts.items():
-        written: dict[str, Any] = {"id": pa.array(table.id)}
-        if party == next(iter(parts)):
-            written["y"] = pa.array(table.y)
-        for column in columns:
-            values = table.values[:, table.columns.index(column)]
-            written[column] = pa.array(values, mask=np.isnan(values))
-        path = folder / f"{party}.parquet"
-        pq.write_table(pa.table(written), path)
-        sources[party] = SourceSpec(path=str(path))
-    return sources
+    guest = next(iter(parts))
+    return {
+        party: _written(table, columns, folder / f"{party}.parquet", labelled=party == guest)
+        for party, columns in parts.items()
+    }
+
+
+def deal_rows(shares: Mapping[str, Table], folder: Path) -> dict[str, SourceSpec]:
+    """Writes each party's rows as a file of its own, with labels."""
+    return {
+        party: _written(share, share.columns, folder / f"{party}.parquet", labelled=True)
+        for party, share in shares.items()
+    }
+
+
+def _written(table: Table, columns: tuple[str, ...], path: Path, *, labelled: bool) -> SourceSpec:
+    written: dict[str, Any] = {"id": pa.array(table.id)}
+    if labelled:
+        written["y"] = pa.array(table.y)
+    for column in columns:
+        values = table.values[:, table.columns.index(column)]
+        written[column] = pa.array(values, mask=np.isnan(values))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(written), path)
+    return SourceSpec(path=str(path))
 
 
 def xgboost_scores(

@@ -19,6 +19,7 @@ from benchmarks import (
     federboost_plots,
     federboost_room,
     federboost_tables,
+    federboost_times,
     federboost_wan,
     tables,
 )
@@ -41,7 +42,8 @@ def job_run(seconds, others=0.0):
     """A finished job whose training took so long, beside so many cores of others."""
     step = StepTotal("federboost-vertical", "send_buckets", bytes={"host->guest": 70})
     aligned = StepTotal("align", "meet", bytes={"host->guest": 9999})
-    result = {"seconds": {"train": seconds, "align": 2 * seconds}}
+    times = {"train": seconds, "align": 2 * seconds}
+    result = {"protocol": "federboost-vertical", "seconds": times}
     spent = {"seconds": 2.0, "ours": seconds / 2, "others": 2.0 * others, "stolen": 0.0}
     return JobRun(result, [aligned, step], [], {}, [0.5], [0.6], spent)
 
@@ -190,17 +192,21 @@ def test_times_are_medians_and_xgboost_counts_at_its_fastest():
     assert federboost_tables.figures([]) == {}
 
 
+def spent(run, repeats):
+    return federboost_times.spent(*federboost_times.jobs(run, {}, repeats))
+
+
 def test_a_first_job_warms_up_and_only_the_stage_itself_counts():
     runs = iter([job_run(9.0), job_run(1.0, others=0.5), job_run(3.0, others=1.5)])
-    found = federboost.time_jobs(lambda given: next(runs), {}, 2)
+    found = spent(lambda given: next(runs), 2)
     assert found == {
         "seconds": [1.0, 3.0], "first": 9.0, "align": 4.0, "cpu_s": 1.0, "others": 1.0,
         "sent": 70, "load": [0.5],
     }  # fmt: skip
     silent = iter([replace(job_run(1.0), training={}) for _ in range(2)])
-    found = federboost.time_jobs(lambda given: next(silent), {}, 1)
+    found = spent(lambda given: next(silent), 1)
     assert (found["cpu_s"], found["others"]) == (None, None)
-    found = federboost.time_jobs(lambda given: job_run(2.0), {}, 0)
+    found = spent(lambda given: job_run(2.0), 0)
     assert (found["seconds"], found["first"]) == ([2.0], 2.0)
 
 
@@ -261,12 +267,14 @@ def small(monkeypatch):
 
 
 TINY = {"n_estimators": 2, "max_depth": 2}
+PARTS = ("utility", "time")
+VERTICAL = [f"--part={part}" for part in PARTS]
 
 
 def test_the_figures_are_the_interfaces(small, tmp_path):
     written = tmp_path / "f.json"
     named = ["--data", "susy_30k", "--data", "give_credit"]
-    federboost.main(["--quick", *named, "--json", str(written)])
+    federboost.main(["--quick", *named, *VERTICAL, "--json", str(written)])
     found = json.loads(written.read_text())
     assert found["name"] == "federboost"
     gaps = {f"auc_gap.{k}.{data}" for k in ("vertical", "vertical_eps4") for data in named[1::2]}
@@ -279,8 +287,8 @@ def test_the_figures_are_the_interfaces(small, tmp_path):
 
 
 def test_runs_of_parts_are_shown_together(small, tmp_path):
-    files = [tmp_path / f"{part}.json" for part in federboost.PARTS]
-    for part, file in zip(federboost.PARTS, files, strict=True):
+    files = [tmp_path / f"{part}.json" for part in PARTS]
+    for part, file in zip(PARTS, files, strict=True):
         given = ["--quick", "--data", "susy_30k", "--part", part, "--json", str(file)]
         federboost.main(given)
     report = federboost.earlier(files)
