@@ -111,7 +111,7 @@ def walk_of(aggregator=ADDER, events=(), walk=None):
         protocol=protocol,
         protocols={STAGE: protocol},
         controls={p: FakeControl(p) for p in table.of(tuple(flow.Role))},
-        emit=emitted.append,
+        emit=lambda *events: emitted.extend(events),
         journal=lambda: journal,
         timers=Timers(),
     )

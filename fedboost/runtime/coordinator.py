@@ -223,7 +223,7 @@ class CoordinatorNode:
             protocol=protocol,
             protocols=protocols.known(),
             controls={p: self._link(p) for p in terms.spec.parties.table().of(tuple(flow.Role))},
-            emit=lambda event: self._emit(terms.job, event),
+            emit=lambda *events: self._emit(terms.job, *events),
             journal=lambda: self._journal(terms.job),
             timers=self.config.timers,
         )
@@ -279,10 +279,12 @@ class CoordinatorNode:
             log.warning("%s is %s: %s", job, state, "; ".join(reason.lines()))
         self._emit(job, Event(state=changed))
 
-    def _emit(self, job: str, event: Event) -> None:
-        if event.WhichOneof("what") == "state" and event.state.state == JobState.RUNNING:
-            self.store.move(job, JobState.RUNNING)
-        self.store.add_event(job, MessageToDict(event, preserving_proto_field_name=True))
+    def _emit(self, job: str, *events: Event) -> None:
+        for event in events:
+            if event.WhichOneof("what") == "state" and event.state.state == JobState.RUNNING:
+                self.store.move(job, JobState.RUNNING)
+        texts = (MessageToDict(event, preserving_proto_field_name=True) for event in events)
+        self.store.add_event(job, *texts)
         self._bell(job).ring()
 
     def _bell(self, job: str) -> Bell:

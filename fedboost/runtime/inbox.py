@@ -132,6 +132,8 @@ class Inbox:
         self, ready: Callable[[], bool], what: str, of: Callable[[], list[str]] = list
     ) -> None:
         """Waits until it is `ready`; an error names the first of those whom it still waits `of`."""
+        if self._stopped is None and ready():
+            return
         try:
             async with asyncio.timeout(self._wait_s), self._changed:
                 await self._changed.wait_for(lambda: self._stopped is not None or ready())

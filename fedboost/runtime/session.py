@@ -271,12 +271,14 @@ class Session:
         alone, streams = self._roles.one_gives(step), self._roles.takes_parts(step)
         loop = asyncio.get_running_loop()
         if streams and alone:
-            return self._parts(kind, self._roles.senders(step, ())[0], loop)
+            sender = self._roles.senders(step, ())[0]
+            return self._parts(kind, sender, await self._inbox.next(kind, sender), loop)
         call = await asyncio.wrap_future(asked)
         before = call.number
         expected = self._roles.senders(step, call.among)
         if streams and not step.tolerates:
-            return self._parts_of_all(kind, expected, loop)
+            firsts = [await self._inbox.next(kind, sender) for sender in expected]
+            return self._parts_of_all(kind, dict(zip(expected, firsts, strict=True)), loop)
         if call.awaits and not step.tolerates:
             await self._inbox.arrival(kind, expected, before)
         arrived = self._inbox.senders(kind, before)
@@ -295,23 +297,26 @@ class Session:
         return got[expected[0]] if alone else got
 
     def _parts_of_all(
-        self, kind: str, senders: list[str], loop: asyncio.AbstractEventLoop
+        self, kind: str, firsts: Mapping[str, Arrived], loop: asyncio.AbstractEventLoop
     ) -> Iterator[dict[str, Message]]:
         """Part after part of streams that several parties send side by side."""
-        streams = [self._parts(kind, sender, loop) for sender in senders]
+        senders = list(firsts)
+        streams = [self._parts(kind, *first, loop) for first in firsts.items()]
         for parts in itertools.zip_longest(*streams):
             if any(part is None for part in parts):
                 short = senders[parts.index(None)]
                 raise PeerError(f"{short} sent fewer parts of a {kind} than others")
             yield dict(zip(senders, parts, strict=True))
 
-    def _parts(self, kind: str, sender: str, loop: asyncio.AbstractEventLoop) -> Iterator[Message]:
-        last = False
-        while not last:
-            arrived = asyncio.run_coroutine_threadsafe(
-                self._inbox.next(kind, sender), loop
-            ).result()
-            last = arrived.last
+    def _parts(
+        self, kind: str, sender: str, first: Arrived, loop: asyncio.AbstractEventLoop
+    ) -> Iterator[Message]:
+        """The parts of a stream, for the thread that uses them; the first one is there."""
+        arrived = first
+        yield arrived.message
+        while not arrived.last:
+            following = self._inbox.next(kind, sender)
+            arrived = asyncio.run_coroutine_threadsafe(following, loop).result()
             yield arrived.message
 
     # What the step gives

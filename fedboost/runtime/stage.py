@@ -108,7 +108,7 @@ class StageWalk(flow.Run):
         for name, event in done.items():
             event.calls = sum(step.name == name for step in steps)
             event.seconds = seconds * (busy[name] / whole if whole else 1 / len(done))
-            self.job.emit(Event(step=event))
+        self.job.emit(*(Event(step=event) for event in done.values()))
 
     @property
     def is_resumed(self) -> bool:

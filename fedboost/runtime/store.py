@@ -237,17 +237,15 @@ class Store:
             if folder.exists():
                 shutil.rmtree(folder)
 
-    def add_event(self, id_: str, event: Mapping[str, Any]) -> int:
-        """Append to the job's journal; returns the entry's number, durable."""
+    def add_event(self, id_: str, *events: Mapping[str, Any]) -> int:
+        """Append to the job's journal; returns the number of the last entry, all durable."""
         with self._write() as sql:
             self.job(id_)
             row = sql.execute("SELECT max(n) FROM events WHERE job = ?", (id_,)).fetchone()
-            n = (row[0] or 0) + 1
-            sql.execute(
-                "INSERT INTO events VALUES (?, ?, ?, ?)",
-                (id_, n, self._clock(), json.dumps(event)),
-            )
-        return n
+            last, now = row[0] or 0, self._clock()
+            rows = [(id_, last + 1 + i, now, json.dumps(own)) for i, own in enumerate(events)]
+            sql.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
+        return int(last + len(rows))
 
     def events(self, id_: str, after: int = 0) -> list[Event]:
         """The job's journal behind entry `after`, in order."""

@@ -51,7 +51,7 @@ class JobWalk:
     protocol: flow.Protocol
     protocols: Mapping[str, flow.Protocol]
     controls: Mapping[str, Control]
-    emit: Callable[[Event], None]
+    emit: Callable[..., None]  # takes any number of events
     journal: Callable[[], job_pb2.JobJournal]
     timers: Timers
     waiting: dict[str, Waiting] = field(default_factory=dict)
