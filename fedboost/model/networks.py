@@ -123,7 +123,10 @@ def feature_ids(frame: Frame) -> NDArray[np.uint32]:
 
 
 def _check(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) -> None:
-    """Lengths that fit one another."""
+    """Facts that are all there, and lengths that fit one another."""
+    lacking = [name for name in ("sparse", "outputs", "rounds", "seed") if name not in facts]
+    if lacking:
+        raise DataError(f"the model's file does not say its {lacking[0]}")
     count, size = facts.get("rounds"), facts.get("outputs")
     classes = len(facts["base_margin"])
     shapes = {

@@ -176,7 +176,8 @@ def test_arrays_that_are_no_trees_are_refused(model):
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("kind", "networks", "made of networks"),
+        ("kind", "forests", "made of forests"),
+        ("kind", "networks", "does not say its sparse"),
         ("trees", 5, "says 5 trees, has 4"),
         ("forest", [1, 1, 1], "says 4 trees"),
         ("base_margin", [0.0, 0.0], "2 margins and leaves of 1"),
