@@ -39,7 +39,7 @@ class FakeControl:
         self.kept: tuple[int, ...] = ()  # rounds of its checkpoints
         self.opened = -1  # the round at which the stage was opened
 
-    async def run_step(self, call):
+    async def run_step(self, call, hear=None):
         """Every step costs a second of work and sends ten bytes to the bank."""
         self.calls.append(call)
         if self.fails is not None:

@@ -26,7 +26,7 @@ from fedboost.messages import fault_pb2 as fedboost_dot_messages_dot_fault__pb2
 from fedboost.messages import job_pb2 as fedboost_dot_messages_dot_job__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66\x65\x64\x62oost/messages/party.proto\x12\x08\x66\x65\x64\x62oost\x1a\x1d\x66\x65\x64\x62oost/messages/fault.proto\x1a\x1b\x66\x65\x64\x62oost/messages/job.proto\"\x1c\n\x08Proposal\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\"\x1e\n\tAgreement\x12\x11\n\tsignature\x18\x01 \x01(\x0c\"n\n\x0c\x42\x65ginRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x17\n\x0fmanifest_sha256\x18\x02 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\'\n\nsignatures\x18\x04 \x03(\x0b\x32\x13.fedboost.Signature\"-\n\tSignature\x12\r\n\x05party\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"?\n\nBeginReply\x12\x13\n\x0bstages_done\x18\x01 \x03(\t\x12\x1c\n\x04kept\x18\x02 \x03(\x0b\x32\x0e.fedboost.Kept\"$\n\x04Kept\x12\r\n\x05stage\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\"J\n\x0cStageRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05stage\x18\x03 \x01(\t\x12\r\n\x05round\x18\x04 \x01(\r\"*\n\nStageReply\x12\x1c\n\x04told\x18\x01 \x01(\x0b\x32\x0e.fedboost.Told\"\x95\x01\n\x08StepCall\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05stage\x18\x03 \x01(\t\x12\x1d\n\x05turns\x18\x04 \x03(\x0b\x32\x0e.fedboost.Turn\x12\x0e\n\x06\x61waits\x18\x05 \x01(\x08\x12\x0e\n\x06rounds\x18\x06 \x03(\r\x12\r\n\x05\x61mong\x18\x07 \x03(\t\x12\x0e\n\x06spares\x18\x08 \x01(\x08\"$\n\x04Turn\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\"@\n\tStepReply\x12\x0f\n\x07working\x18\x01 \x01(\x08\x12\"\n\x05turns\x18\x02 \x03(\x0b\x32\x13.fedboost.TurnReply\"K\n\tTurnReply\x12\x1c\n\x04told\x18\x01 \x01(\x0b\x32\x0e.fedboost.Told\x12 \n\x04\x63ost\x18\x02 \x01(\x0b\x32\x12.fedboost.StepCost\"K\n\rCommitRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05stage\x18\x03 \x01(\t\x12\r\n\x05round\x18\x04 \x01(\r\"\r\n\x0b\x43ommitReply\"d\n\rFinishRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0e\n\x06result\x18\x03 \x01(\x0c\x12%\n\x07journal\x18\x04 \x01(\x0b\x32\x14.fedboost.JobJournal\"\x84\x01\n\x0b\x46inishReply\x12\x13\n\x0b\x63pu_seconds\x18\x01 \x01(\x01\x12\x19\n\x11memory_peak_bytes\x18\x02 \x01(\x04\x12!\n\x04sent\x18\x03 \x03(\x0b\x32\x13.fedboost.LinkBytes\x12\r\n\x05model\x18\x04 \x01(\t\x12\x13\n\x0bledger_head\x18\x05 \x01(\x0c\"[\n\x0bStopRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05state\x18\x03 \x01(\t\x12\x1f\n\x06reason\x18\x04 \x01(\x0b\x32\x0f.fedboost.Fault\"\x0b\n\tStopReply\"-\n\tOwnedJobs\x12 \n\x04jobs\x18\x01 \x03(\x0b\x32\x12.fedboost.OwnedJob\"\xc1\x01\n\x08OwnedJob\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08protocol\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x1f\n\x06reason\x18\x05 \x01(\x0b\x32\x0f.fedboost.Fault\x12\x13\n\x0b\x63oordinator\x18\x06 \x01(\t\x12\x11\n\tsubmitter\x18\x07 \x01(\t\x12\x0f\n\x07parties\x18\x08 \x03(\t\x12\x0f\n\x07\x64\x61taset\x18\t \x01(\t\x12\x0f\n\x07updated\x18\n \x01(\x01\x32\xc1\x04\n\x05Party\x12\x35\n\x05Hello\x12\x16.fedboost.HelloRequest\x1a\x14.fedboost.HelloReply\x12\x41\n\tCheckLink\x12\x1a.fedboost.CheckLinkRequest\x1a\x18.fedboost.CheckLinkReply\x12\x32\n\x07Propose\x12\x12.fedboost.Proposal\x1a\x13.fedboost.Agreement\x12\x35\n\x05\x42\x65gin\x12\x16.fedboost.BeginRequest\x1a\x14.fedboost.BeginReply\x12\x39\n\tOpenStage\x12\x16.fedboost.StageRequest\x1a\x14.fedboost.StageReply\x12\x34\n\x07RunStep\x12\x12.fedboost.StepCall\x1a\x13.fedboost.StepReply0\x01\x12\x38\n\x06\x43ommit\x12\x17.fedboost.CommitRequest\x1a\x15.fedboost.CommitReply\x12:\n\nCloseStage\x12\x16.fedboost.StageRequest\x1a\x14.fedboost.StageReply\x12\x38\n\x06\x46inish\x12\x17.fedboost.FinishRequest\x1a\x15.fedboost.FinishReply\x12\x32\n\x04Stop\x12\x15.fedboost.StopRequest\x1a\x13.fedboost.StopReply2\x98\x01\n\x05Owner\x12\x32\n\x04Jobs\x12\x15.fedboost.ListRequest\x1a\x13.fedboost.OwnedJobs\x12.\n\x07\x41pprove\x12\x0f.fedboost.JobId\x1a\x12.fedboost.OwnedJob\x12+\n\x04\x44\x65ny\x12\x0f.fedboost.JobId\x1a\x12.fedboost.OwnedJobb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66\x65\x64\x62oost/messages/party.proto\x12\x08\x66\x65\x64\x62oost\x1a\x1d\x66\x65\x64\x62oost/messages/fault.proto\x1a\x1b\x66\x65\x64\x62oost/messages/job.proto\"\x1c\n\x08Proposal\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\"\x1e\n\tAgreement\x12\x11\n\tsignature\x18\x01 \x01(\x0c\"n\n\x0c\x42\x65ginRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x17\n\x0fmanifest_sha256\x18\x02 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\'\n\nsignatures\x18\x04 \x03(\x0b\x32\x13.fedboost.Signature\"-\n\tSignature\x12\r\n\x05party\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"?\n\nBeginReply\x12\x13\n\x0bstages_done\x18\x01 \x03(\t\x12\x1c\n\x04kept\x18\x02 \x03(\x0b\x32\x0e.fedboost.Kept\"$\n\x04Kept\x12\r\n\x05stage\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\"J\n\x0cStageRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05stage\x18\x03 \x01(\t\x12\r\n\x05round\x18\x04 \x01(\r\"*\n\nStageReply\x12\x1c\n\x04told\x18\x01 \x01(\x0b\x32\x0e.fedboost.Told\"\x95\x01\n\x08StepCall\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05stage\x18\x03 \x01(\t\x12\x1d\n\x05turns\x18\x04 \x03(\x0b\x32\x0e.fedboost.Turn\x12\x0e\n\x06\x61waits\x18\x05 \x01(\x08\x12\x0e\n\x06rounds\x18\x06 \x03(\r\x12\r\n\x05\x61mong\x18\x07 \x03(\t\x12\x0e\n\x06spares\x18\x08 \x01(\x08\"$\n\x04Turn\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\"a\n\tStepReply\x12\x0f\n\x07working\x18\x01 \x01(\x08\x12\"\n\x05turns\x18\x02 \x03(\x0b\x32\x13.fedboost.TurnReply\x12\x0c\n\x04step\x18\x03 \x01(\t\x12\x11\n\twaits_for\x18\x04 \x03(\t\"K\n\tTurnReply\x12\x1c\n\x04told\x18\x01 \x01(\x0b\x32\x0e.fedboost.Told\x12 \n\x04\x63ost\x18\x02 \x01(\x0b\x32\x12.fedboost.StepCost\"K\n\rCommitRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05stage\x18\x03 \x01(\t\x12\r\n\x05round\x18\x04 \x01(\r\"\r\n\x0b\x43ommitReply\"d\n\rFinishRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0e\n\x06result\x18\x03 \x01(\x0c\x12%\n\x07journal\x18\x04 \x01(\x0b\x32\x14.fedboost.JobJournal\"\x84\x01\n\x0b\x46inishReply\x12\x13\n\x0b\x63pu_seconds\x18\x01 \x01(\x01\x12\x19\n\x11memory_peak_bytes\x18\x02 \x01(\x04\x12!\n\x04sent\x18\x03 \x03(\x0b\x32\x13.fedboost.LinkBytes\x12\r\n\x05model\x18\x04 \x01(\t\x12\x13\n\x0bledger_head\x18\x05 \x01(\x0c\"[\n\x0bStopRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05state\x18\x03 \x01(\t\x12\x1f\n\x06reason\x18\x04 \x01(\x0b\x32\x0f.fedboost.Fault\"\x0b\n\tStopReply\"-\n\tOwnedJobs\x12 \n\x04jobs\x18\x01 \x03(\x0b\x32\x12.fedboost.OwnedJob\"\xc1\x01\n\x08OwnedJob\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08protocol\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x1f\n\x06reason\x18\x05 \x01(\x0b\x32\x0f.fedboost.Fault\x12\x13\n\x0b\x63oordinator\x18\x06 \x01(\t\x12\x11\n\tsubmitter\x18\x07 \x01(\t\x12\x0f\n\x07parties\x18\x08 \x03(\t\x12\x0f\n\x07\x64\x61taset\x18\t \x01(\t\x12\x0f\n\x07updated\x18\n \x01(\x01\x32\xc1\x04\n\x05Party\x12\x35\n\x05Hello\x12\x16.fedboost.HelloRequest\x1a\x14.fedboost.HelloReply\x12\x41\n\tCheckLink\x12\x1a.fedboost.CheckLinkRequest\x1a\x18.fedboost.CheckLinkReply\x12\x32\n\x07Propose\x12\x12.fedboost.Proposal\x1a\x13.fedboost.Agreement\x12\x35\n\x05\x42\x65gin\x12\x16.fedboost.BeginRequest\x1a\x14.fedboost.BeginReply\x12\x39\n\tOpenStage\x12\x16.fedboost.StageRequest\x1a\x14.fedboost.StageReply\x12\x34\n\x07RunStep\x12\x12.fedboost.StepCall\x1a\x13.fedboost.StepReply0\x01\x12\x38\n\x06\x43ommit\x12\x17.fedboost.CommitRequest\x1a\x15.fedboost.CommitReply\x12:\n\nCloseStage\x12\x16.fedboost.StageRequest\x1a\x14.fedboost.StageReply\x12\x38\n\x06\x46inish\x12\x17.fedboost.FinishRequest\x1a\x15.fedboost.FinishReply\x12\x32\n\x04Stop\x12\x15.fedboost.StopRequest\x1a\x13.fedboost.StopReply2\x98\x01\n\x05Owner\x12\x32\n\x04Jobs\x12\x15.fedboost.ListRequest\x1a\x13.fedboost.OwnedJobs\x12.\n\x07\x41pprove\x12\x0f.fedboost.JobId\x1a\x12.fedboost.OwnedJob\x12+\n\x04\x44\x65ny\x12\x0f.fedboost.JobId\x1a\x12.fedboost.OwnedJobb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,27 +54,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TURN']._serialized_start=699
   _globals['_TURN']._serialized_end=735
   _globals['_STEPREPLY']._serialized_start=737
-  _globals['_STEPREPLY']._serialized_end=801
-  _globals['_TURNREPLY']._serialized_start=803
-  _globals['_TURNREPLY']._serialized_end=878
-  _globals['_COMMITREQUEST']._serialized_start=880
-  _globals['_COMMITREQUEST']._serialized_end=955
-  _globals['_COMMITREPLY']._serialized_start=957
-  _globals['_COMMITREPLY']._serialized_end=970
-  _globals['_FINISHREQUEST']._serialized_start=972
-  _globals['_FINISHREQUEST']._serialized_end=1072
-  _globals['_FINISHREPLY']._serialized_start=1075
-  _globals['_FINISHREPLY']._serialized_end=1207
-  _globals['_STOPREQUEST']._serialized_start=1209
-  _globals['_STOPREQUEST']._serialized_end=1300
-  _globals['_STOPREPLY']._serialized_start=1302
-  _globals['_STOPREPLY']._serialized_end=1313
-  _globals['_OWNEDJOBS']._serialized_start=1315
-  _globals['_OWNEDJOBS']._serialized_end=1360
-  _globals['_OWNEDJOB']._serialized_start=1363
-  _globals['_OWNEDJOB']._serialized_end=1556
-  _globals['_PARTY']._serialized_start=1559
-  _globals['_PARTY']._serialized_end=2136
-  _globals['_OWNER']._serialized_start=2139
-  _globals['_OWNER']._serialized_end=2291
+  _globals['_STEPREPLY']._serialized_end=834
+  _globals['_TURNREPLY']._serialized_start=836
+  _globals['_TURNREPLY']._serialized_end=911
+  _globals['_COMMITREQUEST']._serialized_start=913
+  _globals['_COMMITREQUEST']._serialized_end=988
+  _globals['_COMMITREPLY']._serialized_start=990
+  _globals['_COMMITREPLY']._serialized_end=1003
+  _globals['_FINISHREQUEST']._serialized_start=1005
+  _globals['_FINISHREQUEST']._serialized_end=1105
+  _globals['_FINISHREPLY']._serialized_start=1108
+  _globals['_FINISHREPLY']._serialized_end=1240
+  _globals['_STOPREQUEST']._serialized_start=1242
+  _globals['_STOPREQUEST']._serialized_end=1333
+  _globals['_STOPREPLY']._serialized_start=1335
+  _globals['_STOPREPLY']._serialized_end=1346
+  _globals['_OWNEDJOBS']._serialized_start=1348
+  _globals['_OWNEDJOBS']._serialized_end=1393
+  _globals['_OWNEDJOB']._serialized_start=1396
+  _globals['_OWNEDJOB']._serialized_end=1589
+  _globals['_PARTY']._serialized_start=1592
+  _globals['_PARTY']._serialized_end=2169
+  _globals['_OWNER']._serialized_start=2172
+  _globals['_OWNER']._serialized_end=2324
 # @@protoc_insertion_point(module_scope)

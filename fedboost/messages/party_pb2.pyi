@@ -103,12 +103,16 @@ class Turn(_message.Message):
     def __init__(self, step: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class StepReply(_message.Message):
-    __slots__ = ("working", "turns")
+    __slots__ = ("working", "turns", "step", "waits_for")
     WORKING_FIELD_NUMBER: _ClassVar[int]
     TURNS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
     working: bool
     turns: _containers.RepeatedCompositeFieldContainer[TurnReply]
-    def __init__(self, working: _Optional[bool] = ..., turns: _Optional[_Iterable[_Union[TurnReply, _Mapping]]] = ...) -> None: ...
+    step: str
+    waits_for: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, working: _Optional[bool] = ..., turns: _Optional[_Iterable[_Union[TurnReply, _Mapping]]] = ..., step: _Optional[str] = ..., waits_for: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TurnReply(_message.Message):
     __slots__ = ("told", "cost")

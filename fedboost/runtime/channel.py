@@ -199,15 +199,22 @@ class PartyControl:
         )
         return reply
 
-    async def run_step(self, request: StepCall) -> StepReply:
+    async def run_step(
+        self, request: StepCall, hear: Callable[[StepReply], None] | None = None
+    ) -> StepReply:
         """Waits as long as the party shows that it works, and no longer than a step may take."""
         return await self._dialer.call(
             self._target,
-            lambda channel: self._until_done(channel, request),
+            lambda channel: self._until_done(channel, request, hear),
             retry_s=self._dialer.timers.peer_lost_s,
         )
 
-    async def _until_done(self, channel: grpc.aio.Channel, request: StepCall) -> StepReply:
+    async def _until_done(
+        self,
+        channel: grpc.aio.Channel,
+        request: StepCall,
+        hear: Callable[[StepReply], None] | None,
+    ) -> StepReply:
         timers = self._dialer.timers
         name, address = self._target
         call = party_pb2_grpc.PartyStub(channel).RunStep(
@@ -231,3 +238,5 @@ class PartyControl:
                 ) from None
             if not reply.working:
                 return reply
+            if hear is not None:
+                hear(reply)

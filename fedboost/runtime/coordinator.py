@@ -322,7 +322,7 @@ class CoordinatorNode:
         driven = self._driven.get(job.id)
         if driven is not None:
             status.progress.CopyFrom(driven.walk.progress)
-            status.waiting.extend(driven.walk.waiting.values())
+            status.waiting.extend(driven.walk.waited_for)
             return status
         for event in self._events(job.id, 0):
             if event.WhichOneof("what") == "round":

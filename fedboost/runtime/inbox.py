@@ -40,8 +40,14 @@ class Inbox:
         self._next_part: dict[tuple[str, str], int] = {}  # of the stream that is being read
         self._used: dict[tuple[str, str], int] = {}  # the step whose message was used last
         self._seen: dict[tuple[str, int, str, int], bytes] = {}
+        self._waits: list[Callable[[], list[str]]] = []  # under way: whose messages are missing
         self._changed = asyncio.Condition()
         self._stopped: FedboostError | None = None
+
+    @property
+    def awaited(self) -> list[str]:
+        """The parties whose messages are waited for now."""
+        return sorted({party for of in self._waits for party in of()})
 
     def seen(self, key: tuple[str, int, str, int], digest: bytes) -> bool:
         """Whether the message of that key arrived before; other bytes under it are a PeerError."""
@@ -134,6 +140,7 @@ class Inbox:
         """Waits until it is `ready`; an error names the first of those whom it still waits `of`."""
         if self._stopped is None and ready():
             return
+        self._waits.append(of)
         try:
             async with asyncio.timeout(self._wait_s), self._changed:
                 await self._changed.wait_for(lambda: self._stopped is not None or ready())
@@ -144,5 +151,7 @@ class Inbox:
                 f"waited {self._wait_s:g} s for {text}", todo="see `fedboost job status`"
             )
             raise (error.at(party=late[0]) if late else error) from None
+        finally:
+            self._waits.remove(of)
         if self._stopped is not None:
             raise self._stopped

@@ -18,6 +18,7 @@ from fedboost.errors import UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import authority
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.config import CoordinatorConfig, PartyConfig, Remote, Timers, Users
@@ -66,6 +67,12 @@ class LocalControl:
             return await method(self._caller, type(request).FromString(wire.encode(request)))
 
         return call
+
+    async def run_step(
+        self, request: StepCall, _: Callable[[StepReply], None] | None = None
+    ) -> StepReply:
+        """Does steps; there is nobody to show signs of life to."""
+        return await self._node.run_step(self._caller, StepCall.FromString(wire.encode(request)))
 
     async def hello(self) -> job_pb2.HelloReply:
         """Who the party is."""

@@ -24,6 +24,7 @@ from fedboost.errors import (
 )
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import faults, manifest, memory
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.identity import Peer
@@ -60,6 +61,7 @@ class PartyNode:
         self.judge = Judge(config, trust, store)
         self._links = links
         self._workers = workers
+        self._brings = workers, config.policy, self.judge.signatures_of_jobs  # to every seat
         self._works: dict[str, Work] = {}
         for job in store.jobs(JobState.RUNNING):
             store.move(job.id, JobState.PAUSED, reason="the party's daemon was restarted")
@@ -157,10 +159,7 @@ class PartyNode:
         """Takes the seat at a stage, from the start or from a checkpoint."""
         work = self._at(caller, request.job, request.attempt)
         self._settle(work)
-        seat = await asyncio.to_thread(
-            work.seat,
-            *(request.stage, self._workers, self.config.policy, self.judge.signatures_of_jobs),
-        )
+        seat = await asyncio.to_thread(work.seat, request.stage, *self._brings)
         checkpoint = await asyncio.to_thread(work.kept, request.stage, request.round)
         if protocols.named(request.stage).leaves == "predictions":
             self.judge.prediction(work, len(seat.validation))
@@ -175,13 +174,18 @@ class PartyNode:
         told = await work.session.open(checkpoint)
         return party_pb2.StageReply(told=told)
 
-    async def run_step(self, caller: Peer, request: party_pb2.StepCall) -> party_pb2.StepReply:
+    async def run_step(self, caller: Peer, request: StepCall) -> StepReply:
         """Does one step."""
         work = self._at(caller, request.job, request.attempt)
         session = self._session(work, request.stage)
         reply = await session.run_step(request)
         work.cpu_steps += sum(turn.cost.cpu_seconds for turn in reply.turns)
         return reply
+
+    def sign_of_life(self, request: StepCall) -> StepReply:
+        """What we say every few seconds while the steps of a call take their time."""
+        session = self._works[request.job].session if request.job in self._works else None
+        return StepReply(working=True) if session is None else session.sign_of_life()
 
     async def commit(self, caller: Peer, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
         """Keeps what a finished round left."""
@@ -206,13 +210,11 @@ class PartyNode:
         if request.result:
             await asyncio.to_thread(self._conclude, work, request)
             return party_pb2.FinishReply()
-        leaves_model = work.protocol.leaves == "model"
+        own = None if self.cpu_clock is None else self._cpu_now() - work.cpu_started
         reply = party_pb2.FinishReply(
-            cpu_seconds=work.cpu_steps
-            if self.cpu_clock is None
-            else self._cpu_now() - work.cpu_started,
+            cpu_seconds=work.cpu_steps if own is None else own,
             memory_peak_bytes=memory.peak_bytes() + self._workers.peak_rss_bytes(),
-            model=work.id if leaves_model else "",
+            model=work.id if work.protocol.leaves == "model" else "",
             ledger_head=bytes.fromhex(self.ledger.head().hash),
         )
         for peer, (count, messages) in work.sent.items():

@@ -69,7 +69,7 @@ class Servicer:
                 continue
             function = getattr(node, _snake(method.name))
             if method.name == "RunStep":
-                handler: Any = _heartbeats(function, gate)
+                handler: Any = _heartbeats(node, gate)
             elif method.server_streaming:
                 handler = _stream(function, gate)
             else:
@@ -115,13 +115,13 @@ def _stream(function: Callable[[Peer, Any], AsyncIterator[Any]], gate: Gate) -> 
     return handler
 
 
-def _heartbeats(function: Callable[[Peer, StepCall], Awaitable[StepReply]], gate: Gate) -> Any:
+def _heartbeats(node: Any, gate: Gate) -> Any:
     async def handler(request: StepCall, context: Any) -> AsyncIterator[StepReply]:
         try:
-            task = asyncio.ensure_future(function(gate.caller(context), request))
+            task = asyncio.ensure_future(node.run_step(gate.caller(context), request))
             task.add_done_callback(hear_out)  # the caller may have gone when it ends
             while not task.done():
-                yield StepReply(working=True)
+                yield node.sign_of_life(request)
                 await asyncio.wait((task,), timeout=HEARTBEAT_S)
             yield task.result()
         except Exception as error:

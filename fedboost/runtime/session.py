@@ -76,6 +76,7 @@ class Session:
     _current: asyncio.Task[StepReply] | None = None
     _eager: dict[str, Started] = field(default_factory=dict)
     _stopped: FedboostError | None = None
+    _at_step: str = ""  # that was asked for last
 
     def __post_init__(self) -> None:
         self._inbox = Inbox(self.wait_s, self.seat.party)
@@ -124,6 +125,10 @@ class Session:
         for started in self._eager.values():
             started.call.cancel()
         await self._inbox.stop(reason)
+
+    def sign_of_life(self) -> StepReply:
+        """What a party says while it works: at which step it is, and who keeps it waiting."""
+        return StepReply(working=True, step=self._at_step, waits_for=self._inbox.awaited)
 
     # What arrives
 
@@ -224,6 +229,7 @@ class Session:
         """The step at work, whether it has read ahead of its call or not."""
         if self._stopped is not None:
             raise self._stopped
+        self._at_step = step.name
         started = self._eager.pop(step.name, None) or self._start(step)
         started.call.set_result(asked)
         return started

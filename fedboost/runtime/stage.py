@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fedboost import flow
@@ -70,7 +71,7 @@ class StageWalk(flow.Run):
         def call(party: str) -> Coroutine[Any, Any, StepReply]:
             own = StepCall(turns=turns[party])
             own.MergeFrom(common)
-            return self.job.controls[party].run_step(own)
+            return self.job.controls[party].run_step(own, partial(self.job.hear, party))
 
         named = ", ".join(dict.fromkeys(step.name for step in steps))
         started = time.monotonic()

@@ -34,7 +34,9 @@ class Control(Protocol):
     async def propose(self, request: party_pb2.Proposal) -> party_pb2.Agreement: ...
     async def begin(self, request: party_pb2.BeginRequest) -> party_pb2.BeginReply: ...
     async def open_stage(self, request: party_pb2.StageRequest) -> party_pb2.StageReply: ...
-    async def run_step(self, request: StepCall) -> StepReply: ...
+    async def run_step(
+        self, request: StepCall, hear: Callable[[StepReply], None] | None = None
+    ) -> StepReply: ...
     async def commit(self, request: party_pb2.CommitRequest) -> party_pb2.CommitReply: ...
     async def close_stage(self, request: party_pb2.StageRequest) -> party_pb2.StageReply: ...
     async def finish(self, request: party_pb2.FinishRequest) -> party_pb2.FinishReply: ...
@@ -55,6 +57,7 @@ class JobWalk:
     journal: Callable[[], job_pb2.JobJournal]
     timers: Timers
     waiting: dict[str, Waiting] = field(default_factory=dict)
+    held_up: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by whom, as they say
     progress: Progress = field(default_factory=Progress)
     exchanges: int = 0
     round_seconds: list[float] = field(default_factory=list)
@@ -224,6 +227,23 @@ class JobWalk:
             "report": f"fedboost job report {self.id}",
         }
 
+    def hear(self, party: str, sign: StepReply) -> None:
+        """Notes what a party that works has said of itself."""
+        if party in self.waiting and sign.step:
+            self.waiting[party].step = sign.step
+        self.held_up[party] = tuple(sign.waits_for)
+
+    @property
+    def waited_for(self) -> list[Waiting]:
+        """Whom the job waits for: of several that have been asked, those who wait for nobody."""
+        asked = set(self.waiting)
+        found = [
+            one
+            for party, one in self.waiting.items()
+            if not asked & set(self.held_up.get(party, ())) - {party}
+        ]
+        return found or list(self.waiting.values())
+
     async def stop(self, state: str, reason: FedboostError) -> None:
         """Tells every party that can be reached that this attempt is over."""
         request = party_pb2.StopRequest(
@@ -259,6 +279,7 @@ class JobWalk:
                 raise error.at(party=party) from None
             finally:
                 self.waiting.pop(party, None)
+                self.held_up.pop(party, None)
 
         tasks = {party: asyncio.create_task(one(party)) for party in parties}
         failed: list[asyncio.Task[Reply | None]] = []

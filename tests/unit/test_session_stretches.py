@@ -91,6 +91,23 @@ def test_steps_of_one_call_are_done_in_turn_as_their_messages_come():
     now(run())
 
 
+def test_a_party_that_works_says_at_which_step_it_is_and_who_keeps_it_waiting():
+    async def run():
+        room = await echo().open()
+        guest = room.sessions[GUEST]
+        asked = asyncio.create_task(guest.run_step(several(("call", 1), ("compare", 3))))
+        await room.sessions[TELCO].run_step(several(("answer", 2)))
+        while not guest.sign_of_life().waits_for:
+            await asyncio.sleep(0)
+        sign = guest.sign_of_life()
+        assert (sign.working, sign.step, list(sign.waits_for)) == (True, "compare", [SHOP])
+        await room.sessions[SHOP].run_step(several(("answer", 2)))
+        await asked
+        assert list(guest.sign_of_life().waits_for) == []
+
+    now(run())
+
+
 def test_the_same_several_steps_again_get_the_same_answer():
     async def run():
         room = await echo().open()

@@ -56,7 +56,7 @@ def test_who_is_waited_for_is_told_with_the_names_of_all_steps():
     job, run, _ = walk_of()
     seen = {}
 
-    async def looking(call):
+    async def looking(call, _):
         seen.update({p: w.step for p, w in job.waiting.items()})
         return StepReply(turns=[TurnReply() for _ in call.turns])
 
@@ -64,6 +64,42 @@ def test_who_is_waited_for_is_told_with_the_names_of_all_steps():
     now(run(*(SPEAK, ANSWER) * 2))
     assert seen["shop"] == "speak, answer"
     assert job.waiting == {}
+
+
+def waiting_on(job, wanted):
+    """Whom the job waits for once each host has said whose messages it lacks, by `wanted`."""
+    told, all_said = [], asyncio.Event()
+
+    def says(party):
+        async def run_step(_, hear):
+            hear(StepReply(working=True, step="listen", waits_for=wanted.get(party, ())))
+            told.append(party)
+            if len(told) == len(HOSTS):
+                told.extend((w.party, w.step) for w in job.waited_for)
+                all_said.set()
+            await all_said.wait()
+            return StepReply(turns=[TurnReply()])
+
+        return run_step
+
+    for party in HOSTS:
+        job.controls[party].run_step = says(party)
+    return told
+
+
+def test_a_party_that_waits_for_another_is_not_the_one_the_job_waits_for():
+    job, run, _ = walk_of()
+    told = waiting_on(job, {party: ["shop"] for party in HOSTS if party != "shop"})
+    now(run(ANSWER))
+    assert told[len(HOSTS) :] == [("shop", "listen")]
+    assert job.held_up == {}
+
+
+def test_parties_that_wait_for_one_another_are_all_waited_for():
+    job, run, _ = walk_of()
+    told = waiting_on(job, {party: [other for other in HOSTS if other != party] for party in HOSTS})
+    now(run(ANSWER))
+    assert {party for party, _ in told[len(HOSTS) :]} == set(HOSTS)
 
 
 # Hosts that are gone
