@@ -88,14 +88,17 @@ class Judge:
     def signatures(self, work: Work, given: list[Signature]) -> None:
         """Refuses to begin unless every member has signed the manifest.
 
-        A later attempt may lack some: all have signed the same before, and a host may be lost.
+        A later attempt at a job that goes on without lost hosts may lack theirs: all have signed
+        the same before its first one.
         """
         if self.config.insecure_loopback:
             return
         by_party = {signature.party: signature.signature for signature in given}
         begun = self._store.job(work.id).attempt > 0
+        goes_on = getattr(work.params, "dropout", "wait") == "continue"
+        lost = set(work.table.hosts) - set(by_party) if begun and goes_on else set()
         for member in work.terms.members:
-            if begun and member.name not in by_party:
+            if member.name in lost:
                 continue
             verify(
                 member.certificate.encode(),
