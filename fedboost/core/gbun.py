@@ -38,6 +38,10 @@ Floats = NDArray[np.float64]
 
 OUTPUTS_MAX = 1024  # a round solves a system of so many equations for each class
 CONDITION_MIN = 1e-10  # of a system, reciprocal: sums in fixed point tell less than that from 0
+# Least squares of deviations, in squares of the mean. Bounds of columns are coarse, so that those of
+# 128 parties are summed up to 5e-10.
+COLUMN_SPREAD_MIN = 1e-9
+OUTPUT_SPREAD_MIN = 1e-12
 
 
 class GbunParams(BoostingParams):
@@ -67,9 +71,10 @@ class Scale:
     def of_sums(cls, count: Floats, total: Floats, squares: Floats) -> Scale:
         """From the number of values, their sum and the sum of their squares; (columns,) each.
 
-        A column without values, or with one value only, has the deviation 1.
+        A column without values, or with one value only, has the deviation 1; so has one whose
+        deviation is below 3e-5 of its mean, which sums in fixed point do not tell from none.
         """
-        return cls(*_moments(count, total, squares))
+        return cls(*_moments(count, total, squares, COLUMN_SPREAD_MIN))
 
     def inputs(self, values: NDArray[np.float32]) -> DenseInputs:
         """Rows as networks read them; missing values become the mean."""
@@ -116,7 +121,7 @@ class Normal:
 
         The paper's deviation with n/(n−1) once.
         """
-        return cls(*_moments(np.full(len(total), float(rows)), total, squares))
+        return cls(*_moments(np.full(len(total), float(rows)), total, squares, OUTPUT_SPREAD_MIN))
 
 
 @dataclass(frozen=True)
@@ -306,10 +311,11 @@ def _measured(
     }
 
 
-def _moments(count: Floats, total: Floats, squares: Floats) -> tuple[Floats, Floats]:
-    """Mean and deviation; a deviation that is not above rounding counts as 1."""
+def _moments(count: Floats, total: Floats, squares: Floats, least: float) -> tuple[Floats, Floats]:
+    """Mean and deviation; a deviation counts as 1 whose square is not above `least` of the mean's,
+    which may be rounding."""
     mean = total / np.maximum(count, 1.0)
     spread = np.maximum(squares / np.maximum(count, 1.0) - mean**2, 0.0)
     spread *= count / np.maximum(count - 1.0, 1.0)
-    constant = spread <= 1e-12 * np.maximum(mean**2, 1e-300)
+    constant = spread <= least * np.maximum(mean**2, 1e-300)
     return mean, np.where(constant, 1.0, np.sqrt(spread))
