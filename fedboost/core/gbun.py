@@ -38,8 +38,8 @@ Floats = NDArray[np.float64]
 
 OUTPUTS_MAX = 1024  # a round solves a system of so many equations for each class
 CONDITION_MIN = 1e-10  # of a system, reciprocal: sums in fixed point tell less than that from 0
-# Least squares of deviations, in squares of the mean. Bounds of columns are coarse, so that those of
-# 128 parties are summed up to 5e-10.
+# Least squares of deviations, in squares of the mean. Bounds of columns are coarse: sums of their
+# squares over 128 parties are exact to 5e-10 of the mean's.
 COLUMN_SPREAD_MIN = 1e-9
 OUTPUT_SPREAD_MIN = 1e-12
 
