@@ -31,7 +31,7 @@ from fedboost.flow import GUEST, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import RoundTold, Told
 from fedboost.messages.protocol.aggregation_pb2 import MaskKeys, Total
 from fedboost.messages.protocol.gbun_pb2 import Inputs
-from fedboost.model import networks, words
+from fedboost.model import labels, networks, words
 from fedboost.protocols.gbun import columns
 from fedboost.protocols.gbun.boosting import Boosting
 
@@ -124,6 +124,7 @@ def read_counts(me: Party, got: Iterator[Total]) -> Out:
     assert total is not None
     words_each = len(columns.EXPONENTS)
     me.counts = counting.read(total, len(me.names) * words_each)
+    labels.check_held_out(me.params, me.counts.validation > 0)
     me.bounds = columns.bounds(me.counts.present.reshape(len(me.names), words_each), me.names)
     return Out()
 
