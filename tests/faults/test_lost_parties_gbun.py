@@ -61,9 +61,11 @@ def whole_run(tables, tmp_path_factory):
 
 
 def rounds_of(ended):
-    """Every round that was counted, by its number."""
+    """Every round that was counted, by its number; one that began anew counts once."""
     events = ended.journals[-1].events
-    return [e.round.progress.done for e in events if e.round.progress.round == "round"]
+    found = [e.round.progress for e in events if e.round.progress.round == "round"]
+    assert {progress.of for progress in found} == {ROUNDS}
+    return list(dict.fromkeys(progress.done for progress in found))
 
 
 def table_of(tables, parties):

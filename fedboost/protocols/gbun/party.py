@@ -206,15 +206,14 @@ def measure(me: Party) -> Iterator[Out]:
 
 def read_metrics(me: Party, got: Iterator[Total]) -> Out:
     """The metrics of the round, and whether it was the last one."""
-    measures = me.training.measures
+    measures, before = me.training.measures, len(me.training.measures.history)
     total = me.sums.total(got, 1 << 62)
-    told = Told()
-    if len(me.training.rounds) > len(measures.history):
-        measured = measures.hear(total)
-        if me.is_guest:
-            done, of = len(measures.history), me.params.n_estimators
-            metrics = words.as_metrics(measured)
-            told.rounds.append(RoundTold(round="round", done=done, of=of, metrics=metrics))
+    told, measured = Told(), None
+    if len(me.training.rounds) > before:
+        measured = words.as_metrics(measures.hear(total))
+    if me.is_guest:  # of a round that is given up without metrics; it begins anew
+        of = me.params.n_estimators
+        told.rounds.append(RoundTold(round="round", done=before + 1, of=of, metrics=measured))
     told.ends = "round" if measures.ends else ""
     return Out(told=told)
 
