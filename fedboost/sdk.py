@@ -171,7 +171,8 @@ class GBUNClassifier(_Estimator):
     def score(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """The share of rows whose label is predicted, by weight."""
         hit = (self.predict(X) == _column(y)).astype(np.float64)
-        return float(np.average(hit, weights=sample_weight))
+        weight = None if sample_weight is None else _numbers(sample_weight)
+        return float(np.average(hit, weights=weight))
 
     def _places(self, y: ArrayLike) -> Floats:
         labels = _column(y)

@@ -14,6 +14,7 @@ TIMES = {  # keys of the result's seconds, in words
     "predict": "Scoring the rows",
     "train": "Training",
     "per_tree": "One tree (median)",
+    "per_round": "One round (median)",
 }
 
 
@@ -39,12 +40,7 @@ def figures(story: Story) -> Html:
     result = story.result
     if result is not None and "total" in result.seconds:
         found.append(("from start to end", units.in_seconds(result.seconds["total"])))
-    took = sorted(one.seconds for one in story.rounds)
-    if result is not None and "per_tree" in result.seconds:
-        found.append(("a tree (median)", units.in_seconds(result.seconds["per_tree"])))
-    elif took:
-        median = units.in_seconds(took[len(took) // 2])
-        found.append((f"a {story.round_name} (median)", median))
+    found += _pace(story)
     sent = sum(one.bytes for step in story.steps for one in step.sent.values())
     found.append(("between parties", units.in_bytes(sent)))
     if result is not None and result.rows:
@@ -67,6 +63,18 @@ def outcome(story: Story) -> Html:
         if story.final_metrics():
             intro += f" These are the metrics of {story.round_name} {story.rounds[-1].done}."
     return section("result", "Result", tag("div", *parts, class_="pair"), intro=intro)
+
+
+def _pace(story: Story) -> list[tuple[str, str]]:
+    """What a tree or a round takes, by the result or by the rounds so far."""
+    timed = {} if story.result is None else story.result.seconds
+    for name in ("tree", "round"):
+        if f"per_{name}" in timed:
+            return [(f"a {name} (median)", units.in_seconds(timed[f"per_{name}"]))]
+    took = sorted(one.seconds for one in story.rounds)
+    if not took:
+        return []
+    return [(f"a {story.round_name} (median)", units.in_seconds(took[len(took) // 2]))]
 
 
 def _metrics(story: Story) -> Html:

@@ -198,7 +198,8 @@ class JobWalk:
             timed["train" if self.protocols[stage].leaves == "model" else stage] = took
         if rounds and self.protocol.leaves == "model":
             a_round = max(1.0, counts.get("trees", 0) / max(1, counts.get("rounds", 0)))
-            timed["per_tree"] = rounds[len(rounds) // 2] / a_round
+            each = "per_tree" if counts.get("trees") else "per_round"
+            timed[each] = rounds[len(rounds) // 2] / a_round
         return {
             "job": self.id,
             "name": self.terms.spec.name,
