@@ -108,7 +108,8 @@ def whose(tables, model, left):
 
 STEPS = ("offer_fresh_keys", "deal_shares", "hold_shares", "sum_outputs", "normalise",
          "sum_system", "solve", "measure", "read_metrics")  # fmt: skip
-FATES = [(step, when, 2) for step in STEPS for when in ("asked", "done")]
+FATES = [(step, "asked", 2) for step in STEPS]
+FATES += [(step, "done", 2) for step in ("hold_shares", "sum_outputs", "solve", "measure")]
 FATES += [(step, "asked", number) for step in ("sign_survivors", "reveal_shares")
           for number in (4, 5, 6)]  # fmt: skip
 FATES += [("sum_outputs", "sends", 2), ("sum_system", "sends", 2), ("measure", "sends", 2)]
