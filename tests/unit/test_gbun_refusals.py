@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
-from fedboost.errors import ConfigError, DataError, JobError, ProtocolError
+from fedboost.errors import ConfigError, DataError, JobError, ProtocolError, UnreachableError
 from fedboost.flow import AGGREGATOR, GUEST, HOST
 from fedboost.protocols.gbun import columns
 from fedboost.protocols.gbun.boosting import Scaling
@@ -243,5 +243,32 @@ def test_there_is_nothing_to_train_with_before_rows_are_counted():
         state = room.state(GUEST_NAME)
         with pytest.raises(ProtocolError, match="nothing yet to train with"):
             assert state.training
+
+    now(work())
+
+
+@pytest.mark.parametrize("rows", [0, -1, 10**6])
+def test_a_sum_over_more_rows_than_there_are_or_none_is_refused(rows):
+    async def work():
+        room = await made(held=None).room().until("sum_outputs")
+        training = room.state(TELCO).training
+        total = training.outputs()
+        assert total[-1] == 70
+        total[-1] = rows
+        with pytest.raises(JobError, match=f"{rows} rows are said to be left to train on, of 240"):
+            training.normalise(total)
+
+    now(work())
+
+
+def test_a_first_sum_that_stays_closed_pauses_the_job_and_a_second_one_gives_its_round_up():
+    async def work():
+        room = await made(held=None).room().until("sum_outputs")
+        training = room.state(TELCO).training
+        with pytest.raises(UnreachableError, match="cannot be begun without it"):
+            training.normalise(None)
+        training.normalise(training.outputs())
+        assert training.solve(None) is False
+        assert (training.number, training.rounds) == (1, [])
 
     now(work())
