@@ -117,6 +117,18 @@ def dropout(alter: Alter | None = None) -> Room:
     return federboost_horizontal(alter, dropout="continue", **few)
 
 
+def gbun(alter: Alter | None = None, **more: Any) -> Room:
+    """Two rounds of networks on the same rows, whose categories are numbers to them."""
+    own = {"n_estimators": 2, "outputs": 4, "eval_metric": "logloss"}
+    frames = {name: replace(one, categories={}) for name, one in shares_of_rows().items()}
+    return room_for("gbun", frames, {**own, **more}, held=0.25, alter=alter, aggregator="sum")
+
+
+def gbun_dropout(alter: Alter | None = None) -> Room:
+    """One round of the same in a job that would go on without a host."""
+    return gbun(alter, dropout="continue", n_estimators=1)
+
+
 def predict(model: dict[str, Artefact], alter: Alter | None = None) -> Room:
     """All rows, in two batches, with a model of `secureboost`."""
     params = {"model": "job-1", "batch_rows": 16}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from fedboost.cli.shelves import Shelves, host_shards, open_shelves, pairs, stor
 from fedboost.model import inspection, vertical, whole
 from fedboost.model.export import own_shard
 from fedboost.model.xgboost_json import xgboost_json
+from fedboost.report import units
 from fedboost.report.progress import printable
 from fedboost.runtime.disk import PUBLIC_MODE, write_file
 
@@ -72,7 +74,7 @@ def list_models(config: Path | None, cluster: Path | None, as_json: bool) -> Non
 @model_group.command("show")
 @click.argument("model", metavar="ID")
 @click.option("--trees", type=click.IntRange(min=0), default=TREES_SHOWN, show_default=True,
-              help="How many trees to print.")  # fmt: skip
+              help="How many trees, or rounds of networks, to print.")  # fmt: skip
 @PARTY
 @stores
 @JSON
@@ -93,19 +95,21 @@ def show(
         click.echo(json.dumps({**facts, "importance": listed, "text": lines}))
         return
     for name in ("model", "name", "protocol", "role", "objective", "rounds", "trees", "created"):
-        if facts[name] != "":
+        if facts[name] != "" and (name != "trees" or facts["trees"]):
             click.echo(f"{name + ':':12}{facts[name]}")
     click.echo(f"{'parties:':12}{facts['guest']} (guest), {', '.join(facts['hosts'])}")
     owner = "every party, which holds the whole model" if facts["whole"] else facts["party"]
-    click.echo(f"{'columns:':12}{len(facts['columns'])} of {owner}")
+    columns = len(facts["columns"]) or "any number, sparse,"
+    click.echo(f"{'columns:':12}{columns} of {owner}")
+    if "outputs" in facts:
+        size = sum(array.nbytes for array in shard.arrays.values())
+        click.echo(
+            f"{'networks:':12}{facts['outputs']} outputs each, {units.in_bytes(size)} in all"
+        )
     for split, values in facts["metrics"].items():
         click.echo(f"{split + ':':12}{_metrics(values)}")
-    table = Table("importance", "splits", "gain", box=box.SIMPLE_HEAD)
-    for share in shares:
-        gain = "unknown" if share.gain is None else f"{share.gain:.4g}"
-        name = printable(share.column) or f"all of {share.party}"
-        table.add_row(Text(name), str(share.splits), gain)
-    Console().print(table)
+    if "outputs" not in facts:
+        Console().print(_importance(shares))
     for line in lines:
         click.echo(printable(line))
 
@@ -196,6 +200,15 @@ def delete(model: str, yes: bool, config: Path | None, cluster: Path | None, as_
     else:
         click.echo(f"{model} is deleted at {', '.join(holders)}")
     return 0
+
+
+def _importance(shares: Sequence[inspection.Share]) -> Table:
+    table = Table("importance", "splits", "gain", box=box.SIMPLE_HEAD)
+    for share in shares:
+        gain = "unknown" if share.gain is None else f"{share.gain:.4g}"
+        name = printable(share.column) or f"all of {share.party}"
+        table.add_row(Text(name), str(share.splits), gain)
+    return table
 
 
 def _joined(shelves: Shelves, model: str, given: tuple[str, ...]) -> vertical.Whole:

@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
-from scipy.linalg import LinAlgError, blas, cho_factor, cho_solve
+from pydantic import Field, model_validator
+from scipy.linalg import LinAlgError, blas, cho_factor, cho_solve, lapack
 from scipy.sparse import csc_array
 from threadpoolctl import ThreadpoolController
 
@@ -36,12 +37,27 @@ from fedboost.errors import DataError, JobError
 Floats = NDArray[np.float64]
 
 OUTPUTS_MAX = 1024  # a round solves a system of so many equations for each class
+CONDITION_MIN = 1e-10  # of a system, reciprocal: sums in fixed point tell less than that from 0
+# Least squares of deviations, in squares of the mean. Bounds of columns are coarse: sums of their
+# squares over 128 parties are exact to 5e-10 of the mean's.
+COLUMN_SPREAD_MIN = 1e-9
+OUTPUT_SPREAD_MIN = 1e-12
 
 
 class GbunParams(BoostingParams):
     """Settings of boosted networks."""
 
     outputs: int = Field(128, ge=2, le=OUTPUTS_MAX)  # of a network, for all classes alike
+
+    @model_validator(mode="after")
+    def _steps_are_newtons(self) -> Self:
+        # The gradients' signs are all that sums know of: steps of one unit of the label, whatever
+        # the labels' scale; and a median to start from is no sum at all.
+        if self.objective == "reg:absoluteerror":
+            raise ValueError(
+                "reg:absoluteerror moves by medians, which sums do not give: use reg:squarederror"
+            )
+        return self
 
 
 @dataclass(frozen=True)
@@ -55,9 +71,10 @@ class Scale:
     def of_sums(cls, count: Floats, total: Floats, squares: Floats) -> Scale:
         """From the number of values, their sum and the sum of their squares; (columns,) each.
 
-        A column without values, or with one value only, has the deviation 1.
+        A column without values, or with one value only, has the deviation 1; so has one whose
+        deviation is below 3e-5 of its mean, which sums in fixed point do not tell from none.
         """
-        return cls(*_moments(count, total, squares))
+        return cls(*_moments(count, total, squares, COLUMN_SPREAD_MIN))
 
     def inputs(self, values: NDArray[np.float32]) -> DenseInputs:
         """Rows as networks read them; missing values become the mean."""
@@ -104,7 +121,7 @@ class Normal:
 
         The paper's deviation with n/(n−1) once.
         """
-        return cls(*_moments(np.full(len(total), float(rows)), total, squares))
+        return cls(*_moments(np.full(len(total), float(rows)), total, squares, OUTPUT_SPREAD_MIN))
 
 
 @dataclass(frozen=True)
@@ -176,16 +193,30 @@ def solved(squares: Floats, pull: Floats, params: GbunParams) -> NDArray[np.floa
     found = []
     for own, own_pull in zip(squares, pull, strict=True):
         equations = own + params.reg_lambda * np.eye(len(own))
-        try:
-            with one_thread():
-                factor = cho_factor(equations, lower=True, check_finite=True)
-        except (LinAlgError, ValueError):
-            raise JobError(
-                f"the {len(own)} equations of a round have no single solution",
-                todo="raise reg_lambda above 0, or lower outputs",
-            ) from None
-        found.append(-params.learning_rate * cho_solve(factor, own_pull))
+        with one_thread():
+            factor = _factor(equations)
+            found.append(-params.learning_rate * cho_solve((factor, True), own_pull))
     return np.stack(found, axis=1).astype(np.float32)
+
+
+def _factor(equations: Floats) -> Floats:
+    """The Cholesky factor of a system whose lower triangle is given, float64 (outputs, outputs).
+
+    Where outputs are alike rounding may leave it a solution, but not one that means anything.
+    """
+    try:
+        factor: Floats = cho_factor(equations, lower=True, check_finite=True)[0]
+    except (LinAlgError, ValueError):
+        reciprocal = 0.0
+    else:
+        whole = np.tril(equations) + np.tril(equations, -1).T
+        reciprocal = float(lapack.dpocon(factor, np.abs(whole).sum(axis=0).max(), uplo="L")[0])
+    if not reciprocal > CONDITION_MIN:
+        raise JobError(
+            f"the {len(equations)} equations of a round have no single solution",
+            todo="raise reg_lambda, or lower outputs",
+        )
+    return factor
 
 
 def shares(z: Floats, normal: Normal) -> Floats:
@@ -280,10 +311,11 @@ def _measured(
     }
 
 
-def _moments(count: Floats, total: Floats, squares: Floats) -> tuple[Floats, Floats]:
-    """Mean and deviation; a deviation that is not above rounding counts as 1."""
+def _moments(count: Floats, total: Floats, squares: Floats, least: float) -> tuple[Floats, Floats]:
+    """Mean and deviation; a deviation counts as 1 whose square is not above `least` of the mean's,
+    which may be rounding."""
     mean = total / np.maximum(count, 1.0)
     spread = np.maximum(squares / np.maximum(count, 1.0) - mean**2, 0.0)
     spread *= count / np.maximum(count - 1.0, 1.0)
-    constant = spread <= 1e-12 * np.maximum(mean**2, 1e-300)
+    constant = spread <= least * np.maximum(mean**2, 1e-300)
     return mean, np.where(constant, 1.0, np.sqrt(spread))

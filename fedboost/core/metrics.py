@@ -187,6 +187,20 @@ def _ranked(name: MetricName) -> Callable[[Floats, Floats, Floats], float]:
     return lambda y, p, w: RANKINGS[name](ranking(y, p, w))
 
 
+def _map(y: Floats, p: Floats, w: Floats) -> float:
+    """Average precision of class 1, or with several classes the plain mean of each against all
+    others; classes that no row has do not count."""
+    if p.ndim == 1:
+        return _average_precision(ranking(y, p, w))
+    own = [(y == c).astype(np.float64) for c in range(p.shape[1])]
+    found = [
+        _average_precision(ranking(one, p[:, c], w))
+        for c, one in enumerate(own)
+        if (one * w).sum() > 0.0
+    ]
+    return float(np.mean(found))
+
+
 def _f1(y: Floats, p: Floats, w: Floats) -> float:
     """F1 of class 1, or with several classes the plain mean of every class's F1."""
     guess = guesses(p)
@@ -199,7 +213,7 @@ def _f1(y: Floats, p: Floats, w: Floats) -> float:
 METRICS: dict[MetricName, Metric] = {
     "auc": Metric(_ranked("auc"), bigger_is_better=True),
     "aucpr": Metric(_ranked("aucpr"), bigger_is_better=True),
-    "map": Metric(_ranked("map"), bigger_is_better=True),
+    "map": Metric(_map, bigger_is_better=True),
     "ks": Metric(_ranked("ks"), bigger_is_better=True),
     "logloss": Metric(_averaged("logloss"), bigger_is_better=False),
     "mlogloss": Metric(_averaged("mlogloss"), bigger_is_better=False),

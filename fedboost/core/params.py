@@ -34,7 +34,7 @@ _REGRESSION: tuple[MetricName, ...] = ("rmse", "mae")
 # (count:poisson and reg:tweedie take rmse: their likelihoods are not on the list of metrics).
 METRICS_OF: dict[ObjectiveName, tuple[MetricName, ...]] = {
     "binary:logistic": ("logloss", *(name for name in _BINARY if name != "logloss")),
-    "multi:softprob": ("mlogloss", "merror", "accuracy", "f1"),
+    "multi:softprob": ("mlogloss", "merror", "accuracy", "f1", "map"),
     "reg:squarederror": _REGRESSION,
     "reg:absoluteerror": ("mae", "rmse"),
     "count:poisson": _REGRESSION,

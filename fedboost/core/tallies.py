@@ -23,13 +23,18 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 SCORE_BINS = 2047  # of a score histogram; odd, so that the base margin is the middle of a bin
+SCORE_WORDS_MAX = 1 << 16  # of all classes' histograms: 512 KiB a party, part of the rows and round
 LOGIT_REACH = 16.0  # farthest from the base margin that scores are told apart: odds of 9,000,000
 LOGIT_UNIT = 1.0 / 64.0  # bins are about even so far from the base margin, then widen with it
 ERROR_REACH = 4.0  # predictions count as at most so many label bounds from their label
 
 _LOG_LOSS_MAX = -math.log(metrics.PROBABILITY_MIN)
-_MIDDLE = SCORE_BINS // 2
-_BINS_PER_UNIT = _MIDDLE / math.asinh(LOGIT_REACH / LOGIT_UNIT)
+
+
+def score_bins(classes: int) -> int:
+    """How many bins each class's score histogram has: fewer where there are many, 327 of 100."""
+    most = SCORE_WORDS_MAX // (2 * classes)
+    return min(SCORE_BINS, most - 1 + most % 2)
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,11 @@ class Tally:
     trees at a learning_rate of 0.01 to 0.3, it was at most (in the middle) 1.3e-4 (2e-5) for auc,
     1e-3 (8e-5) for aucpr, 3e-3 (5e-4) for map and 1.2e-3 (0) for ks.
 
-    Everybody sees the histogram: how many rows of each class have about which score.
+    map of several classes has a histogram for each, class against all others, around its own base
+    margin: SCORE_BINS bins of up to 16 classes, then as many as SCORE_WORDS_MAX leaves (so 100
+    classes cost 523 kB a round, in 327 bins of 5 % of the distance).
+
+    Everybody sees the histograms: how many rows of each class have about which score.
     """
 
     def __init__(
@@ -75,7 +84,10 @@ class Tally:
         self._regression = params.objective not in ("binary:logistic", "multi:softprob")
         self._rows, self._bits = rows, bits_for(rows)
         self._weight_bound, self._label_bound = weight_bound, label_bound
-        self._base_margin = float(base_margin[0])
+        self._centres = _centres(base_margin)
+        self._bins = score_bins(len(self._centres))
+        self._middle = self._bins // 2
+        self._bins_per_unit = self._middle / math.asinh(LOGIT_REACH / LOGIT_UNIT)
         self._reach = ERROR_REACH * label_bound if self._regression else 1.0
         self._length = 0
         self._weight = self._part(1, weight_bound)
@@ -85,7 +97,8 @@ class Tally:
             if name in metrics.PER_ROW
         }
         self._confusion = self._part(3 * self._classes if "f1" in self._names else 0, weight_bound)
-        self._scores = self._part(2 * SCORE_BINS if self._ranked else 0, weight_bound)
+        histograms = 2 * self._bins * len(self._centres)
+        self._scores = self._part(histograms if self._ranked else 0, weight_bound)
 
     @property
     def length(self) -> int:
@@ -111,8 +124,7 @@ class Tally:
         if "f1" in self._names:
             sums[self._confusion.slots] = self._confused(y, metrics.guesses(p), w)
         if self._ranked:
-            cell = np.where(y > 0.5, 0, SCORE_BINS) + self._bins(p)
-            np.add.at(sums[self._scores.slots], cell, w)
+            sums[self._scores.slots] = self._scored(y, p, w)
         return sums
 
     def measure(self, total: Integers) -> dict[str, float]:
@@ -133,15 +145,11 @@ class Tally:
         self._check_total(total)
         if not self._ranked:
             return {}
-        ranks = self._ranking(total)
-        best, worst = _refined(ranks, positive_first=True), _refined(ranks, positive_first=False)
-        found: dict[str, float] = {}
-        for name in self._ranked:
-            value = metrics.RANKINGS[name](ranks)
-            # Positives that follow one by one have the precision that aucpr integrates.
-            lowest = metrics.RANKINGS["aucpr" if name == "map" else name](worst)
-            found[name] = max(abs(metrics.RANKINGS[name](best) - value), abs(lowest - value))
-        return found
+        rankings = self._rankings(total)
+        return {
+            name: float(np.mean([_error(name, ranks) for ranks in rankings]))
+            for name in self._ranked
+        }
 
     def _part(self, length: int, bound: float) -> _Part:
         """The next `length` sums, of values up to `bound`."""
@@ -180,7 +188,8 @@ class Tally:
         if fits:
             (weight,) = total[self._weight.slots].tolist()
             if self._ranked:
-                fits = sum(total[self._scores.slots].tolist()) == weight
+                every = total[self._scores.slots].reshape(len(self._centres), -1).tolist()
+                fits = all(sum(own) == weight for own in every)
             hit, own, guessed = total[self._confusion.slots].reshape(3, -1)
             fits = fits and bool((hit <= own).all() and (hit <= guessed).all())
             fits = fits and max(sum(own.tolist()), sum(guessed.tolist())) <= weight
@@ -195,7 +204,7 @@ class Tally:
 
     def _metric(self, name: MetricName, total: Integers) -> float:
         if name in metrics.RANKINGS:
-            return metrics.RANKINGS[name](self._ranking(total))
+            return float(np.mean([metrics.RANKINGS[name](own) for own in self._rankings(total)]))
         if name == "f1":
             hit, own, guessed = _decoded(self._confusion, total).reshape(3, -1)
             return metrics.f1(hit, own + guessed)
@@ -211,25 +220,54 @@ class Tally:
         np.add.at(sums[2], named, w)
         return sums[:, -self._classes :].ravel()  # of two classes, class 1
 
-    def _bins(self, p: Floats) -> Integers:
+    def _scored(self, y: Floats, p: Floats, w: Integers) -> Integers:
+        """Weights by class, side and bin of the score, flat; sides are the class and the others."""
+        sums = np.zeros((len(self._centres), 2 * self._bins), np.int64)
+        by_class = [(y > 0.5, p)] if p.ndim == 1 else [(y == c, p[:, c]) for c in range(p.shape[1])]
+        for own, centre, (is_own, score) in zip(sums, self._centres, by_class, strict=True):
+            np.add.at(own, np.where(is_own, 0, self._bins) + self._places(score, centre), w)
+        return sums.ravel()
+
+    def _places(self, p: Floats, centre: float) -> Integers:
         """The bin of each score, int64 (n,); rising with the score."""
         inside = np.clip(p, np.finfo(np.float64).tiny, 1.0 - np.finfo(np.float64).epsneg)
-        distance = np.log(inside) - np.log1p(-inside) - self._base_margin
-        place = np.rint(np.arcsinh(distance / LOGIT_UNIT) * _BINS_PER_UNIT)
-        return np.clip(place, -_MIDDLE, _MIDDLE).astype(np.int64) + _MIDDLE
+        distance = np.log(inside) - np.log1p(-inside) - centre
+        place = np.rint(np.arcsinh(distance / LOGIT_UNIT) * self._bins_per_unit)
+        return np.clip(place, -self._middle, self._middle).astype(np.int64) + self._middle
 
-    def _ranking(self, total: Integers) -> Ranking:
-        """The ranking of the bins that hold weight, with their middles as margins."""
+    def _rankings(self, total: Integers) -> list[Ranking]:
+        """The ranking of the bins that hold weight, with their middles as margins: that of class 1,
+        or with several classes of each that a row has, against all others."""
         # Highest bins first.
-        positive, negative = total[self._scores.slots].reshape(2, SCORE_BINS)[:, ::-1]
-        (used,) = np.nonzero(positive + negative)
-        distance = LOGIT_UNIT * np.sinh((_MIDDLE - used) / _BINS_PER_UNIT)
-        return metrics.cumulated(
-            self._base_margin + distance,
-            np.cumsum(positive[used]) * self._scores.unit,
-            np.cumsum(negative[used]) * self._scores.unit,
-            self._rows,
-        )
+        every = total[self._scores.slots].reshape(-1, 2, self._bins)[:, :, ::-1]
+        found = []
+        for centre, (positive, negative) in zip(self._centres, every, strict=True):
+            if len(every) > 1 and not positive.any():
+                continue
+            (used,) = np.nonzero(positive + negative)
+            distance = LOGIT_UNIT * np.sinh((self._middle - used) / self._bins_per_unit)
+            own, others = np.cumsum(positive[used]), np.cumsum(negative[used])
+            weights = own * self._scores.unit, others * self._scores.unit
+            found.append(metrics.cumulated(centre + distance, *weights, self._rows))
+        return found
+
+
+def _centres(base_margin: Floats) -> list[float]:
+    """Where scores spread from: the logit of each class's first probability."""
+    if len(base_margin) == 1:
+        return [float(base_margin[0])]
+    raised = np.exp(base_margin - base_margin.max())
+    others = raised.sum() - raised
+    return [float(logit) for logit in np.log(raised) - np.log(others)]
+
+
+def _error(name: MetricName, ranks: Ranking) -> float:
+    """By how much a ranking metric may differ from that of the scores themselves."""
+    best, worst = _refined(ranks, positive_first=True), _refined(ranks, positive_first=False)
+    value = metrics.RANKINGS[name](ranks)
+    # Positives that follow one by one have the precision that aucpr integrates.
+    lowest = metrics.RANKINGS["aucpr" if name == "map" else name](worst)
+    return max(abs(metrics.RANKINGS[name](best) - value), abs(lowest - value))
 
 
 def _decoded(part: _Part, total: Integers) -> Floats:

@@ -12,8 +12,12 @@
        {"tree": 0, "node": 1, "column": "calls", "threshold": 3.0, "missing": "right"},
        {"tree": 0, "node": 6, "column": "city", "categories": ["B", "F"], "missing": "left"}, …]}
 
-Of a model that every party holds whole ("whole": true) the file of each is a guest's, in which
-nodes have no owner and every split its column.
+     "networks": [                                     a model of networks: each of its rounds
+       {"network": 0, "mean": [0.5, …], "deviation": [1.5, …], "weights": [[0.01], …]}, …],
+     "column_mean": [35.5, …], "column_deviation": […]  of dense rows, in the order of "columns"}
+
+Of a model of trees that every party holds whole ("whole": true) the file of each is a guest's, in
+which nodes have no owner and every split its column.
 
 The children of node i are 2i+1 (left) and 2i+2 (right). Values below `threshold`, a 32-bit float,
 go left, missing ones where `missing` says; a threshold of null sends every value that is present
@@ -36,7 +40,7 @@ from fedboost.core import categories
 from fedboost.core.params import MAX_BIN, MAX_DEPTH, NUM_CLASS_MAX, ROUNDS_MAX
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import vertical, whole
+from fedboost.model import networks, vertical, whole
 from fedboost.model.vertical import LEAF, OwnSplit
 from fedboost.settings import Settings, parse
 
@@ -81,7 +85,12 @@ class HostShard(Settings):
 def own_shard(shard: Artefact) -> str:
     """The JSON text of one party's shard, a line for each node; the module says what it holds."""
     facts = {name: value for name, value in shard.facts.items() if name != "format"}
-    if whole.is_whole(facts):
+    if facts.get("kind") == networks.NETWORKS:
+        facts |= {
+            name: shard.arrays[name].tolist() for name in networks.SCALE if name in shard.arrays
+        }
+        entries = {"networks": _rounds(shard)}
+    elif whole.is_whole(facts):
         entries = {"nodes": _nodes(whole.as_guests(shard))}
     elif facts["role"] == GUEST:
         entries = {"nodes": _nodes(shard)}
@@ -175,6 +184,19 @@ def _threshold(split: Split) -> np.float32:
     if split.categories:
         return categories.NO_THRESHOLD
     return np.float32(np.inf if split.threshold is None else split.threshold)
+
+
+def _rounds(shard: Artefact) -> list[dict[str, Any]]:
+    """Weights are 32-bit floats, as their shortest texts; a list for each output, by class."""
+    return [
+        {
+            "network": one.network.number,
+            "mean": one.normal.mean.tolist(),
+            "deviation": one.normal.deviation.tolist(),
+            "weights": [[short(value) for value in own] for own in one.weights],
+        }
+        for one in networks.rounds(shard)
+    ]
 
 
 def _splits(shard: Artefact) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import vertical, whole
+from fedboost.model import networks, vertical, whole
 from fedboost.model.export import left_categories, owner_name, short
 from fedboost.model.vertical import LEAF, GuestNode, OwnSplit
 
@@ -28,7 +28,8 @@ class Share:
 def facts(stored: dict[str, Any]) -> dict[str, Any]:
     """The model's facts in a few words, from those of a shard: what `model list` shows."""
     history, trees = stored.get("history") or [], stored["trees"]
-    rounds = len(stored["forest"])
+    is_networks = stored.get("kind") == networks.NETWORKS
+    rounds = stored["rounds"] if is_networks else len(stored["forest"])
     return {
         "model": stored["job"],
         "name": stored["name"],
@@ -44,14 +45,17 @@ def facts(stored: dict[str, Any]) -> dict[str, Any]:
         "created": stored.get("created", ""),
         "columns": stored["columns"],
         "whole": whole.is_whole(stored),
+        **({"outputs": stored["outputs"]} if is_networks else {}),
     }
 
 
 def importance(shard: Artefact) -> list[Share]:
     """Gain and splits, greatest first: own columns by name, everybody else's as one sum.
 
-    Of a whole model every column is the party's own.
+    Of a whole model every column is the party's own. Networks owe nothing to single columns: none.
     """
+    if shard.facts.get("kind") == networks.NETWORKS:
+        return []
     shard = whole.as_guests(shard) if whole.is_whole(shard.facts) else shard
     columns = shard.facts["columns"]
     if shard.facts["role"] != GUEST:
@@ -77,8 +81,15 @@ def importance(shard: Artefact) -> list[Share]:
 def tree_lines(shard: Artefact, trees: int) -> list[str]:
     """The first `trees` trees as text: a guest's whole, of a host's shard its own splits.
 
-    Of a whole model everything, whoever asks.
+    Of a whole model everything, whoever asks; of networks, which of them each round has, and how
+    large their outputs' weights are.
     """
+    if shard.facts.get("kind") == networks.NETWORKS:
+        return [
+            f"round {number}: network {one.network.number}, weights from "
+            f"{one.weights.min():.4g} to {one.weights.max():.4g}"
+            for number, one in enumerate(networks.rounds(shard)[:trees])
+        ]
     shard = whole.as_guests(shard) if whole.is_whole(shard.facts) else shard
     if shard.facts["role"] == GUEST:
         nodes = vertical.arrays_to_nodes(shard.arrays)

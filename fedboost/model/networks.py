@@ -26,6 +26,7 @@ from fedboost.flow import Artefact
 from fedboost.model import columns
 
 NETWORKS = "networks"  # the `kind` that this module makes and reads
+SCALE = ("column_mean", "column_deviation")  # arrays of a model of dense rows alone
 FEATURE = re.compile(r"f(0|[1-9][0-9]{0,8})")  # how sparse columns are called: by their numbers
 
 Floats = NDArray[np.float64]

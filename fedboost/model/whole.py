@@ -23,7 +23,7 @@ from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.local import Trained, add_to_margin
 from fedboost.core.tree import DTYPES, LEAF, Tree
 from fedboost.data.frame import Frame, Values
-from fedboost.errors import DataError
+from fedboost.errors import ConfigError, DataError
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import columns, networks, rounds, vertical
 
@@ -127,8 +127,12 @@ def as_guests(model: Artefact) -> Artefact:
 def joined(model: Artefact) -> vertical.Whole:
     """What `vertical.join` makes of all shards of a vertical model, of the one that is enough.
 
-    Its columns belong to no party. Refuses as `trees` does.
+    Its columns belong to no party. Refuses as `trees` does, and a model of networks.
     """
+    if model.facts.get("kind") == networks.NETWORKS:
+        raise ConfigError(
+            "XGBoost reads trees, and the model is made of networks", todo="use --format json"
+        )
     found = vertical.join(as_guests(model), {})
     return replace(found, columns=[("", name) for name in model.facts["columns"]])
 

@@ -14,6 +14,7 @@ TIMES = {  # keys of the result's seconds, in words
     "predict": "Scoring the rows",
     "train": "Training",
     "per_tree": "One tree (median)",
+    "per_round": "One round (median)",
 }
 
 
@@ -39,12 +40,7 @@ def figures(story: Story) -> Html:
     result = story.result
     if result is not None and "total" in result.seconds:
         found.append(("from start to end", units.in_seconds(result.seconds["total"])))
-    took = sorted(one.seconds for one in story.rounds)
-    if result is not None and "per_tree" in result.seconds:
-        found.append(("a tree (median)", units.in_seconds(result.seconds["per_tree"])))
-    elif took:
-        median = units.in_seconds(took[len(took) // 2])
-        found.append((f"a {story.round_name} (median)", median))
+    found += _pace(story)
     sent = sum(one.bytes for step in story.steps for one in step.sent.values())
     found.append(("between parties", units.in_bytes(sent)))
     if result is not None and result.rows:
@@ -69,6 +65,18 @@ def outcome(story: Story) -> Html:
     return section("result", "Result", tag("div", *parts, class_="pair"), intro=intro)
 
 
+def _pace(story: Story) -> list[tuple[str, str]]:
+    """What a tree or a round takes, by the result or by the rounds so far."""
+    timed = {} if story.result is None else story.result.seconds
+    for name in ("round", "tree"):  # where nothing is a tree, both are told
+        if f"per_{name}" in timed:
+            return [(f"a {name} (median)", units.in_seconds(timed[f"per_{name}"]))]
+    took = sorted(one.seconds for one in story.rounds)
+    if not took:
+        return []
+    return [(f"a {story.round_name} (median)", units.in_seconds(took[len(took) // 2]))]
+
+
 def _metrics(story: Story) -> Html:
     final = story.final_metrics()
     if not final:
@@ -91,7 +99,7 @@ def _rows_and_times(story: Story) -> Html:
     rows: list[Row] = []
     if result.seconds:
         rows.append(Band("Time"))
-        known = [key for key in TIMES if key in result.seconds]
+        known = [key for key in TIMES if key in units.told_seconds(result.seconds)]
         others = [key for key in result.seconds if key not in TIMES]
         for key in (*known, *others):
             rows.append([TIMES.get(key, key), units.in_seconds(result.seconds[key])])

@@ -98,7 +98,11 @@ def _separated(facts: Sequence[str]) -> list[object]:
 
 
 def _contents(story: Story) -> Html:
-    drawn = {schedule.NAME: schedule.is_drawn(story), "curves": training.has_separation(story)}
+    drawn = {
+        schedule.NAME: schedule.is_drawn(story),
+        "curves": training.has_separation(story),
+        "importance": training.has_splits(story),
+    }
     left_out = [name for name, is_there in drawn.items() if not is_there]
     shown = [(name, words) for name, words in SECTIONS if name not in left_out]
     links = [tag("li", tag("a", words, href=f"#{name}")) for name, words in shown]

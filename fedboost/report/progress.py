@@ -257,7 +257,8 @@ def _headline(result: Mapping[str, Any]) -> str:
     if result.get("trees"):
         words.append(f"with {units.plural(result['trees'], 'tree')}")
     if result.get("rounds"):
-        words.append(f"of {units.plural(result['rounds'], 'round')}")
+        before = "of" if result.get("trees") else "with"  # trees, or rounds without any
+        words.append(f"{before} {units.plural(result['rounds'], 'round')}")
     total = (result.get("seconds") or {}).get("total")
     if total is not None:
         words.append(f"in {units.in_seconds(total)}")
@@ -297,7 +298,7 @@ def _parties(result: Mapping[str, Any]) -> Table:
 
 
 def _facts(result: Mapping[str, Any]) -> Table:
-    seconds = result.get("seconds") or {}
+    seconds = units.told_seconds(result.get("seconds") or {})
     rows = result.get("rows") or {}
     lines = [
         ("rows", ", ".join(f"{units.in_count(rows[name])} {name}" for name in rows)),
@@ -309,7 +310,7 @@ def _facts(result: Mapping[str, Any]) -> Table:
     table = Table.grid(padding=(0, 2))
     for name, words in lines:
         if words:
-            shown = printable(words.replace("per_tree", "per tree"))
+            shown = printable(words.replace("per_", "per "))
             table.add_row(Text(name, style="dim"), Text(shown, overflow="fold"))
     return table
 

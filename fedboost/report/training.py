@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedboost.core.metrics import METRICS
+from fedboost.core.params import BoostingParams, TreeParams
 from fedboost.messages.job_pb2 import Importance
 from fedboost.report import units
 from fedboost.report.charts import SQUARE, Axis, Bar, Line, LineChart, Point, bars, line_chart
@@ -66,9 +67,17 @@ def separation(story: Story) -> Html:
     return section("curves", title, absent(why))
 
 
+def has_splits(story: Story) -> bool:
+    """Whether the model may owe something to single columns: networks do not."""
+    params = story.params
+    return isinstance(params, TreeParams) or not isinstance(params, BoostingParams)
+
+
 def importance(story: Story) -> Html:
     """The gain of the guest's columns by name, and of every other party as a whole."""
     title = "What the model uses"
+    if not has_splits(story):
+        return join()
     told = sorted(story.told.importance, key=lambda one: (-one.gain, one.party, one.feature))
     total = sum(one.gain for one in told)
     if not told or total <= 0.0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 NOTHING = "–"
@@ -88,3 +89,8 @@ def _three_digits(value: float) -> str:
     decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
     shown = f"{value:.{decimals}f}"
     return shown.rstrip("0").rstrip(".") if "." in shown else shown
+
+
+def told_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
+    """A result's seconds as people read them: a model of rounds has none of a tree."""
+    return {key: s for key, s in seconds.items() if key != "per_tree" or "per_round" not in seconds}

@@ -202,6 +202,8 @@ class JobWalk:
         if rounds and self.protocol.leaves == "model":
             a_round = max(1.0, counts.get("trees", 0) / max(1, counts.get("rounds", 0)))
             timed["per_tree"] = rounds[len(rounds) // 2] / a_round
+            if not counts.get("trees"):  # rounds of something else: then it is a round's
+                timed["per_round"] = timed["per_tree"]
         return {
             "job": self.id,
             "name": self.terms.spec.name,

@@ -12,6 +12,7 @@ NAMES = (
     *("echo", "align", "secureboost", "forest"),
     *("federboost_vertical", "predict", "warm_start"),
     *("federboost_horizontal", "dropout"),
+    *("gbun", "gbun_dropout"),
 )
 
 

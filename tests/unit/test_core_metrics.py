@@ -57,6 +57,16 @@ def test_metrics_of_several_classes_are_sklearns(weighted):
     assert metrics.evaluate("merror", y, p, w) == pytest.approx(1 - accuracy)
     assert metrics.evaluate("accuracy", y, p, w) == pytest.approx(accuracy)
     assert metrics.evaluate("f1", y, p, w) == pytest.approx(f1)
+    average = sk.average_precision_score(np.eye(4)[y.astype(int)], p, sample_weight=w)
+    assert metrics.evaluate("map", y, p, w) == pytest.approx(average, abs=1e-12)
+
+
+def test_the_mean_average_precision_leaves_classes_out_that_no_row_has():
+    y, p = np.array([0.0, 1.0, 1.0, 0.0]), np.random.default_rng(1).dirichlet(np.ones(3), 4)
+    own = [sk.average_precision_score(y == c, p[:, c]) for c in (0, 1)]
+    assert metrics.evaluate("map", y, p) == pytest.approx(np.mean(own), abs=1e-12)
+    with pytest.raises(DataError, match="hold one class only"):
+        metrics.evaluate("map", np.zeros(4), p)
 
 
 @pytest.mark.parametrize("ties", [True, False])

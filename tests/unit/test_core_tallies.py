@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedboost.core import metrics
 from fedboost.core.params import METRICS_OF, TreeParams
-from fedboost.core.tallies import SCORE_BINS, Tally
+from fedboost.core.tallies import SCORE_BINS, SCORE_WORDS_MAX, Tally
 from fedboost.errors import DataError, JobError
 
 RANKED: tuple[metrics.MetricName, ...] = ("auc", "aucpr", "map", "ks")
@@ -61,12 +61,43 @@ def test_metrics_of_several_classes_are_those_of_the_pooled_rows(n_parties, weig
     p = rng.dirichlet(np.ones(6), 300) + 0.3 * np.eye(6)[y.astype(int)]  # classes 4, 5: no row
     p /= p.sum(axis=1, keepdims=True)
     w = rng.uniform(0.1, 3.0, 300) if weighted else np.ones(300)
-    tally = Tally(params("multi:softprob", num_class=6), 300, 3.0, 1.0, ZERO)
-    found = tally.measure(total_of(tally, y, p, w, n_parties))
-    assert set(found) == {"mlogloss", "merror", "accuracy", "f1"}
+    tally = Tally(params("multi:softprob", num_class=6), 300, 3.0, 1.0, np.zeros(6))
+    total = total_of(tally, y, p, w, n_parties)
+    found, resolution = tally.measure(total), tally.resolution(total)
+    assert set(found) == {"mlogloss", "merror", "accuracy", "f1", "map"}
+    assert set(resolution) == {"map"}
     for name in params("multi:softprob", num_class=6).metrics:
-        assert found[name] == pytest.approx(metrics.evaluate(name, y, p, w), abs=1e-9), name
-    assert tally.resolution(total_of(tally, y, p, w)) == {}
+        off = abs(found[name] - metrics.evaluate(name, y, p, w))
+        assert off <= resolution.get(name, 0.0) + 1e-9, name
+    assert abs(found["map"] - metrics.evaluate("map", y, p, w)) < 5e-3
+    without = Tally(params("multi:softprob", ("f1",), num_class=6), 300, 3.0, 1.0, np.zeros(6))
+    assert without.resolution(total_of(without, y, p, w)) == {}
+
+
+def test_scores_of_rare_classes_are_told_apart_around_their_own_base_margin():
+    rng = np.random.default_rng(4)
+    y = rng.choice(3, 6000, p=[0.97, 0.02, 0.01]).astype(float)
+    base = np.log([0.97, 0.02, 0.01])
+    margin = base + 1e-3 * (np.eye(3)[y.astype(int)] + rng.normal(size=(6000, 3)))
+    p = np.exp(margin) / np.exp(margin).sum(axis=1, keepdims=True)
+    w = np.ones(6000)
+    tally = Tally(params("multi:softprob", ("map",), 3), 6000, 1.0, 1.0, base)
+    found = tally.measure(total_of(tally, y, p, w, 3))["map"]
+    assert found == pytest.approx(metrics.evaluate("map", y, p, w), abs=1e-2)
+    assert found > 0.4  # all scores of a class in one bin would be worth a third
+
+
+@pytest.mark.parametrize(("classes", "bins"), [(2, 2047), (16, 2047), (17, 1927), (100, 327),
+                                               (1000, 31)])  # fmt: skip
+def test_histograms_of_many_classes_are_coarser_so_that_no_round_sends_more(classes, bins):
+    own = params("multi:softprob", ("map",), classes)
+    tally = Tally(own, 50, 1.0, 1.0, np.zeros(classes))
+    assert tally.length == 1 + 2 * bins * classes <= 1 + SCORE_WORDS_MAX
+    y = np.arange(50.0) % classes
+    p = np.full((50, classes), 0.1 / (classes - 1))
+    p[np.arange(50), y.astype(int)] = 0.9
+    found = tally.measure(tally.of(y, p, np.ones(50)))
+    assert found["map"] == pytest.approx(1.0)
 
 
 def test_f1_leaves_classes_out_that_are_neither_label_nor_guess():

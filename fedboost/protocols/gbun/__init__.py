@@ -3,7 +3,7 @@
     guest ─── Inputs ─────► hosts                  once a job
     parties ─ Masked ─► aggregator ─ Total ─► parties
         rows, labels, columns, reach               once each; only these may grow with the columns
-        Σz, Σz² of a network's outputs             every round: 2 · outputs
+        Σz, Σz² of a network's outputs, rows       every round: 2 · outputs + 1
         PᵀHP, PᵀG                                  every round: outputs² / 2 for each class
         metrics                                    every round
 

@@ -17,6 +17,7 @@ from fedboost.core.gbun import GbunParams, Normal, Round, Scale, Trained
 from fedboost.core.local import Watched
 from fedboost.core.networks import Inputs, Network
 from fedboost.core.objectives import Objective, Summary
+from fedboost.errors import JobError
 from fedboost.flow import Artefact
 
 Vector = NDArray[np.int64]
@@ -70,19 +71,25 @@ class Boosting:
         """The network at hand."""
         return Network(self.number, self.params.seed, self.params.outputs)
 
-    # Σz, Σz²
+    # Σz, Σz², n
 
     def outputs(self) -> Vector:
-        """The own rows' sums of z and z², int64 (2·outputs,)."""
-        total, squares = gbun.output_sums(self.inputs["train"], self.network)
+        """The own rows' sums of z and z², and how many they are, int64 (2·outputs + 1,)."""
+        rows = self.inputs["train"]
+        total, squares = gbun.output_sums(rows, self.network)
         first, second = self._output_scalings
-        return np.concatenate([first.encode(total), second.encode(squares)])
+        return np.concatenate([first.encode(total), second.encode(squares), [rows.n_rows]])
 
     def normalise(self, total: Vector) -> None:
         """What normalises the network, from everybody's sums."""
         first, second = self._output_scalings
-        z, squares = np.split(total, 2)
-        self.normal = Normal.of_sums(self.counts.train, first.decode(z), second.decode(squares))
+        z, squares, (rows,) = np.split(total, [self.network.outputs, 2 * self.network.outputs])
+        if not 0 < rows <= self.counts.train:  # fewer than at the start where a party is gone
+            raise JobError(
+                f"{rows} rows are said to be left to train on, of {self.counts.train}",
+                todo="run the job again; if it recurs, a party masks otherwise",
+            )
+        self.normal = Normal.of_sums(int(rows), first.decode(z), second.decode(squares))
 
     @property
     def _output_scalings(self) -> tuple[Scaling, Scaling]:

@@ -31,7 +31,7 @@ from fedboost.flow import GUEST, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import RoundTold, Told
 from fedboost.messages.protocol.aggregation_pb2 import MaskKeys, Total
 from fedboost.messages.protocol.gbun_pb2 import Inputs
-from fedboost.model import networks, words
+from fedboost.model import labels, networks, words
 from fedboost.protocols.gbun import columns
 from fedboost.protocols.gbun.boosting import Boosting
 
@@ -124,6 +124,7 @@ def read_counts(me: Party, got: Iterator[Total]) -> Out:
     assert total is not None
     words_each = len(columns.EXPONENTS)
     me.counts = counting.read(total, len(me.names) * words_each)
+    labels.check_held_out(me.params, me.counts.validation > 0)
     me.bounds = columns.bounds(me.counts.present.reshape(len(me.names), words_each), me.names)
     return Out()
 
@@ -208,15 +209,14 @@ def measure(me: Party) -> Iterator[Out]:
 
 def read_metrics(me: Party, got: Iterator[Total]) -> Out:
     """The metrics of the round, and whether it was the last one."""
-    measures = me.training.measures
+    measures, before = me.training.measures, len(me.training.measures.history)
     total = me.sums.total(got, 1 << 62)
-    told = Told()
-    if len(me.training.rounds) > len(measures.history):
-        measured = measures.hear(total)
-        if me.is_guest:
-            done, of = len(measures.history), me.params.n_estimators
-            metrics = words.as_metrics(measured)
-            told.rounds.append(RoundTold(round="round", done=done, of=of, metrics=metrics))
+    told, measured = Told(), None
+    if len(me.training.rounds) > before:
+        measured = words.as_metrics(measures.hear(total))
+    if me.is_guest:  # of a round that is given up without metrics; it begins anew
+        of = me.params.n_estimators
+        told.rounds.append(RoundTold(round="round", done=before + 1, of=of, metrics=measured))
     told.ends = "round" if measures.ends else ""
     return Out(told=told)
 
