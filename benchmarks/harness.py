@@ -29,7 +29,7 @@ from fedboost.runtime.cluster import Cluster
 
 PACKAGES = (
     *("fedboost", "numpy", "gmpy2", "numba", "grpcio", "pyarrow"),
-    *("xgboost", "xgboost-cpu", "scikit-learn"),
+    *("xgboost", "xgboost-cpu", "lightgbm", "scikit-learn"),
 )
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 BUSY = (0, 1, 2, 5, 6)  # of /proc/stat: user, nice, system, irq, softirq
