@@ -180,7 +180,7 @@ def measure_bandwidth(name: str, plan: Plan) -> list[Row]:
         f"GBUN, {outputs} outputs": (NETWORKS, networks_of(2, rounds, outputs))
         for outputs, rounds in plan.limited.items()
     }
-    jobs["FederBoost, 64 leaves"] = (TREES, trees_of(2, min(plan.limited.values()) + 1))
+    jobs["FederBoost, 64 leaves"] = (TREES, trees_of(2, min(plan.limited.values())))
     rows = []
     for rate in plan.rates:
         with daemons(table, 2, partial(federboost_wan.shaped, wan=Wan(rate, 0.0))) as run:
@@ -237,7 +237,7 @@ def _classes(table: Table) -> int:
 
 def measure_parties(name: str, plan: Plan) -> list[Row]:
     """Seconds of a round by parties among whom the same rows are divided; one is one table."""
-    table = tables.load(name).sample(plan.rows_of(name), SEED)
+    table = tables.load(name).sample(plan.dealt, SEED)
     classes, rows = _classes(table), []
     for count in plan.parties:
         with nullcontext() if count == 1 else daemons(table, count) as run:

@@ -55,12 +55,11 @@ def sizes(
 
 FULL = {
     "vehicle": Grid(
-        sizes((32, 64, 128, 256), (5, 7, 10), (32, 64)),
-        rates=(0.1, 0.3, 0.6, 1.0), lambdas=(0.1, 0.5), tried=100, finalists=3, splits=3,
+        sizes((32, 64, 256), (5, 7, 10), (32, 64)),
+        rates=(0.1, 0.3, 1.0), lambdas=(0.0, 0.1, 0.5), splits=3,
     ),
     "sensorless_2k": Grid(
-        sizes((32, 64, 128, 256), (5, 8), (32, 64)),
-        rates=(0.1, 0.3, 1.0), tried=100, finalists=2,
+        sizes((32, 64, 256), (5, 8), (32, 64)), rates=(0.3, 1.0), lambdas=(0.0, 0.1, 0.5)
     ),
     "covtype": Grid(
         sizes((64, 256), (6, 10), (32, 256)), rates=(0.1, 0.3), tried=40, finalists=1
@@ -94,6 +93,7 @@ class Plan:
     rates: tuple[float, ...]
     parties: tuple[int, ...]
     divided: dict[int, int]  # rounds by outputs, where rows are divided among parties
+    dealt: int  # rows that are divided
     same: int  # rounds of the job that is compared with one table
 
     @classmethod
@@ -102,12 +102,13 @@ class Plan:
         if quick:
             return cls(
                 rows=4000, rounds=40, grids=QUICK, columns=COLUMNS, counted=2, limited={64: 3},
-                rates=(RATES[0], RATES[2]), parties=(1, 2, 4), divided={64: 3}, same=5,
+                rates=(RATES[0], RATES[2]), parties=(1, 2, 4), divided={64: 3},
+                dealt=20_000, same=5,
             )  # fmt: skip
         return cls(
             rows=None, rounds=300, grids=FULL, columns=COLUMNS, counted=5,
             limited={64: 8, 1024: 2}, rates=RATES, parties=(1, 2, 4, 8),
-            divided={64: 8, 256: 5}, same=50,
+            divided={64: 8, 256: 5}, dealt=100_000, same=50,
         )  # fmt: skip
 
     def rows_of(self, name: str) -> int:
