@@ -34,6 +34,7 @@ from fedboost.errors import JobError
 from fedboost.job import JobSpec
 from fedboost.model import networks
 from fedboost.runtime import local as in_process
+from fedboost.runtime.config import Timers
 from fedboost.runtime.local import DATASET
 from fedboost.settings import parse
 
@@ -45,6 +46,8 @@ BEFORE = frozenset(  # steps of both protocols that are done once, not every rou
         *("show_reach", "sum_labels", "count_below"),
     }
 )
+# A ping waits behind what has been written: 1 MiB leaves a line of 1 Mbit/s in eight seconds.
+TIMERS = Timers(keepalive_timeout_s=240.0, peer_lost_s=240.0, call_s=240.0)
 OUTPUTS = 64
 TREE: dict[str, Any] = {"max_depth": 6, "max_bin": 32}  # 64 leaves
 POINT = Point(size=OUTPUTS, rate=0.3, reg_lambda=1.0)
@@ -108,13 +111,14 @@ def measure_bytes(name: str, plan: Plan) -> list[Row]:
 
 
 def _dense_bytes(name: str, plan: Plan) -> list[Row]:
-    """Of networks of all sizes that are limited, of one that measures AUC too, and of trees."""
+    """Of networks of all sizes that are limited; with two classes of one that measures AUC, and of
+    trees, which need more rows than those tables have that have more classes."""
     table, rounds = tables.load(name).sample(plan.rows_of(name), SEED), plan.counted
     classes = _classes(table)
     given = [(NETWORKS, networks_of(classes, rounds, outputs)) for outputs in plan.limited]
     if classes == 2:
         given.append((NETWORKS, {**networks_of(classes, rounds), "eval_metric": ["auc"]}))
-    given.append((TREES, trees_of(classes, rounds)))
+        given.append((TREES, trees_of(classes, rounds)))
     facts = {"data": name, "columns": len(table.columns), "classes": classes}
     with _dealt(table, 3) as (parties, sources):
         return [counted(*one, parties, sources) | facts for one in given]
@@ -217,7 +221,7 @@ def daemons(table: Table, count: int, around: Around = nullcontext) -> Iterator[
             return job(said.pop("protocol"), parties, said)
 
         first = spec({"protocol": NETWORKS, **networks_of(_classes(table), 1)})
-        with harness.daemons(first, sources, Path(folder), around) as run:
+        with harness.daemons(first, sources, Path(folder), around, TIMERS) as run:
             yield lambda params: run(spec(params))
 
 

@@ -125,7 +125,8 @@ def _tried(group: Sequence[Row]) -> str:
                 for key, name in (("size", SIZES[row["system"]]), ("rate", "shrinkage"),
                                   ("reg_lambda", "λ"), ("rounds", "rounds"))
             )  # fmt: skip
-            said.append(f"{row['system']}: {'; '.join(lists)}")
+            none = f"; {row['unsolvable']} more without a solution" if row["unsolvable"] else ""
+            said.append(f"{row['system']}: {'; '.join(lists)}{none}")
     return "Points: " + ". ".join(said) + "."
 
 
