@@ -23,9 +23,9 @@ from fedboost.runtime.disk import PUBLIC_MODE, write_file
 from fedboost.runtime.local import COORDINATOR
 
 READ_BYTES = 16 << 10  # that travel together: 7 ms at 20 Mbit/s
-# That a socket here takes in ahead of its line. Megabytes of them, as on loopback, would hold a
-# connection's pings back until either end gives it up.
-BUFFER_BYTES = 64 << 10
+# What a socket here takes in ahead of its line, and a packet: with loopback's, megabytes would wait
+# on the way and hold a connection's pings back until either end gives it up.
+BUFFER_BYTES, SEGMENT_BYTES = 64 << 10, 1448
 T = TypeVar("T")
 
 
@@ -162,6 +162,7 @@ def _socket() -> socket.socket:
     made = socket.socket()
     made.setblocking(False)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
     return made
 
 

@@ -23,7 +23,7 @@ from fedboost.core.metrics import MetricName
 from fedboost.errors import JobError
 
 Predictions = NDArray[np.float32]  # (n,), or with several classes (n, classes)
-RAW, LOG = "as they are", "log(1 + |x|)"
+RAW, LOG = "as they are", "logarithms"
 SKEWED = "give_credit"  # amounts of money, which one network's outputs hardly tell apart
 THREADS = 1  # of the others: beside other work two wait for one another
 CURVE = 5  # every so many rounds of a curve are kept

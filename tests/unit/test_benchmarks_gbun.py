@@ -285,7 +285,7 @@ ROWS = [
     *(score(GBUN, best, split) for split, best in enumerate([0.8, 0.9])),
     *(score(XGBOOST, best, split) for split, best in enumerate([0.7, 0.8])),
     *(score(LIGHTGBM, best, split) for split, best in enumerate([0.9, 0.9])),
-    score(GBUN, 0.99, inputs="log(1 + |x|)"),
+    score(GBUN, 0.99, inputs="logarithms"),
     *(sent(columns, 1005) for columns in (100, 1_000_000)),
     sent(100, 90_000, data="epsilon_5k", outputs=None),
     *(limited("GBUN", rate, [seconds]) for rate, seconds in [(1e12, 0.1), (1e7, 0.2), (1e6, 1.0)]),
