@@ -44,7 +44,8 @@ layers.
 **Bandwidth** (Figure 7). Two parties, an aggregator and a coordinator, daemons of their own on one
 machine; a proxy between any two limits each daemon to so many bits a second each way, without
 latency. Without a limit they go through the same proxies. Ratios are of the median round after the
-first.
+first. The daemons wait four minutes for a ping instead of five seconds, which a large vector on a
+slow line holds back.
 
 **Parties** (Figures 5 and 6). The same rows, divided among parties that are daemons on one machine:
 more parties than cores cannot be faster here. What a round takes where each has a machine of its
