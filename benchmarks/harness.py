@@ -26,10 +26,11 @@ from fedboost.messages.job_pb2 import Event, JobJournal
 from fedboost.model import shards
 from fedboost.runtime.client import Client
 from fedboost.runtime.cluster import Cluster
+from fedboost.runtime.config import Timers
 
 PACKAGES = (
     *("fedboost", "numpy", "gmpy2", "numba", "grpcio", "pyarrow"),
-    *("xgboost", "xgboost-cpu", "scikit-learn"),
+    *("xgboost", "xgboost-cpu", "lightgbm", "scikit-learn"),
 )
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 BUSY = (0, 1, 2, 5, 6)  # of /proc/stat: user, nice, system, irq, softirq
@@ -207,12 +208,13 @@ def daemons(
     sources: Mapping[str, SourceSpec],
     folder: Path,
     around: Callable[[Cluster], AbstractContextManager[object]] = nullcontext,
+    timers: Timers | None = None,
 ) -> Iterator[Callable[[JobSpec], JobRun]]:
     """Daemons on this machine that run one job after the other, of any settings that ask nothing
     else of their policies than `spec`; a JobError unless a job finishes. `around` is entered with
     the cluster before its daemons start.
     """
-    made = Cluster(folder, spec, sources)
+    made = Cluster(folder, spec, sources, timers=timers)
     with around(made), made as cluster:
 
         def run(job: JobSpec) -> JobRun:

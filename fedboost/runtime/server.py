@@ -11,7 +11,13 @@ from typing import Any
 import grpc
 
 from fedboost import wire
-from fedboost.errors import ConfigError, FedboostError, PeerError, PolicyError
+from fedboost.errors import (
+    ConfigError,
+    FedboostError,
+    PeerError,
+    PolicyError,
+    UnreachableError,
+)
 from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel, Receipt
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import status
@@ -166,6 +172,13 @@ async def _assemble(chunks: AsyncIterator[Chunk], envelope: Envelope) -> bytes:
         payload += wire.piece_data(chunk.piece, envelope.sender)
         if len(payload) > envelope.payload_bytes:
             raise PeerError(f"{envelope.sender} sent more than the envelope announced")
+    if len(payload) < envelope.payload_bytes:  # a link that broke looks like the end of a stream
+        raise UnreachableError(
+            f"a message of {envelope.sender} broke off after {len(payload)} of "
+            f"{envelope.payload_bytes} bytes",
+            party=envelope.sender,
+            todo="the sender tries again; see its link",
+        )
     return bytes(payload)
 
 

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from fedboost import wire
-from fedboost.errors import PeerError, PolicyError
+from fedboost.errors import PeerError, PolicyError, UnreachableError
 from fedboost.messages import (
     exchange_pb2_grpc,
     job_pb2,
@@ -218,6 +218,12 @@ def test_more_bytes_than_announced_are_refused(town, running):
     small = envelope(town, running, payload_bytes=1)
     with pytest.raises(PeerError, match="more than the envelope announced"):
         deliver(town, "bank", "shop", small, *wire.pieces(b"much more"))
+
+
+def test_a_message_that_breaks_off_is_a_broken_link_and_costs_the_job_nothing(town, running):
+    whole = envelope(town, running, payload_bytes=9)
+    with pytest.raises(UnreachableError, match="broke off after 4 of 9 bytes"):
+        deliver(town, "bank", "shop", whole, *wire.pieces(b"half"))
 
 
 def test_a_payload_that_does_not_match_its_envelope_ends_the_job_by_name(town):
