@@ -61,7 +61,6 @@ class PartyNode:
         self.judge = Judge(config, trust, store)
         self._links = links
         self._workers = workers
-        self._brings = workers, config.policy, self.judge.signatures_of_jobs  # to every seat
         self._works: dict[str, Work] = {}
         for job in store.jobs(JobState.RUNNING):
             store.move(job.id, JobState.PAUSED, reason="the party's daemon was restarted")
@@ -146,9 +145,8 @@ class PartyNode:
         if work.frame is None and self.config.name in work.terms.spec.data:
             source = self.config.datasets[work.terms.spec.data[self.config.name].dataset or ""]
             await asyncio.to_thread(work.read_table, source)
-            notes: tuple[str, ...] = work.frame.notes if work.frame else ()
-            for note in notes:
-                log.info("%s: %s", work.id, note)
+            if work.frame is not None:
+                log.info("%s: %s", work.id, "; ".join(work.frame.notes) or "read the table")
         work.check_table()
         self.judge.disclosure(work)
         return work.how_far()
@@ -159,7 +157,10 @@ class PartyNode:
         """Takes the seat at a stage, from the start or from a checkpoint."""
         work = self._at(caller, request.job, request.attempt)
         self._settle(work)
-        seat = await asyncio.to_thread(work.seat, request.stage, *self._brings)
+        seat = await asyncio.to_thread(
+            work.seat,
+            *(request.stage, self._workers, self.config.policy, self.judge.signatures_of_jobs),
+        )
         checkpoint = await asyncio.to_thread(work.kept, request.stage, request.round)
         if protocols.named(request.stage).leaves == "predictions":
             self.judge.prediction(work, len(seat.validation))
@@ -381,8 +382,7 @@ class PartyNode:
         log.warning("%s is %s: %s", work.id, state, "; ".join(reason.lines()))
 
     def _conclude(self, work: Work, request: party_pb2.FinishRequest) -> None:
-        result = json.loads(request.result)
-        if result:
+        if result := json.loads(request.result):
             if self.write_report is not None:
                 self.write_report(request.journal, str(work.report_file))
                 result["report"] = str(work.report_file)
