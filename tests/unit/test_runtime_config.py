@@ -41,6 +41,7 @@ JOB_SAMPLES = [
     "job-credit-forest.yaml",
     "job-buckets.yaml",
     "job-horizontal.yaml",
+    "job-gbun.yaml",
 ]
 
 
