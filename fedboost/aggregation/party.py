@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from fedboost.aggregation.contributor import Contributor
-from fedboost.flow import Out
+import numpy as np
+
+from fedboost import wire
+from fedboost.aggregation.contributor import Contributor, Vector
+from fedboost.aggregation.counts import Floats
+from fedboost.core import objectives
+from fedboost.flow import Out, Seat
 from fedboost.messages.protocol.aggregation_pb2 import DealtShares, MaskKeys, Survivors
 
 
@@ -23,6 +28,12 @@ class Adds(Protocol):
 def offer_keys(me: Adds) -> Out:
     """Our mask key for the whole stage."""
     return Out(send=me.sums.offer())
+
+
+def hear_keys(me: Adds, got: Mapping[str, MaskKeys]) -> Out:
+    """Everybody's mask keys: from here on there are sums."""
+    me.sums.hear(got)
+    return Out()
 
 
 def offer_fresh_keys(me: Adds) -> Out:
@@ -49,3 +60,27 @@ def sign_survivors(me: Adds, present: tuple[str, ...]) -> Out:
 def reveal_shares(me: Adds, got: Mapping[str, Survivors]) -> Out:
     """Our shares for the aggregator, never both of anybody."""
     return Out(send=me.sums.reveal(got))
+
+
+def bytes_max(_: Adds, __: str) -> int:
+    """As long as our own vectors, which the totals are checked against."""
+    return wire.MESSAGE_BYTES_MAX
+
+
+# Not steps
+
+
+def given(me: Adds, vector: Vector, fresh: int | None = None) -> Iterator[Out]:
+    """What a step sends of its vector, part by part; `fresh` as for `Contributor.give`."""
+    for masked in me.sums.give(vector, fresh):
+        yield Out(send=masked)
+
+
+def labels(seat: Seat) -> tuple[Floats, Floats, Floats]:
+    """Of all our rows labels, weights, and weights with scale_pos_weight; float64 (n,)."""
+    frame = seat.frame
+    assert frame is not None
+    assert frame.label is not None
+    weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
+    factor = seat.params.scale_pos_weight
+    return frame.label, weight, objectives.scaled(weight, frame.label, factor)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost import wire
 from fedboost.aggregation import counts as counting
 from fedboost.aggregation.contributor import Contributor
 from fedboost.aggregation.counts import Counts
 from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they are
+    bytes_max,
     deal_shares,
+    given,
+    hear_keys,
     hold_shares,
     offer_fresh_keys,
     offer_keys,
     reveal_shares,
     sign_survivors,
 )
+from fedboost.aggregation.party import labels as labels_of
 from fedboost.core import objectives
 from fedboost.core.binning import Binning
 from fedboost.core.growth import Rules
@@ -30,7 +33,7 @@ from fedboost.core.quantiles import Ranked, Search
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
-from fedboost.messages.protocol.aggregation_pb2 import MaskKeys, Total
+from fedboost.messages.protocol.aggregation_pb2 import Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
 from fedboost.model import labels, whole, words
 from fedboost.protocols.federboost_horizontal import tables
@@ -103,21 +106,15 @@ def match_columns(me: Party, got: Columns) -> Out:
     return Out()
 
 
-def hear_keys(me: Party, got: Mapping[str, MaskKeys]) -> Out:
-    """Everybody's mask keys: from here on there are sums."""
-    me.sums.hear(got)
-    return Out()
-
-
 # Rows and labels
 
 
 def count_rows(me: Party) -> Iterator[Out]:
     """How many rows we have, and how large labels and weights are."""
-    label, weight, scaled = _labels(me)
+    label, weight, scaled = labels_of(me.seat)
     me.ranked = Ranked.of(me.table.values[me.seat.parts["train"]])
     present, largest = me.ranked.present(), np.maximum(weight, scaled)
-    yield from _given(me, counting.of_rows(present, label, largest, me.seat.parts))
+    yield from given(me, counting.of_rows(present, label, largest, me.seat.parts))
 
 
 def read_counts(me: Party, got: Iterator[Total]) -> Out:
@@ -133,9 +130,9 @@ def read_counts(me: Party, got: Iterator[Total]) -> Out:
 
 def sum_labels(me: Party) -> Iterator[Out]:
     """What our labels and weights add up to."""
-    label, _, weight = _labels(me)
+    label, _, weight = labels_of(me.seat)
     train = me.seat.parts["train"]
-    yield from _given(me, counting.of_labels(me.params, _counts(me), label[train], weight[train]))
+    yield from given(me, counting.of_labels(me.params, _counts(me), label[train], weight[train]))
 
 
 def read_labels(me: Party, got: Iterator[Total]) -> Out:
@@ -161,7 +158,7 @@ def count_below(me: Party) -> Iterator[Out]:
     assert me.search is not None
     assert me.ranked is not None
     probes = me.search.probes()
-    yield from _given(me, me.ranked.at(me.table.searched).below(probes))
+    yield from given(me, me.ranked.at(me.table.searched).below(probes))
 
 
 def narrow(me: Party, got: Iterator[Total]) -> Out:
@@ -180,7 +177,7 @@ def sum_histograms(me: Party) -> Iterator[Out]:
     """Our gradients in the cells of the open nodes."""
     training = me.training
     fresh = 2 * len(training.rounds) if training.layer == 0 else None
-    yield from _given(me, training.sums(), fresh)
+    yield from given(me, training.sums(), fresh)
 
 
 def split_nodes(me: Party, got: Iterator[Total]) -> Out:
@@ -200,7 +197,7 @@ def split_nodes(me: Party, got: Iterator[Total]) -> Out:
 
 def measure(me: Party) -> Iterator[Out]:
     """Our share of the metrics."""
-    yield from _given(
+    yield from given(
         me, me.training.measures.tally(me.training.watched), 2 * len(me.training.rounds) - 1
     )
 
@@ -236,13 +233,11 @@ def snapshot(me: Party) -> Artefact:
     """Rounds so far, and what they stand on."""
     taken = me.training.snapshot()
     binning = me.training.rules.binning
-    found = asdict(_counts(me)) | {"present": _counts(me).present.tolist()}
     assert me.summary is not None
     facts = {
         "columns": list(me.table.names),
         "cuts": tables.cuts_facts(binning),
-        "counts": found,
-        "summary": {**asdict(me.summary), "shares": list(me.summary.shares)},
+        **counting.facts(_counts(me), me.summary),
     }
     return Artefact({**facts, **taken.facts}, taken.arrays)
 
@@ -252,9 +247,7 @@ def restore(me: Party, kept: Artefact) -> Told:
     own, facts = me.table.names, kept.facts
     me.table = me.table.ordered(tuple(facts["columns"]), me.table.categorical, me.seat.table.guest)
     assert set(own) == set(me.table.names)
-    found = facts["counts"]
-    me.counts = Counts(**{**found, "present": np.array(found["present"], np.int64)})
-    me.summary = Summary(**{**facts["summary"], "shares": tuple(facts["summary"]["shares"])})
+    me.counts, me.summary = counting.restored(facts)
     _plant(me, me.table.cuts_again(facts["cuts"]))
     me.training.restore(kept)
     return Told(ends="tree" if me.training.measures.ends else "")
@@ -272,26 +265,7 @@ def finish(me: Party) -> Artefact:
     return Artefact(shard.facts, shard.arrays, Artefact(facts))
 
 
-def bytes_max(_: Party, __: str) -> int:
-    """As long as our own vectors, which the totals are checked against."""
-    return wire.MESSAGE_BYTES_MAX
-
-
 # Inside
-
-
-def _given(me: Party, vector: Vector, fresh: int | None = None) -> Iterator[Out]:
-    for masked in me.sums.give(vector, fresh):
-        yield Out(send=masked)
-
-
-def _labels(me: Party) -> tuple[Floats, Floats, Floats]:
-    """Of all our rows labels, weights, and weights with scale_pos_weight; float64 (n,)."""
-    frame, params = me.seat.frame, me.params
-    assert frame is not None
-    assert frame.label is not None
-    weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
-    return frame.label, weight, objectives.scaled(weight, frame.label, params.scale_pos_weight)
 
 
 def _counts(me: Party) -> Counts:
@@ -313,7 +287,7 @@ def _plant(me: Party, binning: Binning) -> None:
     """Everything that the rounds stand on; every party comes to the same."""
     params, counts, summary = me.params, _counts(me), me.summary
     assert summary is not None
-    label, weight, _ = _labels(me)
+    label, weight, _ = labels_of(me.seat)
     objective = objectives.start(params, summary)
     fixed = objectives.encoding(params, objective, summary)
     watched = {}

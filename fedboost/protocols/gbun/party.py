@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost import wire
 from fedboost.aggregation import counts as counting
 from fedboost.aggregation.contributor import Contributor
 from fedboost.aggregation.counts import Counts
 from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they are
+    bytes_max,
     deal_shares,
+    given,
+    hear_keys,
     hold_shares,
     offer_fresh_keys,
     offer_keys,
     reveal_shares,
     sign_survivors,
 )
+from fedboost.aggregation.party import labels as labels_of
 from fedboost.core import gbun, objectives
 from fedboost.core.gbun import Scale
 from fedboost.core.local import Watched
@@ -29,7 +32,7 @@ from fedboost.core.objectives import Summary
 from fedboost.errors import DataError, ProtocolError
 from fedboost.flow import GUEST, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import RoundTold, Told
-from fedboost.messages.protocol.aggregation_pb2 import MaskKeys, Total
+from fedboost.messages.protocol.aggregation_pb2 import Total
 from fedboost.messages.protocol.gbun_pb2 import Inputs
 from fedboost.model import labels, networks, words
 from fedboost.protocols.gbun import columns
@@ -101,21 +104,15 @@ def match_inputs(me: Party, got: Inputs) -> Out:
     return Out()
 
 
-def hear_keys(me: Party, got: Mapping[str, MaskKeys]) -> Out:
-    """Everybody's mask keys: from here on there are sums."""
-    me.sums.hear(got)
-    return Out()
-
-
 # Rows, labels and columns
 
 
 def count_rows(me: Party) -> Iterator[Out]:
     """How many rows we have, and how large labels, weights and columns are."""
-    label, weight, scaled = _labels(me)
+    label, weight, scaled = labels_of(me.seat)
     own = np.empty(0, np.int64) if me.is_sparse else columns.exceeded(_dense(me, "train"))
     largest = np.maximum(weight, scaled)
-    yield from _given(me, counting.of_rows(own, label, largest, me.seat.parts))
+    yield from given(me, counting.of_rows(own, label, largest, me.seat.parts))
 
 
 def read_counts(me: Party, got: Iterator[Total]) -> Out:
@@ -132,14 +129,14 @@ def read_counts(me: Party, got: Iterator[Total]) -> Out:
 def sum_columns(me: Party) -> Iterator[Out]:
     """What our labels, weights and columns add up to."""
     counts = _counts(me)
-    label, _, weight = _labels(me)
+    label, _, weight = labels_of(me.seat)
     train = me.seat.parts["train"]
     share = counting.of_labels(me.params, counts, label[train], weight[train])
     if not me.is_sparse:
         assert me.bounds is not None
         own = columns.sums(_dense(me, "train"), me.bounds, counts.train)
         share = np.concatenate([share, own])
-    yield from _given(me, share)
+    yield from given(me, share)
 
 
 def read_columns(me: Party, got: Iterator[Total]) -> Out:
@@ -158,7 +155,7 @@ def read_columns(me: Party, got: Iterator[Total]) -> Out:
 
 def show_reach(me: Party) -> Iterator[Out]:
     """Up to a power of two, how far an output of a network may go for our rows."""
-    yield from _given(me, counting.exceeds(_rows(me, "train").reach()))
+    yield from given(me, counting.exceeds(_rows(me, "train").reach()))
 
 
 def read_reach(me: Party, got: Iterator[Total]) -> Out:
@@ -175,7 +172,7 @@ def read_reach(me: Party, got: Iterator[Total]) -> Out:
 def sum_outputs(me: Party) -> Iterator[Out]:
     """What a new network's outputs and their squares add up to over our rows."""
     training = me.training
-    yield from _given(me, training.outputs(), 2 * training.number)
+    yield from given(me, training.outputs(), 2 * training.number)
 
 
 def normalise(me: Party, got: Iterator[Total]) -> Out:
@@ -189,7 +186,7 @@ def normalise(me: Party, got: Iterator[Total]) -> Out:
 
 def sum_system(me: Party) -> Iterator[Out]:
     """Our rows' part of the equations."""
-    yield from _given(me, me.training.system())
+    yield from given(me, me.training.system())
 
 
 def solve(me: Party, got: Iterator[Total]) -> Out:
@@ -204,7 +201,7 @@ def measure(me: Party) -> Iterator[Out]:
     share = np.empty(0, np.int64)
     if len(training.rounds) > len(training.measures.history):
         share = training.measures.tally(training.watched)
-    yield from _given(me, share, 2 * training.number - 1)
+    yield from given(me, share, 2 * training.number - 1)
 
 
 def read_metrics(me: Party, got: Iterator[Total]) -> Out:
@@ -242,9 +239,8 @@ def snapshot(me: Party) -> Artefact:
     assert summary is not None
     facts = {
         "names": list(me.names),
-        "counts": asdict(counts) | {"present": counts.present.tolist()},
-        "summary": {**asdict(summary), "shares": list(summary.shares)},
         "reach": me.training.reach,
+        **counting.facts(counts, summary),
     }
     arrays = dict(taken.arrays)
     if me.scale is not None:
@@ -256,9 +252,7 @@ def restore(me: Party, kept: Artefact) -> Told:
     """Carries on behind the last round that everybody has kept."""
     facts = kept.facts
     me.names = tuple(facts["names"])
-    found = facts["counts"]
-    me.counts = Counts(**{**found, "present": np.array(found["present"], np.int64)})
-    me.summary = Summary(**{**facts["summary"], "shares": tuple(facts["summary"]["shares"])})
+    me.counts, me.summary = counting.restored(facts)
     if not me.is_sparse:
         own = (kept.arrays["column_mean"], kept.arrays["column_deviation"])
         me.scale = Scale(*(array.astype(np.float64) for array in own))
@@ -272,26 +266,7 @@ def finish(me: Party) -> Artefact:
     return networks.shard(me.training.trained, me.names)
 
 
-def bytes_max(_: Party, __: str) -> int:
-    """As long as our own vectors, which the totals are checked against."""
-    return wire.MESSAGE_BYTES_MAX
-
-
 # Inside
-
-
-def _given(me: Party, vector: Vector, fresh: int | None = None) -> Iterator[Out]:
-    for masked in me.sums.give(vector, fresh):
-        yield Out(send=masked)
-
-
-def _labels(me: Party) -> tuple[Floats, Floats, Floats]:
-    """Of all our rows labels, weights, and weights with scale_pos_weight; float64 (n,)."""
-    frame, params = me.seat.frame, me.params
-    assert frame is not None
-    assert frame.label is not None
-    weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
-    return frame.label, weight, objectives.scaled(weight, frame.label, params.scale_pos_weight)
 
 
 def _counts(me: Party) -> Counts:
@@ -323,7 +298,7 @@ def _plant(me: Party, reach: float) -> None:
     """Everything that the rounds stand on; every party comes to the same."""
     params, counts, summary = me.params, _counts(me), me.summary
     assert summary is not None
-    label, weight, _ = _labels(me)
+    label, weight, _ = labels_of(me.seat)
     objective = objectives.start(params, summary)
     inputs, watched = {}, {}
     for part in counts.parts:
