@@ -145,8 +145,9 @@ class PartyNode:
         if work.frame is None and self.config.name in work.terms.spec.data:
             source = self.config.datasets[work.terms.spec.data[self.config.name].dataset or ""]
             await asyncio.to_thread(work.read_table, source)
-            if work.frame is not None:
-                log.info("%s: %s", work.id, "; ".join(work.frame.notes) or "read the table")
+            notes: tuple[str, ...] = work.frame.notes if work.frame else ()
+            for note in notes:
+                log.info("%s: %s", work.id, note)
         work.check_table()
         self.judge.disclosure(work)
         return work.how_far()
@@ -172,8 +173,7 @@ class PartyNode:
             record=self._record,
             wait_s=self.config.timers.step_s,
         )
-        told = await work.session.open(checkpoint)
-        return party_pb2.StageReply(told=told)
+        return party_pb2.StageReply(told=await work.session.open(checkpoint))
 
     async def run_step(self, caller: Peer, request: StepCall) -> StepReply:
         """Does one step."""
