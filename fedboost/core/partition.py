@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -37,6 +39,16 @@ class Partition:
     def __init__(self, rows: Rows) -> None:
         """All `rows` (int32, ascending) stand in the root."""
         self._rows: dict[int, Rows] = {ROOT: rows}
+
+    @classmethod
+    def of_nodes(cls, rows: Rows, nodes: Rows, leaves: Iterable[int]) -> Partition:
+        """`rows` (int32, ascending) stand in `nodes`, int32 (rows,), which are among `leaves`."""
+        found = cls(rows)
+        order = np.argsort(nodes, kind="stable")
+        held, starts = np.unique(nodes[order], return_index=True)
+        parts = dict(zip(held.tolist(), np.split(rows[order], starts[1:]), strict=False))
+        found._rows = {leaf: parts.get(leaf, rows[:0]) for leaf in leaves}
+        return found
 
     def rows(self, node: int) -> Rows:
         """The rows of a current leaf; int32, ascending. A KeyError for any other node."""

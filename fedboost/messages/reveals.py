@@ -54,6 +54,26 @@ REVEALS: dict[str, tuple[str, str]] = {
         "to the guest, the sum of its own random numbers.",
         "not at all, it is no secret.",
     ),
+    "fedboost.encrypted.EncryptionKey": (
+        "to the hosts, the guest's public key and the number of bits of its fixed-point gradients; where the job continues a model, how many trees of it are kept.",
+        "public by its nature.",
+    ),
+    "fedboost.encrypted.EncryptedGradients": (
+        "to the hosts, which training rows take part in each tree; with goss, that these have large gradients or were drawn.",
+        "encrypted under the guest's key.",
+    ),
+    "fedboost.encrypted.CandidateSums": (
+        "to the guest, this host's candidate sums without column, bin or row count, and how many there are; of a categorical column, which sums belong together, how many categories it has, and whether rows of the node lack a value in it.",
+        "blinded ciphertexts under the guest's key.",
+    ),
+    "fedboost.encrypted.WonSplits": (
+        "to the host, which of its candidates won, and nothing of the others' nodes; of a categorical column, which categories have the lower gradients.",
+        "not at all.",
+    ),
+    "fedboost.encrypted.RowDivisions": (
+        "to the guest, on which side of the won splits each row lies.",
+        "not at all.",
+    ),
     "fedboost.federboost_horizontal.Columns": (
         "to the hosts, the names of the guest's columns, and which of them hold categories.",
         "not at all.",
@@ -78,28 +98,8 @@ REVEALS: dict[str, tuple[str, str]] = {
         "to the guest, one bit for each row and host node on its way.",
         "not at all.",
     ),
-    "fedboost.secureboost.EncryptionKey": (
-        "to the hosts, the guest's public key and the number of bits of its fixed-point gradients; where the job continues a model, how many trees of it are kept.",
-        "public by its nature.",
-    ),
-    "fedboost.secureboost.EncryptedGradients": (
-        "to the hosts, which training rows take part in each tree; with goss, that these have large gradients or were drawn.",
-        "encrypted under the guest's key.",
-    ),
     "fedboost.secureboost.Frontier": (
         "to the hosts, which rows share a node.",
-        "not at all.",
-    ),
-    "fedboost.secureboost.CandidateSums": (
-        "to the guest, this host's candidate sums without column, bin or row count, and how many there are; of a categorical column, which sums belong together, how many categories it has, and whether rows of the node lack a value in it.",
-        "blinded ciphertexts under the guest's key.",
-    ),
-    "fedboost.secureboost.WonSplits": (
-        "to the host, which of its candidates won, and nothing of the others' nodes; of a categorical column, which categories have the lower gradients.",
-        "not at all.",
-    ),
-    "fedboost.secureboost.RowDivisions": (
-        "to the guest, on which side of the won splits each row lies.",
         "not at all.",
     ),
 }

@@ -14,8 +14,8 @@ from fedboost.core.bins import SparseBins
 from fedboost.core.params import TreeParams
 from fedboost.data.selection import Selection, load
 from fedboost.data.sources import SourceSpec
+from fedboost.encrypted import cells
 from fedboost.flow import MODEL
-from fedboost.protocols.secureboost import cells
 from tests.federated import GUEST, HOSTS, Room, now, room_for
 from tests.secureboost_jobs import CLASSES, VECTORS, made
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.crypto import sparse
-from fedboost.protocols.secureboost import cells, host_tree
+from fedboost.encrypted import cells, host_tree
 from tests.federated import (
     GUEST,
     HOSTS,

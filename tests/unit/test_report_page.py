@@ -164,7 +164,7 @@ def test_each_message_says_what_it_reveals_and_how_often_it_was_sent(full):
         assert reveals[1:] in shown
         assert protected.startswith("not at all") or protected[1:] in shown
         assert messages in shown
-    sums = listed["fedboost.secureboost.CandidateSums"]
+    sums = listed["fedboost.encrypted.CandidateSums"]
     assert {(link.sender, link.receiver) for link in sums.links} == {
         ("telco", "bank"),
         ("shop", "bank"),

@@ -9,10 +9,12 @@ import pytest
 from fedboost import wire
 from fedboost.crypto import residues
 from fedboost.crypto.api import Ciphertexts, Released
+from fedboost.encrypted import answers, cells, grove, growth, host_tree
+from fedboost.encrypted.offers import Offer
 from fedboost.errors import ConfigError, DataError, FedboostError, PeerError
-from fedboost.messages.protocol import secureboost_pb2 as pb
+from fedboost.messages.protocol import encrypted_pb2 as pb
+from fedboost.messages.protocol.secureboost_pb2 import Frontier
 from fedboost.protocols.secureboost import host as host_steps
-from fedboost.protocols.secureboost.offers import Offer
 from tests import conversations
 from tests.federated import GUEST, HOSTS, changing, frame_of, now, resealed, room_for
 
@@ -180,7 +182,7 @@ def test_a_second_frontier_for_the_same_layer_is_refused():
     async def run():
         room = await halted("sum_candidates")
         last = next(p for p in reversed(room.posted) if p.envelope.receiver == HOST)
-        other = pb.Frontier.FromString(last.payload)
+        other = Frontier.FromString(last.payload)
         other.divided.CopyFrom(ints(0))
         session = room.sessions[HOST]
         forged, payload = resealed(last.envelope, wire.encode(other))
@@ -206,7 +208,7 @@ def test_a_refused_frontier_changes_nothing():
             me.number,
         )
         for nodes in ((), (0,), (1, 3)):
-            bad = pb.Frontier()
+            bad = Frontier()
             bad.CopyFrom(good)
             bad.open.CopyFrom(ints(*nodes))
             with pytest.raises(PeerError):
@@ -371,7 +373,8 @@ def test_nothing_leaves_a_host_but_released_sums_and_divisions(monkeypatch):
 def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
     calls = [
         node.func.value.id if isinstance(node.func.value, ast.Name) else ast.dump(node.func.value)
-        for node in ast.walk(ast.parse(inspect.getsource(host_steps)))
+        for module in (host_steps, answers, cells, growth, grove, host_tree)
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in ("to_bytes", "tobytes")

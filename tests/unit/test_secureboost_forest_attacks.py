@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from fedboost import wire
+from fedboost.encrypted.grove import STRIDE
 from fedboost.errors import FedboostError, PeerError
 from fedboost.flow import MODEL, Artefact
-from fedboost.messages.protocol import secureboost_pb2 as pb
+from fedboost.messages.protocol import encrypted_pb2 as pb
+from fedboost.messages.protocol.secureboost_pb2 import Frontier
 from fedboost.protocols.secureboost import guest as guest_steps
 from fedboost.protocols.secureboost import host as host_steps
-from fedboost.protocols.secureboost.grove import STRIDE
 from tests import conversations
 from tests.federated import GUEST, HOSTS, changing, now
 from tests.unit.test_secureboost_attacks import choose, flip_first_row, ints, only_to, values_of
@@ -168,7 +169,7 @@ def test_a_model_continued_amid_a_forest_is_refused(first_tree):
     lie.first_tree = first_tree
     with pytest.raises(PeerError, match="whole rounds of the model"):
         host_steps.accept_key(me, lie)
-    assert (me.key, me.first_tree, me.number) == (None, None, -1)
+    assert (me.keys, me.first_tree, me.number) == (None, None, -1)
     lie.first_tree = 3
     host_steps.accept_key(me, lie)
     assert (me.first_tree, me.number) == (3, 2)
@@ -266,7 +267,7 @@ def test_a_refused_frontier_changes_no_tree():
         lies = [frontier(opened=opened) for opened in SECOND_LAYER.values()]
         lies += [frontier(divided) for divided in WRONGLY_DIVIDED.values()]
         for lie in (*lies, flip_first_row):
-            bad = pb.Frontier()
+            bad = Frontier()
             bad.CopyFrom(good)
             lie(bad)
             with pytest.raises(PeerError):

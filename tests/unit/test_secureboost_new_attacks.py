@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from fedboost import wire
+from fedboost.encrypted.params import asks
 from fedboost.errors import ConfigError, PeerError, PolicyError
-from fedboost.messages.protocol import secureboost_pb2 as pb
+from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols.secureboost import guest as guest_steps
 from fedboost.protocols.secureboost import host as host_steps
-from fedboost.protocols.secureboost.params import SecureBoostParams, asks
+from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.runtime.policy import Ask, Policy
 from fedboost.settings import parse
 from tests import conversations

@@ -11,10 +11,10 @@ from fedboost.core.categories import as_set
 from fedboost.core.growth import Rules, choose
 from fedboost.core.params import MAX_BIN, TreeParams
 from fedboost.core.split import Candidates
+from fedboost.encrypted import offers
+from fedboost.encrypted.offers import Grouped, Offer, Shape
 from fedboost.errors import PeerError
-from fedboost.messages.protocol import secureboost_pb2 as pb
-from fedboost.protocols.secureboost import offers
-from fedboost.protocols.secureboost.offers import Grouped, Offer, Shape
+from fedboost.messages.protocol import encrypted_pb2 as pb
 
 NODE = 4
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from fedboost.core.params import MAX_DEPTH
+from fedboost.encrypted.params import asks
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import GUEST, HOST, Table
 from fedboost.protocols.secureboost import plan
-from fedboost.protocols.secureboost.params import SecureBoostParams, asks, check
+from fedboost.protocols.secureboost.params import SecureBoostParams, check
 from fedboost.protocols.secureboost.plan import Plan, of_round
 from fedboost.settings import parse
 from tests.federated import frame_of

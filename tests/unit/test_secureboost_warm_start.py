@@ -8,7 +8,7 @@ import pytest
 from fedboost.core.binning import Binning
 from fedboost.errors import ConfigError, DataError, PeerError
 from fedboost.flow import MODEL, Artefact
-from fedboost.messages.protocol import secureboost_pb2 as pb
+from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols import known, named
 from fedboost.protocols.secureboost import earlier
 from fedboost.protocols.secureboost import host as host_steps

@@ -12,7 +12,7 @@ from fedboost.errors import PeerError, ProtocolError
 from fedboost.messages import exchange_pb2, job_pb2, party_pb2
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol import align_pb2, echo_pb2
-from fedboost.messages.protocol import secureboost_pb2 as pb
+from fedboost.messages.protocol import encrypted_pb2 as pb
 
 EVERY_TYPE = sorted(
     {s.gives for p in protocols.known().values() for s in p.flow if s.gives is not None},

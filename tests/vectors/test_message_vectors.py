@@ -24,10 +24,10 @@ from tests.federated import Posted, now, resealed, type_named
 FILE = Path(__file__).parent / "messages.json"
 NAMES = (
     *("echo", "align", "secureboost", "federboost_vertical", "predict"),
-    *("federboost_horizontal", "gbun", "aggregation"),
+    *("federboost_horizontal", "gbun", "aggregation", "encrypted"),
 )
 # Packages of messages that several protocols send: whose conversation shows them.
-SHOWN_BY = {"aggregation": "federboost_horizontal"}
+SHOWN_BY = {"aggregation": "federboost_horizontal", "encrypted": "secureboost"}
 COLUMNS = ("federboost_horizontal", "gbun")  # ask for columns that a table may not have
 
 
@@ -57,6 +57,8 @@ def room_of(name, alter=None):
         return conversations.predict(model(), alter)
     if name == "aggregation":
         return conversations.dropout(alter)
+    if name == "encrypted":
+        return conversations.secureboost(alter)
     return getattr(conversations, name)(alter)
 
 

@@ -25,25 +25,13 @@ _sym_db = _symbol_database.Default()
 from fedboost.messages import array_pb2 as fedboost_dot_messages_dot_array__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,fedboost/messages/protocol/secureboost.proto\x12\x14\x66\x65\x64\x62oost.secureboost\x1a\x1d\x66\x65\x64\x62oost/messages/array.proto\"*\n\x0b\x43iphertexts\x12\r\n\x05\x63ount\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"T\n\rEncryptionKey\x12\x0e\n\x06scheme\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\x12\n\nvalue_bits\x18\x03 \x01(\r\x12\x12\n\nfirst_tree\x18\x04 \x01(\r\"\xac\x01\n\x12\x45ncryptedGradients\x12\x0c\n\x04tree\x18\x01 \x01(\r\x12\x11\n\tfirst_row\x18\x02 \x01(\x04\x12/\n\x04rows\x18\x03 \x01(\x0b\x32!.fedboost.secureboost.Ciphertexts\x12$\n\x0btaking_part\x18\x04 \x01(\x0b\x32\x0f.fedboost.Array\x12\x1e\n\x05trees\x18\x05 \x01(\x0b\x32\x0f.fedboost.Array\"p\n\x08\x46rontier\x12 \n\x07\x64ivided\x18\x01 \x01(\x0b\x32\x0f.fedboost.Array\x12#\n\ngoes_right\x18\x02 \x01(\x0b\x32\x0f.fedboost.Array\x12\x1d\n\x04open\x18\x03 \x01(\x0b\x32\x0f.fedboost.Array\"\xd2\x01\n\rCandidateSums\x12#\n\ncandidates\x18\x01 \x01(\x0b\x32\x0f.fedboost.Array\x12\x33\n\x08packages\x18\x02 \x01(\x0b\x32!.fedboost.secureboost.Ciphertexts\x12 \n\x07\x63olumns\x18\x03 \x01(\x0b\x32\x0f.fedboost.Array\x12#\n\ncategories\x18\x04 \x01(\x0b\x32\x0f.fedboost.Array\x12 \n\x07missing\x18\x05 \x01(\x0b\x32\x0f.fedboost.Array\"\x8f\x01\n\tWonSplits\x12\x1e\n\x05nodes\x18\x01 \x01(\x0b\x32\x0f.fedboost.Array\x12\x1d\n\x04tied\x18\x02 \x01(\x0b\x32\x0f.fedboost.Array\x12#\n\ncandidates\x18\x03 \x01(\x0b\x32\x0f.fedboost.Array\x12\x1e\n\x05sizes\x18\x04 \x01(\x0b\x32\x0f.fedboost.Array\"S\n\x0cRowDivisions\x12\x1e\n\x05nodes\x18\x01 \x01(\x0b\x32\x0f.fedboost.Array\x12#\n\ngoes_right\x18\x02 \x01(\x0b\x32\x0f.fedboost.Arrayb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,fedboost/messages/protocol/secureboost.proto\x12\x14\x66\x65\x64\x62oost.secureboost\x1a\x1d\x66\x65\x64\x62oost/messages/array.proto\"p\n\x08\x46rontier\x12 \n\x07\x64ivided\x18\x01 \x01(\x0b\x32\x0f.fedboost.Array\x12#\n\ngoes_right\x18\x02 \x01(\x0b\x32\x0f.fedboost.Array\x12\x1d\n\x04open\x18\x03 \x01(\x0b\x32\x0f.fedboost.Arrayb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fedboost.messages.protocol.secureboost_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CIPHERTEXTS']._serialized_start=101
-  _globals['_CIPHERTEXTS']._serialized_end=143
-  _globals['_ENCRYPTIONKEY']._serialized_start=145
-  _globals['_ENCRYPTIONKEY']._serialized_end=229
-  _globals['_ENCRYPTEDGRADIENTS']._serialized_start=232
-  _globals['_ENCRYPTEDGRADIENTS']._serialized_end=404
-  _globals['_FRONTIER']._serialized_start=406
-  _globals['_FRONTIER']._serialized_end=518
-  _globals['_CANDIDATESUMS']._serialized_start=521
-  _globals['_CANDIDATESUMS']._serialized_end=731
-  _globals['_WONSPLITS']._serialized_start=734
-  _globals['_WONSPLITS']._serialized_end=877
-  _globals['_ROWDIVISIONS']._serialized_start=879
-  _globals['_ROWDIVISIONS']._serialized_end=962
+  _globals['_FRONTIER']._serialized_start=101
+  _globals['_FRONTIER']._serialized_end=213
 # @@protoc_insertion_point(module_scope)

@@ -16,9 +16,10 @@ of one and averaged (FedGBF, Han et al.). A job with `warm_start` goes on behind
 whose margins the stage `predict` has left.
 """
 
+from fedboost.encrypted.params import asks
 from fedboost.flow import GUEST, HOST, Protocol
 from fedboost.protocols.secureboost import earlier, guest, host
-from fedboost.protocols.secureboost.params import SecureBoostParams, asks, check
+from fedboost.protocols.secureboost.params import SecureBoostParams, check
 from fedboost.protocols.secureboost.walk import FLOW, walk
 
 PROTOCOL = Protocol(

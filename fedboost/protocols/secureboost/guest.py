@@ -17,17 +17,18 @@ from fedboost.core.objectives import Objective, Summary
 from fedboost.core.sampling import Sample
 from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.packing import GhLayout
-from fedboost.crypto.schemes import SCHEMES
+from fedboost.encrypted import keys
+from fedboost.encrypted.growth import read_divisions, write_sample
+from fedboost.encrypted.guest_tree import GuestGrove, GuestTree, Won
+from fedboost.encrypted.offers import read_sums, write_choices
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Count, Told
-from fedboost.messages.protocol import secureboost_pb2 as pb
+from fedboost.messages.protocol import encrypted_pb2 as pb
+from fedboost.messages.protocol.secureboost_pb2 import Frontier
 from fedboost.model import labels, vertical, words
 from fedboost.model.vertical import GuestNode
 from fedboost.protocols.secureboost import earlier, plan
-from fedboost.protocols.secureboost.growth import read_divisions, write_sample
-from fedboost.protocols.secureboost.guest_tree import GuestGrove, GuestTree, Won
-from fedboost.protocols.secureboost.offers import read_sums, write_choices
 from fedboost.protocols.secureboost.plan import Plan
 
 Floats = NDArray[np.float64]
@@ -105,25 +106,12 @@ def begin(seat: Seat) -> Guest:
 
 def share_key(me: Guest) -> Out:
     """A fresh key for this attempt, and how gradients are packed (SecureBoost+, section 4.2)."""
-    params = me.rules.params
-    encryption = me.seat.params.encryption
-    me.key = SCHEMES[encryption.scheme].generate(encryption.key_bits, me.seat.workers)
-    me.layout = GhLayout(
-        value_bits=me.rules.fixed.bits,
-        n_rows=len(me.seat.parts["train"]),
-        plaintext_bits=me.key.plaintext_bits,
-        outputs=params.n_outputs // params.trees_per_round,
-        pack=me.seat.params.gh_packing,
-        compress=me.seat.params.cipher_compressing,
-    )
-    return Out(
-        send=pb.EncryptionKey(
-            scheme=encryption.scheme,
-            key=me.key.public_bytes(),
-            value_bits=me.layout.value_bits,
-            first_tree=sum(me.forest[: me.first_round]) * params.trees_per_round,
-        )
-    )
+    params, bits = me.seat.params, me.rules.fixed.bits
+    me.key = keys.generate(me.seat)
+    n_rows = len(me.seat.parts["train"])
+    me.layout = keys.layout(params, bits, n_rows, me.key.plaintext_bits)
+    first = sum(me.forest[: me.first_round]) * params.trees_per_round
+    return Out(send=keys.share(params, me.key, bits, first))
 
 
 def start_round(me: Guest) -> Out:
@@ -168,7 +156,7 @@ def open_layer(me: Guest) -> Out:
     opened, divided = grove.open_layer(), grove.last_divided
     bits = np.concatenate([np.empty(0, np.bool_), *(bits for _, bits in divided)])
     return Out(
-        send=pb.Frontier(
+        send=Frontier(
             divided=wire.pack(np.array([node for node, _ in divided], np.int32)),
             goes_right=wire.pack_bits(bits),
             open=wire.pack(np.array(opened, np.int32)),

@@ -1,14 +1,14 @@
 """The table of steps, and the order in which they come."""
 
 from fedboost.flow import GUEST, HOST, Run, Step
-from fedboost.messages.protocol.secureboost_pb2 import (
+from fedboost.messages.protocol.encrypted_pb2 import (
     CandidateSums,
     EncryptedGradients,
     EncryptionKey,
-    Frontier,
     RowDivisions,
     WonSplits,
 )
+from fedboost.messages.protocol.secureboost_pb2 import Frontier
 from fedboost.protocols.secureboost import plan
 
 FLOW = (

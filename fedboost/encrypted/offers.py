@@ -26,7 +26,7 @@ from fedboost.core.split import Candidates
 from fedboost.crypto.api import Ciphertexts, PrivateKey
 from fedboost.crypto.packing import GhLayout
 from fedboost.errors import PeerError
-from fedboost.messages.protocol import secureboost_pb2 as pb
+from fedboost.messages.protocol import encrypted_pb2 as pb
 
 Places = NDArray[np.int64]
 Sums = NDArray[np.int64]

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import split
-from fedboost.core.partition import ROOT, parent, sibling
+from fedboost.core.partition import parent, sibling
 from fedboost.core.split import Candidates
 from fedboost.crypto.api import Ciphertexts, PublicKey
 from fedboost.crypto.sparse import fill_skipped
-from fedboost.protocols.secureboost.cells import Cells
-from fedboost.protocols.secureboost.growth import Growth
+from fedboost.encrypted.cells import Cells
+from fedboost.encrypted.growth import Growth
 
 Bits = NDArray[np.bool_]
 Places = NDArray[np.int64]
@@ -32,13 +32,13 @@ class Found:
 class HostTree:
     """One tree. Every layer: divide as the guest says, then `candidate_sums` of the open nodes."""
 
-    def __init__(self, cells: Cells, sampled: Bits, place: Places, *, subtraction: bool) -> None:
-        """Cells of the columns that the tree may use; sampled bool (n,): the rows that it learns
-        from; place int64 (n,): where each row's gradients are among the encrypted ones;
-        `subtraction`: whether a node's sums may be its parent's minus its sibling's (SecureBoost+,
-        section 4.3).
+    def __init__(self, cells: Cells, growth: Growth, place: Places, *, subtraction: bool) -> None:
+        """Cells of the columns that the tree may use; `growth`: where rows begin, and which of
+        them it learns from; place int64 (n,): where each row's gradients are among the encrypted
+        ones; `subtraction`: whether a node's sums may be its parent's minus its sibling's
+        (SecureBoost+, section 4.3).
         """
-        self.growth = Growth(sampled)
+        self.growth = growth
         self.opened: list[int] = []
         self._cells_of, self._place, self._subtraction = cells, place, subtraction
         self._columns, self._by_category = cells.columns, cells.by_category
@@ -124,7 +124,7 @@ class HostTree:
 
     def _to_add(self) -> list[int]:
         """Of two siblings the one with fewer rows, whether or not it is open itself."""
-        if not self._subtraction or self.opened == [ROOT]:
+        if not self._subtraction or not self._cells:
             return list(self.opened)
         training = self.growth.training
         size = {node: len(training.rows(node)) for node in training.leaves()}

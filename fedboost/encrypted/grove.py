@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.params import MAX_DEPTH
+from fedboost.encrypted.growth import Division, Growth
 from fedboost.errors import PeerError
-from fedboost.protocols.secureboost.growth import Division, Growth
 
 Bits = NDArray[np.bool_]
 

@@ -12,7 +12,7 @@ from fedboost.core.partition import Partition
 from fedboost.core.sampling import Sample
 from fedboost.errors import PeerError
 from fedboost.messages.array_pb2 import Array
-from fedboost.messages.protocol import secureboost_pb2 as pb
+from fedboost.messages.protocol import encrypted_pb2 as pb
 
 Division = tuple[int, NDArray[np.bool_]]  # a node, and which of its rows (ascending) go right
 
@@ -20,11 +20,13 @@ Division = tuple[int, NDArray[np.bool_]]  # a node, and which of its rows (ascen
 class Growth:
     """The rows of one tree's nodes: of all rows, and of the training rows among them."""
 
-    def __init__(self, is_training: NDArray[np.bool_]) -> None:
-        """All rows stand in the root; `is_training` bool (n,)."""
+    def __init__(self, is_training: NDArray[np.bool_], at: NDArray[np.int32] | None = None) -> None:
+        """Where rows begin: `at` is each one's node, −1 for none; absent: all stand in the root.
+        `is_training` bool (n,).
+        """
         self._is_training = is_training
-        self.everyone = Partition(np.arange(len(is_training), dtype=np.int32))
-        self.training = Partition(np.flatnonzero(is_training).astype(np.int32))
+        self.everyone = _standing(np.ones(len(is_training), np.bool_), at)
+        self.training = _standing(is_training, at)
         self.layers = 0  # divided so far, even into nothing
         self.last_divided: list[Division] = []  # the layer above
 
@@ -79,3 +81,11 @@ def read_sample(part: pb.EncryptedGradients, n_rows: int, n_trees: int) -> list[
     found = np.zeros((n_trees, n_rows), np.bool_)
     found[:, rows] = inside
     return list(found)
+
+
+def _standing(chosen: NDArray[np.bool_], at: NDArray[np.int32] | None) -> Partition:
+    """The chosen rows in the nodes where they begin; all nodes of `at` are there."""
+    if at is None:
+        return Partition(np.flatnonzero(chosen).astype(np.int32))
+    (rows,) = np.nonzero(chosen & (at >= 0))
+    return Partition.of_nodes(rows.astype(np.int32), at[rows], np.unique(at[at >= 0]).tolist())

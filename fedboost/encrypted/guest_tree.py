@@ -13,12 +13,12 @@ from fedboost.core import histogram, objectives, sampling, split
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.growth import Rules, choose
 from fedboost.core.partition import ROOT, left_child, parent, right_child
+from fedboost.encrypted.grove import STRIDE, Grove
+from fedboost.encrypted.growth import Growth
+from fedboost.encrypted.offers import Best, Shape, best_of
 from fedboost.errors import PeerError
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode, OwnSplit
-from fedboost.protocols.secureboost.grove import STRIDE, Grove
-from fedboost.protocols.secureboost.growth import Growth
-from fedboost.protocols.secureboost.offers import Best, Shape, best_of
 
 Sums = NDArray[np.int64]
 
@@ -42,34 +42,40 @@ class GuestTree:
         rules: Rules,
         bins: Bins,
         gh: Sums,
-        sampled: NDArray[np.bool_],
+        growth: Growth,
         columns: NDArray[np.int32],
     ) -> None:
-        """bins (n, own columns), gh int64 (n, 2·outputs), sampled bool (n,): the rows the
-        tree learns from; columns int32: the own ones it may use.
+        """bins (n, own columns), gh int64 (n, 2·outputs), `growth` where rows begin and which of
+        them the tree learns from; columns int32: the own ones it may use.
         """
-        self.growth = Growth(sampled)
+        self.growth = growth
         self.gh = gh
         self.layers = 0  # grown so far
         self.opened: list[int] = []
         self.chosen: list[int] = []  # of this layer
         self.won: dict[int, Won] = {}  # of every layer
-        self.totals: dict[int, Sums] = {ROOT: gh[sampled].sum(axis=0)}
+        start = growth.training.leaves()
+        self.totals: dict[int, Sums] = {
+            node: gh[growth.training.rows(node)].sum(axis=0) for node in start
+        }
         self._rules, self._bins, self._columns = rules, bins, columns
         self._cells: dict[int, Sums] = {}  # own histograms of the nodes that divided last
 
     def open_layer(self) -> list[int]:
-        """The nodes that may divide: two children of min_child_weight must fit into one."""
-        children = [
-            child for node in self.chosen for child in (left_child(node), right_child(node))
-        ]
+        """The nodes that may divide: two children of min_child_weight must fit into one.
+
+        A tree that begins at its root opens it whatever it weighs.
+        """
+        found = [child for node in self.chosen for child in (left_child(node), right_child(node))]
         if not self.layers:
-            self.opened = [ROOT]
-            return self.opened
+            found = list(self.totals)
+            if found == [ROOT]:
+                self.opened = found
+                return found
         least = 2 * self._rules.params.min_child_weight
         self.opened = [
             node
-            for node in children
+            for node in found
             if float(split.cover(self.totals[node][1::2], self._rules.fixed)) >= least
         ]
         return self.opened
@@ -198,7 +204,7 @@ class GuestGrove(Grove[GuestTree]):
             )
             sampled = np.zeros(len(gh), np.bool_)
             sampled[own] = True
-            trees.append(GuestTree(rules, bins, gh, sampled, columns))
+            trees.append(GuestTree(rules, bins, gh, Growth(sampled), columns))
         return cls(trees)
 
     @property
