@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.core import binning, metrics, objectives, sampling
+from fedboost.core import binning, objectives, sampling
 from fedboost.core.bins import Bins
-from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.growth import Rules
-from fedboost.core.objectives import Objective, Summary
+from fedboost.core.objectives import Summary
 from fedboost.core.sampling import Sample
 from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.packing import GhLayout
@@ -21,12 +20,13 @@ from fedboost.encrypted import keys
 from fedboost.encrypted.growth import read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestTree, Won
 from fedboost.encrypted.offers import read_sums, write_choices
+from fedboost.encrypted.rounds import Labels, Rounds
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Seat
-from fedboost.messages.job_pb2 import Count, Told
+from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
-from fedboost.model import labels, vertical, words
+from fedboost.model import vertical, words
 from fedboost.model.vertical import GuestNode
 from fedboost.protocols.secureboost import earlier, plan
 from fedboost.protocols.secureboost.plan import Plan
@@ -37,29 +37,19 @@ Sums = NDArray[np.int64]
 HOST_COLUMNS_MAX = 1 << 20  # columns of one host, as wide as a table may be: bounds its answer
 
 
-@dataclass
-class Guest:
+@dataclass(kw_only=True)
+class Guest(Rounds):
     """What the guest remembers between steps."""
 
-    seat: Seat
     rules: Rules
-    objective: Objective
     bins: Bins
-    y: Floats
-    weight: Floats
-    base_margin: Floats  # (outputs,)
-    margin: Floats  # (rows, outputs), training and validation rows
-    stopping: EarlyStopping
-    first_round: int = 0  # of this job; the rounds before are those of the model it continues
     key: PrivateKey | None = None
     layout: GhLayout | None = None
     nodes: list[GuestNode] = field(default_factory=list)  # of finished trees, earlier ones first
-    history: list[dict[str, dict[str, float]]] = field(default_factory=list)  # one a round
     # The round and the tree under way
     plan: Plan | None = None
     sample: Sample | None = None
     gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, 2·all outputs)
-    forest: list[int] = field(default_factory=list)  # trees of each round, for each class
     trees_closed: int = 0
     grove: GuestGrove | None = None
 
@@ -73,35 +63,29 @@ def begin(seat: Seat) -> Guest:
     """Bins the own columns and fixes the objective, on training rows alone."""
     frame, params = seat.frame, earlier.settled(seat)
     assert frame is not None
-    assert frame.label is not None
-    labels.check_held_out(params, bool(seat.validation.any()))
-    train = ~seat.validation
-    weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
-    summary = Summary.of(params, frame.label[train], weight[train])
+    own, train = Labels.of(seat, params), ~seat.validation
+    summary = Summary.of(params, own.y[train], own.weight[train])
     objective = objectives.start(params, summary)
     known = earlier.known_codes(seat)
     cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical, known)
     fixed = objectives.encoding(params, objective, summary)
-    decisive = metrics.METRICS[params.metrics[-1]]
     start = earlier.start(seat, objective)
-    me = Guest(
+    return Guest(
         seat=seat,
-        rules=Rules(params, cuts, fixed),
+        params=params,
         objective=objective,
-        bins=cuts.transform(frame.values),
-        y=frame.label,
-        weight=weight,
+        y=own.y,
+        weight=own.weight,
         base_margin=start.base_margin,
         margin=start.margin,
-        stopping=EarlyStopping(params.early_stopping_rounds, decisive.bigger_is_better),
         first_round=start.rounds,
-        nodes=start.nodes,
         history=start.history,
         forest=start.forest,
+        rules=Rules(params, cuts, fixed),
+        bins=cuts.transform(frame.values),
+        nodes=start.nodes,
         trees_closed=sum(start.forest) * params.trees_per_round,
     )
-    _measure(me)  # refuses rows that a metric cannot rank, before a tree has grown
-    return me
 
 
 def share_key(me: Guest) -> Out:
@@ -120,7 +104,7 @@ def start_round(me: Guest) -> Out:
     number = len(me.history)  # over all rounds; whose turn it is starts anew with every job
     me.plan = plan.of_round(me.seat.params, me.seat.table, number - me.first_round)
     train = me.seat.parts["train"]
-    g, h = me.objective.gradients(me.margin[train], me.y[train], me.weight[train])
+    g, h = me.gradients()
     me.sample = sampling.of_round(params, g, number, number - me.first_round)
     me.forest.append(len(me.sample.trees))
     chosen, factor = me.sample.rows, me.sample.factor[:, None]
@@ -222,8 +206,8 @@ def grow_alone(me: Guest) -> Out:
 
 def close_trees(me: Guest) -> Out:
     """Leaf values, and the margins with them; the trees of a forest share a round's step."""
-    grove, params = me.growing(), me.rules.params
-    outputs = _outputs(me)
+    grove = me.growing()
+    outputs = me.outputs_of(me.trees_closed)
     found = [_leaves(me, tree) for tree in grove.trees]  # before any margin moves
     for tree, values in zip(grove.trees, found, strict=True):
         me.nodes += tree.finished(me.trees_closed, values)
@@ -231,72 +215,45 @@ def close_trees(me: Guest) -> Out:
             me.margin[tree.growth.everyone.rows(node), outputs] += value
         me.trees_closed += 1
     me.grove = None
-    if me.trees_closed < sum(me.forest) * params.trees_per_round:
+    if me.trees_closed < sum(me.forest) * me.params.trees_per_round:
         _plant(me)
     return Out()
 
 
 def close_round(me: Guest) -> Out:
     """Metrics; says when early stopping ends the job."""
-    params = me.rules.params
-    measured = _measure(me)
-    me.history.append(measured)
-    if params.early_stopping_rounds is not None:
-        me.stopping = me.stopping.after(measured["validation"][params.metrics[-1]])
-    return Out(told=Told(ends=_ended(me), metrics=words.as_metrics(measured)))
+    return Out(told=me.close_round(plan.loop(me.seat.params)))
 
 
 def close_model(me: Guest) -> Out:
     """What the model came to: metrics of the round it keeps, curves, importance."""
-    best = _best_round(me)
-    told = Told(best=words.as_metrics(me.history[best]))
-    told.counts.add(name="rounds", count=best + 1)
-    told.counts.add(name="trees", count=_n_kept(me))
-    if me.first_round:
-        told.counts.add(name="earlier_rounds", count=me.first_round)
-    told.counts.extend(Count(name=name, count=len(rows)) for name, rows in me.seat.parts.items())
+    told = me.told()
     told.importance.extend(words.importance(me.seat, _kept(me)))
-    if me.rules.params.objective == "binary:logistic":
-        prediction = objectives.transform(me.rules.params.objective, me.margin)[:, 0]
-        told.curves.extend(words.curves(me.y, prediction, me.seat.parts))
     return Out(told=told)
 
 
 def snapshot(me: Guest) -> Artefact:
     """Finished trees, margins and metrics; the key is drawn anew by the next attempt."""
-    forest = list(me.forest)  # which grows when the next round starts
-    facts = {"history": me.history, "stopping": asdict(me.stopping), "forest": forest}
-    arrays = vertical.nodes_to_arrays(me.nodes, _width(me))
-    return Artefact(facts, {**arrays, "margin": me.margin})
+    arrays = vertical.nodes_to_arrays(me.nodes, me.outputs_of_tree)
+    return Artefact(me.rounds_to_facts(), {**arrays, "margin": me.margin})
 
 
 def restore(me: Guest, kept: Artefact) -> Told:
     """Carries on after the last finished round."""
-    me.history = list(kept.facts["history"])
-    me.stopping = EarlyStopping(**kept.facts["stopping"])
-    me.forest = list(kept.facts["forest"])
-    me.trees_closed = sum(me.forest) * me.rules.params.trees_per_round
+    me.rounds_from_facts(kept.facts, kept.arrays["margin"])
+    me.trees_closed = sum(me.forest) * me.params.trees_per_round
     me.nodes = vertical.arrays_to_nodes(kept.arrays)
-    me.margin = kept.arrays["margin"].astype(np.float64)
-    return Told(ends=_ended(me))
+    return Told(ends=me.ended(plan.loop(me.seat.params)))
 
 
 def finish(me: Guest) -> Artefact:
     """The guest's shard: every node up to the best round, its own splits by column name."""
-    frame, params = me.seat.frame, me.rules.params
+    frame = me.seat.frame
     assert frame is not None
-    facts = {
-        "objective": params.objective,
-        "params": params.model_dump(mode="json"),
-        "base_margin": me.base_margin.tolist(),
-        "columns": list(frame.columns),
-        "categories": earlier.listed(me.seat, me.rules.binning),
-        "trees": _n_kept(me),
-        "trees_per_round": params.trees_per_round,
-        "forest": me.forest[: _best_round(me) + 1],
-        "history": me.history,
-    }
-    return Artefact(facts, vertical.nodes_to_arrays(_kept(me), _width(me)))
+    columns = list(frame.columns)
+    categories = earlier.listed(me.seat, me.rules.binning)
+    facts = {**me.model_facts(), "columns": columns, "categories": categories}
+    return Artefact(facts, vertical.nodes_to_arrays(_kept(me), me.outputs_of_tree))
 
 
 def bytes_max(me: Guest, step: str) -> int:
@@ -315,7 +272,7 @@ def bytes_max(me: Guest, step: str) -> int:
 def _plant(me: Guest) -> None:
     """The next trees of the round, at their roots."""
     assert me.sample is not None
-    train, outputs = me.seat.parts["train"], _outputs(me)
+    train, outputs = me.seat.parts["train"], me.outputs_of(me.trees_closed)
     pairs = slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
     gh, rows = np.ascontiguousarray(me.gh[:, pairs]), [train[own] for own in me.sample.trees]
     me.grove = GuestGrove.planted(me.rules, me.bins, gh, rows, me.trees_closed)
@@ -330,42 +287,5 @@ def _leaves(me: Guest, tree: GuestTree) -> dict[int, Floats]:
     return {node: value / me.forest[-1] for node, value in values.items()}
 
 
-def _ended(me: Guest) -> str:
-    """The loop that is over: that of the rounds where early stopping says so, or none."""
-    return plan.loop(me.seat.params) if me.stopping.stop else ""
-
-
-def _outputs(me: Guest) -> slice:
-    """The margins that the trees under way add to: their class's, or all of them."""
-    per_round = me.rules.params.trees_per_round
-    if per_round == 1:
-        return slice(None)
-    before = sum(me.forest[:-1]) * per_round
-    output = (me.trees_closed - before) // me.forest[-1]
-    return slice(output, output + 1)
-
-
-def _width(me: Guest) -> int:
-    """Values of a leaf."""
-    params = me.rules.params
-    return params.n_outputs // params.trees_per_round
-
-
-def _measure(me: Guest) -> dict[str, dict[str, float]]:
-    return words.measured(me.rules.params, me.margin, me.y, me.weight, me.seat.parts)
-
-
-def _best_round(me: Guest) -> int:
-    """Of all rounds; early stopping chooses among those of this job."""
-    last = len(me.history) - 1
-    return last if me.stopping.best is None else me.first_round + me.stopping.best_round
-
-
-def _n_kept(me: Guest) -> int:
-    """The trees that the model keeps."""
-    return sum(me.forest[: _best_round(me) + 1]) * me.rules.params.trees_per_round
-
-
 def _kept(me: Guest) -> list[GuestNode]:
-    trees = _n_kept(me)
-    return [node for node in me.nodes if node.tree < trees]
+    return [node for node in me.nodes if node.tree < me.n_kept]

@@ -1,0 +1,285 @@
+"""HybridTree on pooled data: the yardstick whose trees the protocol must grow (Li et al., 2023).
+
+Here, as everywhere, the guest holds the labels and the hosts further columns; the paper has these
+two words the other way round. A guest's tree ends in bottom nodes; below each of them every host
+grows a subtree on the rows that it has, with its own columns:
+
+    guest's rows ─► top of the tree ─► bottom node b ─► w_b = −G/(H + λ) over all rows
+    host's rows in b ─► g + h·w_b ─► host_depth layers ─► leaf ─► δ = −G'/(H' + λ)
+
+A row's tree value is w_b plus the mean of δ over the hosts that have the row; rows that nobody has
+keep w_b. The paper's hosts start again from g (its equation 8). Started from w_b, a host that has
+too few rows or nothing to say adds 0, where the paper's replaces what all rows tell by what few do,
+and a subtree's gain is what it adds to the guest's leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from fedboost.core import binning, fixed_point, histogram, objectives, sampling, split
+from fedboost.core.binning import Binning, Values
+from fedboost.core.bins import Bins, of_rows
+from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.growth import Growing, Rules, choose
+from fedboost.core.local import Table, Watched
+from fedboost.core.objectives import Objective, Summary
+from fedboost.core.params import MAX_DEPTH, TreeParams
+from fedboost.core.partition import ROOT, Partition, left_child, right_child
+from fedboost.core.tree import Node, Split, Tree, grown
+
+Rows = NDArray[np.int32]
+Sums = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+VALUE_MAX = 16.0  # a bottom node's value is cut at so many times the greatest |g| / the greatest h
+
+
+class HybridParams(TreeParams):
+    """Settings of HybridTree: how many layers the guest grows, and how many the hosts below."""
+
+    guest_depth: int = Field(5, ge=1, lt=MAX_DEPTH)
+    host_depth: int = Field(2, ge=1, lt=MAX_DEPTH)
+    split: Literal["scored", "unscored"] = "scored"  # whether the guest scores the hosts' splits
+
+    @model_validator(mode="after")
+    def _depths_fit(self) -> Self:
+        depth = self.guest_depth + self.host_depth
+        if depth > MAX_DEPTH:
+            raise ValueError(
+                f"guest_depth and host_depth make {depth} layers; {MAX_DEPTH} is the most"
+            )
+        if "max_depth" in self.model_fields_set and self.max_depth != depth:
+            raise ValueError(
+                f"max_depth is {self.max_depth}, guest_depth and host_depth make {depth}: "
+                "leave max_depth out"
+            )
+        return self
+
+
+def encoding(params: HybridParams, objective: Objective, summary: Summary) -> FixedPoint:
+    """How gradients become integers that leave room for g + h·w_b (see `residual`)."""
+    g_bound, h_bound = objective.bounds(summary)
+    factor = 1.0 if params.goss is None else params.goss.factor
+    bound = factor * g_bound * (1.0 + VALUE_MAX)
+    return fixed_point.for_rows(summary.rows, params.precision_bits, bound, factor * h_bound)
+
+
+def top(rules: Rules, bins: Bins, gh: Sums, rows: Rows, columns: Rows, depth: int) -> Tree:
+    """The guest's part of a tree: at most `depth` layers on its own columns, perhaps none.
+
+    As `growth.Growing`; the leaves' values are w_b without learning_rate, cut at VALUE_MAX.
+    """
+    if len(columns):
+        growing = Growing(rules, bins, gh, rows, columns, [columns] * depth)
+        while not growing.is_over:
+            growing.take(growing.sums())
+        tree = growing.tree()
+    else:
+        total = gh[rows].sum(axis=0)
+        value = split.leaf_value(total[0::2], total[1::2], rules.params, rules.fixed)
+        tree = grown({ROOT: Node(value, float(split.cover(total[1::2], rules.fixed)))})
+    most = value_max(rules.fixed)
+    value = np.clip(tree.value / rules.params.learning_rate, -most, most)
+    return replace(tree, value=value)
+
+
+def value_max(fixed: FixedPoint) -> float:
+    """The greatest value of a bottom node."""
+    return VALUE_MAX * fixed.g_bound / (1.0 + VALUE_MAX) / fixed.h_bound
+
+
+def residual(gh: Sums, value: Floats, fixed: FixedPoint) -> Sums:
+    """g + h·w of each row, whose bottom node's value is w, and its h; int64 (n, 2·outputs).
+
+    value float64 (n, outputs).
+    """
+    moved = gh.copy()
+    moved[:, 0::2] += np.rint(fixed.decode_h(gh[:, 1::2]) * value / fixed.g_unit).astype(np.int64)
+    return moved
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one host has of a table's rows."""
+
+    values: Values  # float32 (m, its columns), NaN where missing; dense or sparse
+    rows: Rows  # (m,) ascending: which rows of the table they are
+    categorical: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Subtrees:
+    """What one host has grown below the bottom nodes of a tree: splits, and δ at the leaves."""
+
+    splits: Mapping[int, Split]  # by heap id
+    values: Mapping[int, Floats]  # by heap id: (outputs,) of every node that is no split
+
+    def leaves(self, bins: Bins, at: Rows, missing: int) -> Rows:
+        """The leaf of each row, int32 (m,), that begins at the bottom node `at`, int32 (m,)."""
+        nodes = at.copy()
+        for node, own in sorted(self.splits.items()):
+            (rows,) = np.nonzero(nodes == node)
+            column = of_rows(bins, own.column, rows.astype(np.int32))
+            right = split.goes_right(column, own.bin, own.missing_left, missing, own.left_bins)
+            nodes[rows] = np.where(right, right_child(node), left_child(node))
+        return nodes
+
+    def predict(self, bins: Bins, at: Rows, missing: int) -> Floats:
+        """δ of each row, float64 (m, outputs); 0 below bottom nodes that the host never saw."""
+        width = len(next(iter(self.values.values())))
+        found = np.zeros((len(at), width))
+        leaves = self.leaves(bins, at, missing)
+        for leaf, value in self.values.items():
+            found[leaves == leaf] = value
+        return found
+
+
+@dataclass(frozen=True)
+class HybridTree:
+    """One tree: the guest's top, whose leaves are bottom nodes, and what each host grew below."""
+
+    top: Tree
+    hosts: tuple[Subtrees, ...]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of a job on pooled data."""
+
+    trees: tuple[tuple[HybridTree, ...], ...]  # [round][tree]: class after class
+    binnings: tuple[Binning, ...]  # the guest's, then each host's
+    base_margin: Floats  # (outputs,)
+    margin: Floats  # (n, outputs) of the training rows
+
+
+def train(table: Table, hosts: Sequence[Part], params: HybridParams) -> Trained:
+    """HybridTree with scored splits; every host has at least one of the table's rows.
+
+    Hosts draw columns as parties 1, 2, … in order, the guest as party 0.
+    """
+    summary = Summary.of(params, table.y, table.weights)
+    objective = objectives.start(params, summary)
+    fixed = encoding(params, objective, summary)
+    parts = [(table.values, table.categorical), *((p.values, p.categorical) for p in hosts)]
+    cuts = [binning.fit(values, params.max_bin, kinds) for values, kinds in parts]
+    bins = [own.transform(values) for own, (values, _) in zip(cuts, parts, strict=True)]
+    rules = [Rules(params, own, fixed) for own in cuts]
+    watched = Watched.of(table, cuts[0], objective)
+    rounds: list[tuple[HybridTree, ...]] = []
+    number = 0
+    for this in range(params.n_estimators):
+        g, h = objective.gradients(watched.margin, watched.y, watched.weight)
+        sample = sampling.of_round(params, g, this, this)
+        gh = np.zeros((len(g), 2 * g.shape[1]), np.int64)
+        factor = sample.factor[:, None]
+        gh[sample.rows] = fixed.encode(g[sample.rows] * factor, h[sample.rows] * factor)
+        trees: list[HybridTree] = []
+        for own in np.split(gh, params.trees_per_round, axis=1):
+            for rows in sample.trees:
+                columns = [
+                    sampling.own_columns(params.seed, number, k, one.shape[1], params.column_rate)
+                    for k, one in enumerate(bins)
+                ]
+                grower = _Grower(rules, bins, np.ascontiguousarray(own), rows, columns)
+                trees.append(grower.tree([part.rows for part in hosts]))
+                number += 1
+        added = [
+            params.learning_rate / len(sample.trees) * predict(tree, rules, bins, hosts)
+            for tree in trees
+        ]
+        _add(watched.margin, added)
+        rounds.append(tuple(trees))
+    return Trained(tuple(rounds), tuple(cuts), objective.base_margin, watched.margin)
+
+
+def predict(
+    tree: HybridTree, rules: Sequence[Rules], bins: Sequence[Bins], hosts: Sequence[Part]
+) -> Floats:
+    """float64 (n, outputs): w_b plus the mean δ of each row's hosts; without learning_rate."""
+    missing = rules[0].binning.missing
+    leaves = tree.top.leaf_of_bins(bins[0], missing)
+    at = tree.top.node[leaves]
+    total = np.zeros((len(at), tree.top.value.shape[1]))
+    holders = np.zeros(len(at))
+    for part, own, subtrees in zip(hosts, bins[1:], tree.hosts, strict=True):
+        total[part.rows] += subtrees.predict(own, at[part.rows], missing)
+        holders[part.rows] += 1
+    return tree.top.value[leaves] + total / np.maximum(holders, 1)[:, None]
+
+
+@dataclass(frozen=True)
+class _Grower:
+    """One tree of a round on pooled rows."""
+
+    rules: Sequence[Rules]  # the guest's, then each host's; so are the rest
+    bins: Sequence[Bins]
+    gh: Sums
+    rows: Rows  # the training rows that the tree learns from
+    columns: Sequence[Rows]
+
+    def tree(self, held: Sequence[Rows]) -> HybridTree:
+        """The tree; `held` are the rows of each host."""
+        guest, params = self.rules[0], self.rules[0].params
+        assert isinstance(params, HybridParams)
+        above = top(guest, self.bins[0], self.gh, self.rows, self.columns[0], params.guest_depth)
+        leaves = above.leaf_of_bins(self.bins[0], guest.binning.missing)
+        moved = residual(self.gh, above.value[leaves], guest.fixed)
+        at = above.node[leaves]
+        learns = np.zeros(len(at), np.bool_)
+        learns[self.rows] = True
+        subtrees = [
+            self._below(k, moved[rows], at[rows], learns[rows])
+            for k, rows in enumerate(held, start=1)
+        ]
+        return HybridTree(above, tuple(subtrees))
+
+    def _below(self, k: int, gh: Sums, at: Rows, learns: NDArray[np.bool_]) -> Subtrees:
+        """The subtrees of host k on its rows, which stand at the bottom nodes `at`."""
+        rules, params = self.rules[k], self.rules[k].params
+        assert isinstance(params, HybridParams)
+        (rows,) = np.nonzero(learns)
+        open_nodes = np.unique(at[rows]).tolist()
+        standing = Partition.of_nodes(rows.astype(np.int32), at[rows], open_nodes)
+        splits: dict[int, Split] = {}
+        for _ in range(params.host_depth):
+            own = [standing.rows(node) for node in open_nodes]
+            cells = histogram.build(self.bins[k], own, gh, rules.binning.n_cells, self.columns[k])
+            totals = np.array([gh[some].sum(axis=0) for some in own])
+            won = choose(rules, cells, totals, self.columns[k]) if own else []
+            divided = []
+            for node, some, found in zip(open_nodes, own, won, strict=True):
+                if found is None:
+                    continue
+                best, _ = found
+                column = of_rows(self.bins[k], best.column, some)
+                missing = rules.binning.missing
+                right = split.goes_right(
+                    column, best.bin, best.missing_left, missing, best.left_bins
+                )
+                standing.divide(node, right)
+                splits[node] = best
+                divided += [left_child(node), right_child(node)]
+            open_nodes = divided
+        values = {}
+        for leaf in standing.leaves():
+            total = gh[standing.rows(leaf)].sum(axis=0)
+            value = split.leaf_value(total[0::2], total[1::2], params, rules.fixed)
+            values[leaf] = value / params.learning_rate
+        return Subtrees(splits, values)
+
+
+def _add(margin: Floats, added: Sequence[Floats]) -> None:
+    """Adds a round's trees in place, as `local.add_to_margin`."""
+    per_class = len(added) // margin.shape[1]
+    for i, one in enumerate(added):
+        if one.shape[1] == margin.shape[1]:
+            margin += one
+        else:
+            margin[:, i // per_class] += one[:, 0]

@@ -1,0 +1,151 @@
+"""What a guest knows of its rounds: margins, metrics, and when they are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core import metrics, objectives
+from fedboost.core.early_stopping import EarlyStopping
+from fedboost.core.objectives import Objective
+from fedboost.core.params import TreeParams
+from fedboost.flow import Seat
+from fedboost.messages.job_pb2 import Count, Told
+from fedboost.model import labels, words
+
+Floats = NDArray[np.float64]
+History = list[dict[str, dict[str, float]]]  # one a round
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The guest's labels and weights, float64 (n,) each."""
+
+    y: Floats
+    weight: Floats
+
+    @classmethod
+    def of(cls, seat: Seat, params: TreeParams) -> Self:
+        """Those of its table; refuses early stopping without rows held out."""
+        frame = seat.frame
+        assert frame is not None
+        assert frame.label is not None
+        labels.check_held_out(params, bool(seat.validation.any()))
+        return cls(frame.label, np.ones(frame.n_rows) if frame.weight is None else frame.weight)
+
+
+@dataclass(kw_only=True)
+class Rounds:
+    """Finished rounds; a protocol's guest remembers them beside its trees."""
+
+    seat: Seat
+    params: TreeParams
+    objective: Objective
+    y: Floats
+    weight: Floats
+    base_margin: Floats  # (outputs,)
+    margin: Floats  # (rows, outputs), training and validation rows
+    stopping: EarlyStopping = field(init=False)
+    first_round: int = 0  # of this job; the rounds before are those of the model it continues
+    history: History = field(default_factory=list)
+    forest: list[int] = field(default_factory=list)  # trees of each round, for each class
+
+    def __post_init__(self) -> None:
+        """Refuses rows that a metric cannot rank, before a tree has grown."""
+        decisive = metrics.METRICS[self.params.metrics[-1]]
+        self.stopping = EarlyStopping(self.params.early_stopping_rounds, decisive.bigger_is_better)
+        self._measure()
+
+    @property
+    def best_round(self) -> int:
+        """Of all rounds; early stopping chooses among those of this job."""
+        last = len(self.history) - 1
+        return last if self.stopping.best is None else self.first_round + self.stopping.best_round
+
+    @property
+    def n_kept(self) -> int:
+        """The trees that the model keeps."""
+        return sum(self.forest[: self.best_round + 1]) * self.params.trees_per_round
+
+    @property
+    def outputs_of_tree(self) -> int:
+        """Values of a leaf."""
+        return self.params.n_outputs // self.params.trees_per_round
+
+    def gradients(self) -> tuple[Floats, Floats]:
+        """g and h of the training rows at the margins so far; float64 (training rows, outputs)."""
+        train = self.seat.parts["train"]
+        return self.objective.gradients(self.margin[train], self.y[train], self.weight[train])
+
+    def outputs_of(self, tree: int) -> slice:
+        """The margins that tree number `tree` of the round under way adds to: its class's, or all.
+
+        Counted over all rounds.
+        """
+        per_round = self.params.trees_per_round
+        if per_round == 1:
+            return slice(None)
+        output = (tree - sum(self.forest[:-1]) * per_round) // self.forest[-1]
+        return slice(output, output + 1)
+
+    def close_round(self, loop: str) -> Told:
+        """Metrics; says when early stopping ends the rounds, which `loop` counts."""
+        measured = self._measure()
+        self.history.append(measured)
+        if self.params.early_stopping_rounds is not None:
+            self.stopping = self.stopping.after(measured["validation"][self.params.metrics[-1]])
+        return Told(ends=self.ended(loop), metrics=words.as_metrics(measured))
+
+    def ended(self, loop: str) -> str:
+        """The loop that is over: that of the rounds where early stopping says so, or none."""
+        return loop if self.stopping.stop else ""
+
+    def told(self) -> Told:
+        """What the rounds came to: metrics of the one that the model keeps, counts, curves."""
+        best = self.best_round
+        told = Told(best=words.as_metrics(self.history[best]))
+        told.counts.add(name="rounds", count=best + 1)
+        told.counts.add(name="trees", count=self.n_kept)
+        if self.first_round:
+            told.counts.add(name="earlier_rounds", count=self.first_round)
+        told.counts.extend(Count(name=name, count=len(rows)) for name, rows in self.parts.items())
+        if self.params.objective == "binary:logistic":
+            prediction = objectives.transform(self.params.objective, self.margin)[:, 0]
+            told.curves.extend(words.curves(self.y, prediction, self.parts))
+        return told
+
+    @property
+    def parts(self) -> Mapping[str, NDArray[np.int32]]:
+        """The rows by what they are for."""
+        return self.seat.parts
+
+    def rounds_to_facts(self) -> dict[str, Any]:
+        """What a checkpoint must say of them, beside the margins; JSON."""
+        forest = list(self.forest)  # which grows when the next round starts
+        return {"history": self.history, "stopping": asdict(self.stopping), "forest": forest}
+
+    def rounds_from_facts(self, facts: Mapping[str, Any], margin: NDArray[np.generic]) -> None:
+        """Takes up what `rounds_to_facts` wrote, and the margins."""
+        self.history = list(facts["history"])
+        self.stopping = EarlyStopping(**facts["stopping"])
+        self.forest = list(facts["forest"])
+        self.margin = margin.astype(np.float64)
+
+    def model_facts(self) -> dict[str, Any]:
+        """What the guest's shard says of the whole model."""
+        return {
+            "objective": self.params.objective,
+            "params": self.params.model_dump(mode="json"),
+            "base_margin": self.base_margin.tolist(),
+            "trees": self.n_kept,
+            "trees_per_round": self.params.trees_per_round,
+            "forest": self.forest[: self.best_round + 1],
+            "history": self.history,
+        }
+
+    def _measure(self) -> dict[str, dict[str, float]]:
+        return words.measured(self.params, self.margin, self.y, self.weight, self.parts)
