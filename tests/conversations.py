@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost.crypto import residues
+from fedboost.crypto import id_digests, residues
 from fedboost.crypto.intersection import Exponent
 from fedboost.flow import MODEL, Artefact
-from fedboost.protocols.align import guest as align_guest
 from tests.federated import GUEST, HOSTS, PLAIN, Alter, Room, frame_of, now, room_for
 
 PARTIES = (GUEST, *HOSTS[:2])
@@ -161,5 +160,5 @@ def fix_randomness(patch: pytest.MonkeyPatch) -> None:
         urandom = staticmethod(lambda count: bytes(range(count)))
 
     patch.setattr(residues, "secrets", Fixed)
-    patch.setattr(align_guest, "os", Fixed)
+    patch.setattr(id_digests, "os", Fixed)
     patch.setattr(Exponent, "random", exponent)

@@ -222,11 +222,9 @@ def spoilt_forms(message):
                 yield f"{field.name}: {label}", changed
 
 
-# What a taker cannot know: the guest's key of digests is any bytes; a host's digest tells whether
-# rows are the same, and the number beside it is for the ledger alone. A party that gives no shares
-# keeps a sum closed.
+# What a taker cannot know: a host's digest tells whether rows are the same, and the number beside
+# it is for the ledger alone. A party that gives no shares keeps a sum closed.
 FREE = {
-    ("fedboost.align.CommonDigests", "key"),
     ("fedboost.align.RowsDigest", "rows"),
     ("fedboost.aggregation.RevealedShares", "shares: absent"),
 }
