@@ -62,6 +62,17 @@ def align(alter: Alter | None = None) -> Room:
     return room_for("align", frames, alter=alter)
 
 
+def align_pairs(alter: Alter | None = None) -> Room:
+    """The guest shares 14 of its 20 rows with one host, 16 with the other; three have neither."""
+    frames = {
+        party: frame_of([b"%02d" % i for i in order], np.zeros((len(order), 1), np.float32))
+        for party, order in zip(
+            PARTIES, (range(20), range(26, 5, -1), [*range(0, 8, 2), *range(8, 30)]), strict=True
+        )
+    }
+    return room_for("align-pairs", frames, alter=alter)
+
+
 def secureboost(alter: Alter | None = None) -> Room:
     """Two trees of two layers on 18 rows, 6 are held out."""
     return room_for("secureboost", tables(), PARAMS, held=0.25, alter=alter)

@@ -23,7 +23,7 @@ from tests.federated import Posted, now, resealed, type_named
 
 FILE = Path(__file__).parent / "messages.json"
 NAMES = (
-    *("echo", "align", "secureboost", "federboost_vertical", "predict"),
+    *("echo", "align", "align_pairs", "secureboost", "federboost_vertical", "predict"),
     *("federboost_horizontal", "gbun", "aggregation"),
 )
 # Packages of messages that several protocols send: whose conversation shows them.
