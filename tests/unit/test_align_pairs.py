@@ -330,6 +330,8 @@ def test_hosts_cannot_tell_that_they_got_the_same_ids():
     """Both get the guest's whole table, and have nothing of it to compare: not even together."""
     ids = random_ids(4, 3, count=30, of=30)
     _, room = aligned(frames_of(*ids))
+    meetings = room.state(GUEST).meetings.values()
+    assert len({meeting.exponent.seal() for meeting in meetings}) == 2
     sets = [sets_of(room, "GuestSet", host) for host in (TELCO, SHOP)]
     assert not set(as_keys(sets[0])) & set(as_keys(sets[1]))
     # Even with the other's own exponent taken into it they have no point in common.

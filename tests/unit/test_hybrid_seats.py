@@ -7,12 +7,18 @@ import pyarrow as pa
 import pytest
 
 from fedboost import protocols
+from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import validation_rows, validation_rows_by_id
 from fedboost.flow import GUEST as GUEST_ROLE
 from fedboost.flow import HOST, Artefact, Out, Protocol, Step
 from fedboost.messages.job_pb2 import Told
+from fedboost.runtime import local
+from fedboost.runtime.manifest import Manifest, Member
+from fedboost.runtime.policy import Policy
+from fedboost.runtime.store import Store
+from fedboost.runtime.work import Work
 from fedboost.settings import Settings
-from tests.federated import GUEST, HOSTS, job_spec, run_job
+from tests.federated import GUEST, HOSTS, Hand, frame_of, job_spec, run_job
 
 TELCO, SHOP, MILL = HOSTS[:3]
 NAME = "hybrid-scores"
@@ -134,3 +140,33 @@ def test_the_result_counts_rows_with_and_without_hosts_and_times_both_stages(don
     held = (set(ids[TELCO]) | set(ids[SHOP])) & set(range(60))
     assert finished.result["rows"] == {"aligned": len(held), "alone": 60 - len(held)}
     assert finished.result["seconds"].keys() == {"total", "align", "predict"}
+
+
+@pytest.mark.parametrize(
+    ("job", "stage", "rows"),
+    [
+        ("align", "align", [b"a", b"b", b"c"]),  # another party had not finished it: once more
+        ("align-pairs", "align-pairs", [b"a", b"b", b"c"]),
+        ("secureboost", "align", [b"a", b"b", b"c"]),
+        ("secureboost", "secureboost", [b"c", b"a"]),
+        (NAME, "align-pairs", [b"a", b"b", b"c"]),
+        (NAME, NAME, [b"c", b"a"]),
+    ],
+)
+def test_what_an_alignment_left_is_for_the_stages_behind_it(seats, tmp_path, job, stage, rows):
+    spec = job_spec(job, (GUEST, TELCO), data={GUEST: {"label": "y"}})
+    terms = Manifest(
+        job="job-1",
+        coordinator=local.COORDINATOR,
+        submitter="ann",
+        spec=spec,
+        members=[Member(name=party, certificate="none") for party in (GUEST, TELCO)],
+    )
+    with Store(tmp_path / "store", f"party {GUEST}") as store:
+        work = Work(GUEST, terms, bytes(32), store)
+        work.frame = frame_of([b"a", b"b", b"c"], np.zeros((3, 1), np.float32))
+        work.close(work.stages[0], Artefact(arrays={"rows": np.array([2, 0])}))
+        seat = work.seat(stage, Serial(), Policy(), Hand(GUEST))
+    assert seat.frame is not None
+    assert seat.frame.ids == rows
+    assert len(seat.validation) == len(rows)
