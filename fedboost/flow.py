@@ -249,9 +249,12 @@ class Protocol:
     before: tuple[str, ...] = ()  # protocols whose artefacts this one needs, in order
     # Further ones behind those where the params name a model, with their params but for `model`.
     before_model: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    leaves: Literal["artefact", "model", "predictions"] = "artefact"  # what `finish` gives
+    # What `finish` gives; "rows" is an array `rows`, int64: the places in the party's table of its
+    # rows that the later stages are about, in their order there.
+    leaves: Literal["artefact", "rows", "model", "predictions"] = "artefact"
     labelled: tuple[Role, ...] = (GUEST,)  # whose tables must hold the label
     is_horizontal: bool = False  # everybody has the same columns of other rows
+    is_hybrid: bool = False  # hosts have other columns of some of the guest's rows, and of others
     model: Callable[[Any], str | None] | None = None  # the id of the model that the params name
     # The id of the job whose disclosure the params use again; nothing comes before such a job.
     reuses: Callable[[Any], str | None] | None = None
@@ -260,6 +263,13 @@ class Protocol:
     asks: Callable[[Any], Asks] | None = None  # what the parameters ask of a policy
     # Refuses a table before any payload leaves; the bool says whether rows are held out.
     check: Callable[[Role, Any, Frame, bool], None] | None = None
+
+    @property
+    def timed_as(self) -> str:
+        """What the result's `seconds` call the stage: by what it leaves, or by its own name."""
+        return {"rows": "align", "model": "train", "predictions": "predict"}.get(
+            self.leaves, self.name
+        )
 
     def used_model(self, params: Any) -> str | None:
         """The id of the model that a job with these params uses, if it uses one."""

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost.crypto import residues
+from fedboost.crypto import id_digests, residues
 from fedboost.crypto.intersection import Exponent
 from fedboost.flow import MODEL, Artefact
-from fedboost.protocols.align import guest as align_guest
 from tests.federated import GUEST, HOSTS, PLAIN, Alter, Room, frame_of, now, room_for
 
 PARTIES = (GUEST, *HOSTS[:2])
@@ -61,6 +60,17 @@ def align(alter: Alter | None = None) -> Room:
         )
     }
     return room_for("align", frames, alter=alter)
+
+
+def align_pairs(alter: Alter | None = None) -> Room:
+    """The guest shares 14 of its 20 rows with one host, 16 with the other; three have neither."""
+    frames = {
+        party: frame_of([b"%02d" % i for i in order], np.zeros((len(order), 1), np.float32))
+        for party, order in zip(
+            PARTIES, (range(20), range(26, 5, -1), [*range(0, 8, 2), *range(8, 30)]), strict=True
+        )
+    }
+    return room_for("align-pairs", frames, alter=alter)
 
 
 def secureboost(alter: Alter | None = None) -> Room:
@@ -161,5 +171,5 @@ def fix_randomness(patch: pytest.MonkeyPatch) -> None:
         urandom = staticmethod(lambda count: bytes(range(count)))
 
     patch.setattr(residues, "secrets", Fixed)
-    patch.setattr(align_guest, "os", Fixed)
+    patch.setattr(id_digests, "os", Fixed)
     patch.setattr(Exponent, "random", exponent)

@@ -20,7 +20,7 @@ from fedboost import flow, protocols, wire
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial, Workers
 from fedboost.data.frame import Frame
-from fedboost.data.holdout import validation_rows
+from fedboost.data.holdout import validation_rows, validation_rows_by_id
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import FedboostError, JobError, PeerError
 from fedboost.flow import Artefact, Keeps, Seat, Step, Table
@@ -407,7 +407,9 @@ def seats_for(
     at_table: dict[str, Frame | None] = {**frames}
     if aggregator is not None:
         at_table.setdefault(aggregator, None)
-    own = parse(protocols.named(protocol).params, dict(params or {}))
+    known = protocols.named(protocol)
+    own = parse(known.params, dict(params or {}))
+    hold_out = validation_rows_by_id if known.is_hybrid else validation_rows
     return {
         name: Seat(
             party=name,
@@ -417,7 +419,7 @@ def seats_for(
             frame=frame,
             validation=np.zeros(0, np.bool_)
             if frame is None
-            else validation_rows(frame.ids, held or 0.0, 7),
+            else hold_out(frame.ids, held or 0.0, 7),
             secrets=Secrets(hashlib.sha256(name.encode()).digest()).child(protocol, 1),
             job_secrets=Secrets(hashlib.sha256(name.encode()).digest()).child(protocol),
             context=hashlib.sha256(protocol.encode()).digest(),

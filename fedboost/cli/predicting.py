@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from fedboost.cli.cluster import read_sources, run_job
 from fedboost.cli.connect import conclude, follow, result_of, run, settings
 from fedboost.cli.shelves import Shelves
+from fedboost.data.predictions import predictions_table
 from fedboost.data.selection import Selection, load_with_ids
 from fedboost.data.sources import SourceSpec, read_sheet
 from fedboost.errors import ConfigError, DataError
@@ -29,7 +30,6 @@ from fedboost.runtime.client import Client
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.disk import PUBLIC_MODE, read_file, write_file
 from fedboost.runtime.local import DATASET
-from fedboost.runtime.work import predictions_table
 from fedboost.settings import parse
 
 NAME_CHARS_MAX = 63 - len("-predict")  # of a job's name

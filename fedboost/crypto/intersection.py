@@ -30,6 +30,7 @@ from fedboost.crypto.workers import Workers, blocks
 from fedboost.errors import PeerError
 
 POINT_BYTES = 32
+SET_IDS_MAX = 1 << 24  # ids in one table: 512 MiB of points
 FIELD = mpz(2) ** 255 - 19
 ORDER = mpz(2) ** 252 + 27742317777372353535851937790883648493  # of the prime-order subgroup
 A = 486662
@@ -108,6 +109,25 @@ def multiply(points: Points, exponent: Exponent, workers: Workers) -> Points:
 def remove(points: Points, exponent: Exponent, workers: Workers) -> Points:
     """Undoes `multiply`, uint8 (n, 32)."""
     return _multiply(points, exponent.seal()[1], workers)
+
+
+def read_points(count: int, data: bytes, what: str) -> Points:
+    """The `count` points of a peer's message, uint8 (count, 32), as they came.
+
+    A PeerError that names `what` they are unless `data` holds as many, all distinct. Whether they
+    are points of the curve is for `check_points`, which whoever multiplies them has to ask.
+    """
+    if len(data) != count * POINT_BYTES:
+        raise PeerError(f"{what} has {len(data)} bytes for {count} points")
+    points = np.frombuffer(data, np.uint8).reshape(count, POINT_BYTES)
+    if len(set(as_keys(points))) != count:
+        raise PeerError(f"{what} holds the same point twice")
+    return points
+
+
+def as_keys(points: Points) -> list[bytes]:
+    """Points as bytes, to look up."""
+    return [bytes(row) for row in points]
 
 
 def check_points(points: Points, workers: Workers) -> None:

@@ -20,25 +20,49 @@ def validation_rows(ids: Sequence[bytes], fraction: float, seed: int) -> NDArray
     must all differ, holds out the same ones in whatever order its rows stand. A ConfigError
     where `fraction` is not in [0, 1).
     """
-    if not 0.0 <= fraction < 1.0:
-        raise ConfigError(
-            f"the validation fraction is {fraction}", todo="choose one from 0 up to, not with, 1"
-        )
+    _check(fraction)
     held_out = np.zeros(len(ids), dtype=np.bool_)
     count = round(fraction * len(ids))
     if count:
-        key = RANK_LABEL + b"/" + str(seed).encode() + b"/"
-        sha256 = hashlib.sha256
-        ranks = b"".join([sha256(key + row).digest() for row in ids])
-        words = np.frombuffer(ranks, dtype=">u8").reshape(len(ids), 4).astype(np.uint64)
-        held_out[_smallest(words, count)] = True
+        held_out[_smallest(_ranks(ids, seed), count)] = True
     return held_out
+
+
+def validation_rows_by_id(ids: Sequence[bytes], fraction: float, seed: int) -> NDArray[np.bool_]:
+    """True for the rows held out, bool (n,), where each id decides for itself.
+
+    Those whose rank lies in the first `fraction` of all ranks, so parties that hold different ids
+    agree about each that they share; how many they are is about ``fraction * n``, not exactly. A
+    ConfigError where `fraction` is not in [0, 1).
+    """
+    _check(fraction)
+    return _ranks(ids, seed)[:, 0] < np.uint64(int(fraction * 2.0**64))
 
 
 def canonical_order(ids: Sequence[bytes]) -> NDArray[np.int64]:
     """The permutation, int64 (n,), that puts the rows into ascending order of their id bytes."""
     order = sorted(range(len(ids)), key=ids.__getitem__)
     return np.array(order, dtype=np.int64)
+
+
+def canonical_rows(ids: Sequence[bytes], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Some rows, int64 (m,) places in `ids`, in ascending order of their id bytes."""
+    return rows[canonical_order([ids[row] for row in rows])]
+
+
+def _check(fraction: float) -> None:
+    if not 0.0 <= fraction < 1.0:
+        raise ConfigError(
+            f"the validation fraction is {fraction}", todo="choose one from 0 up to, not with, 1"
+        )
+
+
+def _ranks(ids: Sequence[bytes], seed: int) -> NDArray[np.uint64]:
+    """SHA-256 of (seed, id) as numbers, most significant first, uint64 (n, 4)."""
+    key = RANK_LABEL + b"/" + str(seed).encode() + b"/"
+    sha256 = hashlib.sha256
+    ranks = b"".join([sha256(key + row).digest() for row in ids])
+    return np.frombuffer(ranks, dtype=">u8").reshape(len(ids), 4).astype(np.uint64)
 
 
 def _smallest(words: NDArray[np.uint64], count: int) -> NDArray[np.int64]:

@@ -46,6 +46,22 @@ REVEALS: dict[str, tuple[str, str]] = {
         "to the guest, that both hold the same ids in the same order.",
         "a keyed digest over all of them.",
     ),
+    "fedboost.align_pairs.GuestSet": (
+        "to the host, how many rows the guest has.",
+        "blinded by a secret exponent of the guest (Diffie-Hellman on Curve25519).",
+    ),
+    "fedboost.align_pairs.HostSet": (
+        "to the guest, how many rows the host has.",
+        "blinded by a secret exponent of the host (Diffie-Hellman on Curve25519).",
+    ),
+    "fedboost.align_pairs.ReturnedSet": (
+        "to the guest, which of its own ids this host has, once it has multiplied the host's set as well.",
+        "blinded by the secret exponents of both (Diffie-Hellman on Curve25519).",
+    ),
+    "fedboost.align_pairs.CommonDigests": (
+        "to the host, which of its own ids the guest has.",
+        "keyed digests, which a party without the id cannot reverse but by guessing it.",
+    ),
     "fedboost.echo.Call": (
         "to the hosts, random numbers that mean nothing.",
         "not at all, they are no secret.",

@@ -198,7 +198,7 @@ class JobWalk:
         rounds = sorted(self.round_seconds)
         timed: dict[str, float] = {"total": seconds}
         for stage, took in self.stage_seconds.items():
-            timed["train" if self.protocols[stage].leaves == "model" else stage] = took
+            timed[self.protocols[stage].timed_as] = took
         if rounds and self.protocol.leaves == "model":
             a_round = max(1.0, counts.get("trees", 0) / max(1, counts.get("rounds", 0)))
             timed["per_tree"] = rounds[len(rounds) // 2] / a_round

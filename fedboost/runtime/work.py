@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -22,7 +21,8 @@ from fedboost import flow, protocols
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
 from fedboost.data.frame import Frame
-from fedboost.data.holdout import validation_rows
+from fedboost.data.holdout import validation_rows, validation_rows_by_id
+from fedboost.data.predictions import predictions_table
 from fedboost.data.selection import load_with_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, FedboostError, ProtocolError
@@ -37,9 +37,6 @@ from fedboost.runtime.policy import Policy
 from fedboost.runtime.session import Session
 from fedboost.runtime.store import Store
 from fedboost.settings import parse
-
-WHOLE = r"^-?(0|[1-9][0-9]{0,17})$"  # text that is a whole number, canonically written; fits int64
-ALIGN = "align"  # its artefact holds `rows`: of the party's table, those that all parties share
 
 
 @dataclass
@@ -187,11 +184,6 @@ class Work:
         if self.reused is not None and self.role is not flow.AGGREGATOR:
             artefacts[flow.DISCLOSURE] = self.disclosures.load(self.reused)
         frame = self._rows(stage, artefacts)
-        held = self.terms.spec.validation
-        rows = 0 if frame is None else frame.n_rows
-        validation = np.zeros(rows, np.bool_)
-        if held is not None and frame is not None:
-            validation = validation_rows(frame.ids, held.fraction, held.seed)
         seed = Secrets(self.store.vault.seed(self.id))
         return Seat(
             party=self.party,
@@ -199,7 +191,7 @@ class Work:
             table=self.table,
             params=self._params_of(stage),
             frame=frame,
-            validation=validation,
+            validation=self._validation(frame),
             secrets=seed.child(stage, self.attempt),
             job_secrets=seed.child(stage, "every attempt"),
             context=self._context(stage),
@@ -263,9 +255,10 @@ class Work:
         if left.disclosure is not None:
             kept = left.disclosure
             # The guest's labels have to stand beside the same rows again.
-            if self.frame is not None and self.role is flow.GUEST and self.is_done(ALIGN):
-                rows = self.artefact(ALIGN).arrays["rows"].tolist()
-                kept = with_rows(kept, [self.frame.ids[row] for row in rows])
+            if self.frame is not None and self.role is flow.GUEST:
+                rows = self._aligned()
+                if rows is not None:
+                    kept = with_rows(kept, [self.frame.ids[row] for row in rows.tolist()])
             self.disclosures.save(self.id, kept, protocol.name, self.table)
         if protocol.leaves == "model" and self.role is not flow.AGGREGATOR:
             facts = {
@@ -333,7 +326,7 @@ class Work:
         write_file(folder / "result.json", json.dumps(result, indent=1).encode(), PUBLIC_MODE)
 
     def _rows(self, stage: str, artefacts: Mapping[str, Artefact]) -> Frame | None:
-        """Our table at a stage: what all parties share of it, or what was disclosed before."""
+        """Our table at a stage: its aligned rows, or what was disclosed before."""
         if self.frame is None:
             return None
         if flow.DISCLOSURE in artefacts:
@@ -341,9 +334,23 @@ class Work:
                 return rows_again(self.frame, artefacts[flow.DISCLOSURE])
             except DataError as error:
                 raise error.at(party=self.party) from None
-        if ALIGN in artefacts and stage != ALIGN:
-            return self.frame.take(artefacts[ALIGN].arrays["rows"].astype(np.int64))
-        return self.frame
+        rows = None if protocols.named(stage).leaves == "rows" else self._aligned()
+        return self.frame if rows is None else self.frame.take(rows)
+
+    def _aligned(self) -> NDArray[np.int64] | None:
+        """Of our table the rows that an alignment has left, in their order; None without one."""
+        for name in self.stages:
+            if protocols.named(name).leaves == "rows" and self.is_done(name):
+                return self.artefact(name).arrays["rows"].astype(np.int64)
+        return None
+
+    def _validation(self, frame: Frame | None) -> NDArray[np.bool_]:
+        """Which rows of a stage are held out; parties of a hybrid job know no common count."""
+        held = self.terms.spec.validation
+        if held is None or frame is None:
+            return np.zeros(0 if frame is None else frame.n_rows, np.bool_)
+        hold_out = validation_rows_by_id if self.protocol.is_hybrid else validation_rows
+        return hold_out(frame.ids, held.fraction, held.seed)
 
     def _check_turn(self, stage: str, done: Mapping[str, Artefact]) -> None:
         if stage not in self.stages:
@@ -362,8 +369,9 @@ class Work:
 
     def _write_predictions(self, left: Artefact) -> None:
         """The ids as the party's table has them, in its order, and beside them the predictions."""
+        rows = self._aligned()
         assert self.id_cells is not None
-        rows = self.artefact(ALIGN).arrays["rows"].astype(np.int64)
+        assert rows is not None
         table = predictions_table(self.id_cells, rows, left.arrays["prediction"])
         out = pa.BufferOutputStream()
         pq.write_table(table, out)
@@ -371,30 +379,3 @@ class Work:
 
     def _folder(self, name: str) -> Path:
         return self.store.job_folder(self.id) / name
-
-
-def predictions_table(
-    ids: pa.Table, rows: NDArray[np.int64], prediction: NDArray[np.generic]
-) -> pa.Table:
-    """Id columns and predictions of the predicted rows, in the order of the party's table.
-
-    `rows` int64 (n,) are the places in `ids` that were predicted; prediction float64 (n, outputs).
-    Ids keep the type they have, but text that is whole numbers throughout (a csv) becomes int64.
-    """
-    order = np.argsort(rows)
-    predicted = ids.take(pa.array(rows[order]))
-    columns = {name: _as_numbers(predicted.column(name)) for name in predicted.column_names}
-    outputs = prediction.shape[1]
-    for k in range(outputs):
-        name = "prediction" if outputs == 1 else f"prediction_{k}"
-        while name in columns:  # an id column has that name
-            name += "_"
-        columns[name] = pa.array(prediction[order, k].astype(np.float64))
-    return pa.table(columns)
-
-
-def _as_numbers(cells: pa.ChunkedArray) -> pa.ChunkedArray:
-    if not (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)):
-        return cells
-    whole = pc.all(pc.match_substring_regex(cells, WHOLE)).as_py()
-    return pc.cast(cells, pa.int64()) if whole else cells

@@ -9,7 +9,7 @@ from tests.federated import now
 
 HERE = Path(__file__).parent
 NAMES = (
-    *("echo", "align", "secureboost", "forest"),
+    *("echo", "align", "align_pairs", "secureboost", "forest"),
     *("federboost_vertical", "predict", "warm_start"),
     *("federboost_horizontal", "dropout"),
     *("gbun", "gbun_dropout"),

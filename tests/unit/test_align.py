@@ -5,12 +5,13 @@ import pyarrow as pa
 import pytest
 
 from fedboost.crypto import intersection
+from fedboost.crypto.intersection import as_keys
 from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import canonical_order
 from fedboost.errors import DataError, FedboostError, PeerError
 from fedboost.messages.protocol import align_pb2
 from fedboost.protocols.align import guest as align_guest
-from fedboost.protocols.align.ring import DOMAIN, as_keys
+from fedboost.protocols.align.ring import DOMAIN
 from tests.federated import (
     GUEST,
     HOSTS,

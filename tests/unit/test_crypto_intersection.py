@@ -14,9 +14,11 @@ from fedboost.crypto.intersection import (
     ORDER,
     SMALL_ORDER,
     Exponent,
+    as_keys,
     check_points,
     hash_to_points,
     multiply,
+    read_points,
     remove,
 )
 from fedboost.crypto.workers import Serial
@@ -184,3 +186,23 @@ def test_exponents_print_nothing():
         pickle.dumps(exponent)
     with pytest.raises(ValueError, match="32 bytes"):
         Exponent.from_seed(b"short")
+
+
+def test_points_of_a_message_are_read_as_they_came():
+    sent = hash_to_points(IDS[:5], b"job 1", SERIAL)
+    got = read_points(5, sent.tobytes(), "the set")
+    assert as_keys(got) == as_keys(sent)
+    assert read_points(0, b"", "the set").shape == (0, 32)
+
+
+@pytest.mark.parametrize("count", [0, 4, 6, 1 << 60])
+def test_points_of_another_number_than_announced_are_refused(count):
+    sent = hash_to_points(IDS[:5], b"job 1", SERIAL).tobytes()
+    with pytest.raises(PeerError, match=f"the set has 160 bytes for {count} points"):
+        read_points(count, sent, "the set")
+
+
+def test_the_same_point_twice_in_a_message_is_refused():
+    sent = hash_to_points([*IDS[:2], IDS[0]], b"job 1", SERIAL).tobytes()
+    with pytest.raises(PeerError, match="the set holds the same point twice"):
+        read_points(3, sent, "the set")

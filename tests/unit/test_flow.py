@@ -56,6 +56,17 @@ def test_no_stage_needs_a_protocol_that_is_not_there():
         assert all(name in protocols.known() for name in protocol.before)
 
 
+@pytest.mark.parametrize(
+    ("name", "timed_as"),
+    [
+        *[("align", "align"), ("align-pairs", "align"), ("predict", "predict"), ("echo", "echo")],
+        *[("secureboost", "train"), ("gbun", "train")],
+    ],
+)
+def test_a_result_calls_stages_by_what_they_leave(name, timed_as):
+    assert protocols.named(name).timed_as == timed_as
+
+
 # Roles and order
 
 ONE = Step("one", GUEST, gives=Call, streams=True)

@@ -23,7 +23,7 @@ from tests.federated import Posted, now, resealed, type_named
 
 FILE = Path(__file__).parent / "messages.json"
 NAMES = (
-    *("echo", "align", "secureboost", "federboost_vertical", "predict"),
+    *("echo", "align", "align_pairs", "secureboost", "federboost_vertical", "predict"),
     *("federboost_horizontal", "gbun", "aggregation", "encrypted"),
 )
 # Packages of messages that several protocols send: whose conversation shows them.
@@ -224,11 +224,9 @@ def spoilt_forms(message):
                 yield f"{field.name}: {label}", changed
 
 
-# What a taker cannot know: the guest's key of digests is any bytes; a host's digest tells whether
-# rows are the same, and the number beside it is for the ledger alone. A party that gives no shares
-# keeps a sum closed.
+# What a taker cannot know: a host's digest tells whether rows are the same, and the number beside
+# it is for the ledger alone. A party that gives no shares keeps a sum closed.
 FREE = {
-    ("fedboost.align.CommonDigests", "key"),
     ("fedboost.align.RowsDigest", "rows"),
     ("fedboost.aggregation.RevealedShares", "shares: absent"),
 }

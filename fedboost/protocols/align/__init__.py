@@ -19,5 +19,6 @@ PROTOCOL = Protocol(
     flow=FLOW,
     walk=walk,
     modules={GUEST: guest, HOST: host},
+    leaves="rows",
     labelled=(),
 )

@@ -1,26 +1,24 @@
 """The guest of an alignment: compares the blinded sets and names the rows in common."""
 
 import hmac
-import os
 from collections.abc import Mapping
 
 import numpy as np
 
+from fedboost.crypto import id_digests
+from fedboost.crypto.intersection import as_keys, read_points
 from fedboost.errors import DataError, PeerError
 from fedboost.flow import Out
 from fedboost.messages.job_pb2 import Count, Told
 from fedboost.messages.protocol.align_pb2 import CommonDigests, CommonSet, FullSet, RowsDigest
 from fedboost.protocols.align.ring import (
-    DIGEST_BYTES,
     Member,
-    as_keys,
     begin,
     blind_ids,
     bytes_max,
     close_ring,
     finish,
     pass_on,
-    read_points,
     restore,
     settle,
     snapshot,
@@ -56,12 +54,10 @@ def name_rows(me: Member, got: CommonSet) -> Out:
         common = np.array([row_of[point] for point in as_keys(points)], np.int64)
     except KeyError:
         raise PeerError("the opened set holds points that are not the guest's") from None
-    key = os.urandom(32)
-    digests = b"".join(
-        hmac.digest(key, me.ids[row], "sha256")[:DIGEST_BYTES] for row in np.sort(common)
-    )
+    key = id_digests.fresh_key()
+    digests = id_digests.digests((me.ids[row] for row in np.sort(common)), key)
     me.digest = settle(me, common, key)
-    return Out(send=CommonDigests(key=key, ids=len(common), data=digests))
+    return Out(send=CommonDigests(key=key, ids=len(common), data=b"".join(digests)))
 
 
 def compare_rows(me: Member, got: Mapping[str, RowsDigest]) -> Out:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import hmac
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto import intersection
-from fedboost.crypto.intersection import Exponent
-from fedboost.data.holdout import canonical_order
-from fedboost.errors import PeerError
+from fedboost.crypto import id_digests, intersection
+from fedboost.crypto.intersection import (
+    POINT_BYTES,
+    SET_IDS_MAX,
+    Exponent,
+    Points,
+    check_points,
+    read_points,
+)
+from fedboost.data.holdout import canonical_rows
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.align_pb2 import BlindedSet, FullSet
 
-POINT_BYTES = 32
-SET_IDS_MAX = 1 << 24  # ids in one table: 512 MiB of points
-DIGEST_BYTES = 16  # of a keyed digest of one id
 DOMAIN = b"fedboost align v1"  # ids hash to other points in any other use of the group
-
-Points = NDArray[np.uint8]
 
 
 @dataclass
@@ -76,30 +76,10 @@ def close_ring(me: Member, got: BlindedSet) -> Out:
     return Out(send={me.seat.table.guest: message})
 
 
-def read_points(points: int, data: bytes, what: str) -> Points:
-    """The points in a message, every one of them in the prime-order group and all distinct."""
-    if len(data) != points * POINT_BYTES:
-        raise PeerError(f"{what} has {len(data)} bytes for {points} points")
-    got = np.frombuffer(data, np.uint8).reshape(points, POINT_BYTES)
-    if len(set(as_keys(got))) != points:
-        raise PeerError(f"{what} holds the same point twice")
-    return got
-
-
-def as_keys(points: Points) -> list[bytes]:
-    """Points as bytes, to look up."""
-    return [bytes(row) for row in points]
-
-
 def settle(me: Member, common: NDArray[np.int64], key: bytes) -> bytes:
     """Keeps the common rows in canonical order; gives the keyed digest that all parties compare."""
-    ids = [me.ids[row] for row in common]
-    order = canonical_order(ids)
-    me.rows = common[order]
-    digest = hmac.new(key, digestmod="sha256")
-    for place in order:
-        digest.update(len(ids[place]).to_bytes(4, "big") + ids[place])
-    return digest.digest()
+    me.rows = canonical_rows(me.ids, common)
+    return id_digests.digest_of_all((me.ids[row] for row in me.rows), key)
 
 
 def snapshot(me: Member) -> Artefact:
@@ -127,7 +107,7 @@ def bytes_max(me: Member, step: str) -> int:
 
 def _blind_again(me: Member, got: BlindedSet) -> Points:
     points = read_points(got.points, got.data, f"the set of {got.origin[:64]}")
-    intersection.check_points(points, me.seat.workers)
+    check_points(points, me.seat.workers)
     return _shuffled(me, intersection.multiply(points, me.exponent, me.seat.workers))
 
 

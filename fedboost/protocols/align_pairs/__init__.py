@@ -1,0 +1,29 @@
+"""Finds the rows that the guest shares with each host, pair by pair, by Diffie-Hellman.
+
+    guest ── GuestSet ──────► each host     under an exponent and in an order for this host alone
+    guest ◄─ HostSet ──────── each host
+    guest ◄─ ReturnedSet ──── each host     the guest's set, which now both have blinded
+    guest ── CommonDigests ─► each host
+    guest ◄─ RowsDigest ───── each host     both keep the same rows
+
+All rows of the guest stay in the job, also those that no host has; a host keeps those that it
+shares with the guest, which may be none. The guest learns which of its ids each host has, a host
+which of its own the guest has, and either how many rows the other has. Nobody learns what two hosts
+share, but for the guest among its own rows: the points and exponents of one pair fit no other's.
+"""
+
+from fedboost.flow import GUEST, HOST, Protocol
+from fedboost.protocols.align_pairs import guest, host
+from fedboost.protocols.align_pairs.params import AlignPairsParams
+from fedboost.protocols.align_pairs.walk import FLOW, walk
+
+PROTOCOL = Protocol(
+    name="align-pairs",
+    params=AlignPairsParams,
+    flow=FLOW,
+    walk=walk,
+    modules={GUEST: guest, HOST: host},
+    leaves="rows",
+    labelled=(),
+    is_hybrid=True,
+)

@@ -1,0 +1,154 @@
+"""The guest of a pairwise alignment: finds which of its rows each host has, and keeps them all."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto import id_digests
+from fedboost.crypto.intersection import (
+    POINT_BYTES,
+    SET_IDS_MAX,
+    Exponent,
+    Points,
+    as_keys,
+    multiply,
+    read_points,
+)
+from fedboost.data.holdout import canonical_order
+from fedboost.errors import PeerError
+from fedboost.flow import Artefact, Out, Seat
+from fedboost.messages.job_pb2 import Count, Told
+from fedboost.messages.protocol.align_pairs_pb2 import (
+    CommonDigests,
+    GuestSet,
+    HostSet,
+    ReturnedSet,
+)
+from fedboost.messages.protocol.align_pb2 import RowsDigest
+from fedboost.protocols.align_pairs import pair
+
+Places = NDArray[np.int64]
+
+
+@dataclass
+class Meeting:
+    """What the guest remembers of one host."""
+
+    exponent: Exponent
+    order: Places = field(default_factory=lambda: np.empty(0, np.int64))  # in which the ids left
+    theirs: Points | None = None  # the host's set, blinded by both
+    common: Places | None = None  # the places of the ids that the host has, ascending
+    digest: bytes = b""  # over these ids
+
+
+@dataclass
+class Guest:
+    """What the guest remembers between steps."""
+
+    seat: Seat
+    rows: Places  # all of the table, in canonical order
+    ids: list[bytes]  # theirs; every place below is one in this list
+    meetings: dict[str, Meeting]  # by host
+
+
+def begin(seat: Seat) -> Guest:
+    """A guest with its ids in canonical order and a fresh exponent for each host."""
+    assert seat.frame is not None
+    rows = canonical_order(seat.frame.ids)
+    ids = [seat.frame.ids[row] for row in rows]
+    return Guest(seat, rows, ids, {host: Meeting(Exponent.random()) for host in seat.table.hosts})
+
+
+def blind_ids(me: Guest) -> Out:
+    """To each host the own ids as points, under the exponent and in the secret order for it."""
+    sets = {}
+    for host, meeting in me.meetings.items():
+        points = pair.points_of(me.ids, host, me.seat.workers)
+        meeting.order = me.seat.secrets.permutation(len(points), "order", host)
+        blinded = multiply(points[meeting.order], meeting.exponent, me.seat.workers)
+        sets[host] = GuestSet(points=len(blinded), data=blinded.tobytes())
+    return Out(send=sets)
+
+
+def blind_theirs(me: Guest, got: Mapping[str, HostSet]) -> Out:
+    """Every host's set once more, to be compared with the own."""
+    for host, offered in got.items():
+        meeting = me.meetings[host]
+        meeting.theirs = pair.blind_again(offered, meeting.exponent, me.seat, host)
+    return Out()
+
+
+def meet(me: Guest, got: Mapping[str, ReturnedSet]) -> Out:
+    """Finds what is in both sets of each pair, and tells the host keyed digests of these ids."""
+    named = {}
+    for host, returned in got.items():
+        meeting = me.meetings[host]
+        assert meeting.theirs is not None
+        points = read_points(returned.points, returned.data, f"the guest's set from {host}")
+        if len(points) != len(me.ids):
+            raise PeerError(
+                f"{host} returned {len(points)} points, the guest's set has {len(me.ids)}",
+                party=host,
+            )
+        theirs = set(as_keys(meeting.theirs))
+        is_theirs = np.array([point in theirs for point in as_keys(points)], np.bool_)
+        meeting.common = np.sort(meeting.order[is_theirs])
+        ids = [me.ids[place] for place in meeting.common]
+        key = id_digests.fresh_key()
+        meeting.digest = id_digests.digest_of_all(ids, key)
+        digests = id_digests.digests(ids, key)
+        named[host] = CommonDigests(key=key, ids=len(ids), data=b"".join(digests))
+    return Out(send=named)
+
+
+def compare_rows(me: Guest, got: Mapping[str, RowsDigest]) -> Out:
+    """Refuses a host that kept other rows; tells how many rows any host has, and none."""
+    for host, rows in got.items():
+        if not hmac.compare_digest(rows.digest, me.meetings[host].digest):
+            raise PeerError(f"{host} kept other rows than the guest", party=host)
+    held = np.zeros(len(me.ids), np.bool_)
+    for common in _common(me).values():
+        held[common] = True
+    aligned = int(held.sum())
+    counts = {"aligned": aligned, "alone": len(me.ids) - aligned}
+    return Out(told=Told(counts=[Count(name=name, count=n) for name, n in counts.items()]))
+
+
+def snapshot(_: Guest) -> Artefact:
+    """Nothing is worth keeping before the end."""
+    return Artefact()
+
+
+def restore(_: Guest, __: Artefact) -> Told:
+    """An alignment starts anew: its exponents are gone."""
+    return Told()
+
+
+def finish(me: Guest) -> Artefact:
+    """All rows of the table in canonical order, and for each host which of them it has.
+
+    `rows` int64 (n,); `with_HOST` int64 (m,), ascending, in the order of the table's hosts: the
+    host's row j is the guest's row `with_HOST[j]`.
+    """
+    held = {f"with_{host}": common for host, common in _common(me).items()}
+    return Artefact(arrays={"rows": me.rows, **held})
+
+
+def bytes_max(me: Guest, step: str) -> int:
+    """A host's set may be as large as a table; what returns is as large as the own."""
+    count = {"blind_theirs": SET_IDS_MAX, "meet": len(me.ids)}.get(step, 0)
+    return count * POINT_BYTES + 1024
+
+
+def _common(me: Guest) -> dict[str, Places]:
+    """By host the places of the ids that it has; there once all have met."""
+    found = {}
+    for host, meeting in me.meetings.items():
+        assert meeting.common is not None
+        found[host] = meeting.common
+    return found

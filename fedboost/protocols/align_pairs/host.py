@@ -1,0 +1,83 @@
+"""A host of a pairwise alignment: blinds the guest's set, and keeps the rows that both have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto import id_digests
+from fedboost.crypto.intersection import POINT_BYTES, SET_IDS_MAX, Exponent, multiply
+from fedboost.data.holdout import canonical_rows
+from fedboost.flow import Artefact, Out, Seat
+from fedboost.messages.job_pb2 import Told
+from fedboost.messages.protocol.align_pairs_pb2 import (
+    CommonDigests,
+    GuestSet,
+    HostSet,
+    ReturnedSet,
+)
+from fedboost.messages.protocol.align_pb2 import RowsDigest
+from fedboost.protocols.align_pairs import pair
+
+
+@dataclass
+class Host:
+    """What a host remembers between steps."""
+
+    seat: Seat
+    ids: list[bytes]
+    exponent: Exponent
+    rows: NDArray[np.int64] | None = None  # of the table, those that the guest has
+
+
+def begin(seat: Seat) -> Host:
+    """A host with its ids and a fresh exponent."""
+    assert seat.frame is not None
+    return Host(seat, seat.frame.ids, Exponent.random())
+
+
+def offer_ids(me: Host) -> Out:
+    """The own ids as points under the own exponent, in secret order."""
+    points = pair.points_of(me.ids, me.seat.party, me.seat.workers)
+    order = me.seat.secrets.permutation(len(points), "order")
+    blinded = multiply(points[order], me.exponent, me.seat.workers)
+    return Out(send=HostSet(points=len(blinded), data=blinded.tobytes()))
+
+
+def blind_again(me: Host, got: GuestSet) -> Out:
+    """The guest's set under the own exponent as well, in the order in which it came."""
+    blinded = pair.blind_again(got, me.exponent, me.seat, me.seat.table.guest)
+    return Out(send=ReturnedSet(points=len(blinded), data=blinded.tobytes()))
+
+
+def keep_rows(me: Host, got: CommonDigests) -> Out:
+    """Finds the own rows by their digests, maybe none, and answers one digest over all of them."""
+    common = id_digests.named_rows(me.ids, got.key, got.ids, got.data)
+    me.rows = canonical_rows(me.ids, common)
+    digest = id_digests.digest_of_all((me.ids[row] for row in me.rows), got.key)
+    return Out(send=RowsDigest(digest=digest, rows=len(me.rows)))
+
+
+def snapshot(_: Host) -> Artefact:
+    """Nothing is worth keeping before the end."""
+    return Artefact()
+
+
+def restore(_: Host, __: Artefact) -> Told:
+    """An alignment starts anew: its exponent is gone."""
+    return Told()
+
+
+def finish(me: Host) -> Artefact:
+    """The rows that the guest has, in canonical order: `rows` int64 (m,)."""
+    assert me.rows is not None
+    return Artefact(arrays={"rows": me.rows})
+
+
+def bytes_max(me: Host, step: str) -> int:
+    """The guest's set may be as large as a table; what is common is no larger than the own."""
+    if step == "keep_rows":
+        return len(me.ids) * id_digests.DIGEST_BYTES + 1024
+    return SET_IDS_MAX * POINT_BYTES + 1024

@@ -1,0 +1,36 @@
+"""What both of a pair do alike: blind ids, and blind the other's points once more."""
+
+from __future__ import annotations
+
+from fedboost.crypto.intersection import (
+    Exponent,
+    Points,
+    check_points,
+    hash_to_points,
+    multiply,
+    read_points,
+)
+from fedboost.crypto.workers import Workers
+from fedboost.flow import Seat
+from fedboost.messages.protocol.align_pairs_pb2 import GuestSet, HostSet
+
+DOMAIN = b"fedboost align-pairs v1 "  # ids hash to other points in any other use of the group
+
+
+def points_of(ids: list[bytes], host: str, workers: Workers) -> Points:
+    """The ids as points for the pair with that host, uint8 (n, 32); they must not leave as such.
+
+    An id is another point for every host. So a guest that sent one host's points to another
+    to have them blinded, and the other's to the first, could not compare what comes back.
+    """
+    return hash_to_points(ids, DOMAIN + host.encode(), workers)
+
+
+def blind_again(got: GuestSet | HostSet, exponent: Exponent, seat: Seat, whose: str) -> Points:
+    """The points of the other one's set times the own exponent, uint8 (n, 32), in its order.
+
+    A PeerError unless all are points of the curve, none of small order, none twice.
+    """
+    points = read_points(got.points, got.data, f"the set of {whose}")
+    check_points(points, seat.workers)
+    return multiply(points, exponent, seat.workers)
