@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedboost.core import binning, fixed_point, histogram, objectives, sampling, split
+from fedboost.core import binning, fixed_point, histogram, local, objectives, sampling, split
 from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.fixed_point import FixedPoint
@@ -60,6 +60,8 @@ class HybridParams(TreeParams):
                 f"max_depth is {self.max_depth}, guest_depth and host_depth make {depth}: "
                 "leave max_depth out"
             )
+        if self.forest is not None:
+            raise ValueError("hybridtree grows one tree a round for each class: leave forest out")
         return self
 
 
@@ -153,7 +155,7 @@ class HybridTree:
 class Trained:
     """The result of a job on pooled data."""
 
-    trees: tuple[tuple[HybridTree, ...], ...]  # [round][tree]: class after class
+    trees: tuple[tuple[HybridTree, ...], ...]  # [round][class, if it has trees of its own]
     binnings: tuple[Binning, ...]  # the guest's, then each host's
     base_margin: Floats  # (outputs,)
     margin: Floats  # (n, outputs) of the training rows
@@ -182,19 +184,15 @@ def train(table: Table, hosts: Sequence[Part], params: HybridParams) -> Trained:
         gh[sample.rows] = fixed.encode(g[sample.rows] * factor, h[sample.rows] * factor)
         trees: list[HybridTree] = []
         for own in np.split(gh, params.trees_per_round, axis=1):
-            for rows in sample.trees:
-                columns = [
-                    sampling.own_columns(params.seed, number, k, one.shape[1], params.column_rate)
-                    for k, one in enumerate(bins)
-                ]
-                grower = _Grower(rules, bins, np.ascontiguousarray(own), rows, columns)
-                trees.append(grower.tree([part.rows for part in hosts]))
-                number += 1
-        added = [
-            params.learning_rate / len(sample.trees) * predict(tree, rules, bins, hosts)
-            for tree in trees
-        ]
-        _add(watched.margin, added)
+            columns = [
+                sampling.own_columns(params.seed, number, k, one.shape[1], params.column_rate)
+                for k, one in enumerate(bins)
+            ]
+            grower = _Grower(rules, bins, np.ascontiguousarray(own), sample.rows, columns)
+            trees.append(grower.tree([part.rows for part in hosts]))
+            number += 1
+        added = [params.learning_rate * predict(tree, rules, bins, hosts) for tree in trees]
+        local.add_to_margin(watched.margin, added)
         rounds.append(tuple(trees))
     return Trained(tuple(rounds), tuple(cuts), objective.base_margin, watched.margin)
 
@@ -273,13 +271,3 @@ class _Grower:
             value = split.leaf_value(total[0::2], total[1::2], params, rules.fixed)
             values[leaf] = value / params.learning_rate
         return Subtrees(splits, values)
-
-
-def _add(margin: Floats, added: Sequence[Floats]) -> None:
-    """Adds a round's trees in place, as `local.add_to_margin`."""
-    per_class = len(added) // margin.shape[1]
-    for i, one in enumerate(added):
-        if one.shape[1] == margin.shape[1]:
-            margin += one
-        else:
-            margin[:, i // per_class] += one[:, 0]

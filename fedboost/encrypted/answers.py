@@ -38,10 +38,14 @@ class Gradients:
         self._held = 0
 
     def add(self, part: pb.EncryptedGradients) -> None:
-        """Takes in the next part; a PeerError unless it goes on where the last one ended."""
+        """Takes in the next part; a PeerError unless it goes on where the last one ended.
+
+        Parts behind the last row are empty: streams to several hosts have as many parts each.
+        """
         lanes, key = len(self._keys.layout.lanes), self._keys.key
         rows, odd = divmod(part.rows.count, lanes)
-        fits = 0 < rows <= self._expected - self._held and not odd
+        due = self._expected - self._held
+        fits = (0 < rows <= due or not (rows or due)) and not odd
         again = self._held > 0 and (part.HasField("taking_part") or part.HasField("trees"))
         if part.first_row != self._held or not fits or part.tree != self._tree or again:
             raise PeerError(
@@ -78,6 +82,8 @@ def offered(
             sent.append(sums[places])
     shapes = [offer.shape for offer in offers.values()]
     counts = [shape.n_sums for shape in shapes]
+    if not shapes:
+        return write_shapes([]), {}
     released = keys.key.release(Ciphertexts.concat(sent), keys.layout, keys.blinders, counts)
     keys.blinders.prepare(2 * len(released))  # the next layer has up to twice as many nodes
     message = write_shapes(shapes)

@@ -64,7 +64,10 @@ def write_sample(part: pb.EncryptedGradients, sample: Sample, n_rows: int) -> No
 
 
 def read_sample(part: pb.EncryptedGradients, n_rows: int, n_trees: int) -> list[NDArray[np.bool_]]:
-    """Which of the training rows each tree learns from, bool (n_rows,) each."""
+    """Which of the training rows each tree learns from, bool (n_rows,) each.
+
+    Of several trees each has rows, and each row a tree.
+    """
     taking_part = np.ones(n_rows, np.bool_)
     if part.HasField("taking_part"):
         taking_part = wire.unpack_bits(part.taking_part, n_rows, "the rows that take part")

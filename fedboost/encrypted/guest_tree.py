@@ -80,6 +80,19 @@ class GuestTree:
         ]
         return self.opened
 
+    def next_open(self) -> list[int]:
+        """Children of this layer's winners that may divide, as far as one can say before the rows
+        have divided: of tied candidates one may leave enough in a child.
+        """
+        least, found = 2 * self._rules.params.min_child_weight, []
+        for node in self.chosen:
+            left = self.won[node].left
+            sides = ((left_child(node), left), (right_child(node), self.totals[node] - left))
+            for child, sums in sides:
+                if (split.cover(sums[:, 1::2], self._rules.fixed) >= least).any():
+                    found.append(child)
+        return found
+
     def own_best(self, number: int) -> dict[int, Won]:
         """The best split among the guest's own columns of each open node of tree `number`."""
         best: dict[int, Won] = {}

@@ -28,6 +28,8 @@ from fedboost.crypto.packing import GhLayout
 from fedboost.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
+HOST_COLUMNS_MAX = 1 << 20  # columns of one host, as wide as a table may be: bounds its answer
+
 Places = NDArray[np.int64]
 Sums = NDArray[np.int64]
 Named = tuple[int, int, bool, bytes]  # column, its place there, missing left, left bins
@@ -72,7 +74,7 @@ def shapes_of(message: pb.CandidateSums, nodes: int, most: int, host: str) -> li
         )
         what = f"the columns of {host} with missing values"
         missing = wire.unpack_bits(message.missing, len(grouped), what)
-    least = min(*counts, *columns.tolist(), 0)
+    least = min([*counts, *columns.tolist(), 0])
     if least < 0 or not all(1 <= count <= MAX_BIN for count in grouped.tolist()):
         raise PeerError(f"{host} sent a number of candidates or categories that cannot be")
     ends = np.cumsum(columns)[:-1]

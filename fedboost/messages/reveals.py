@@ -106,6 +106,14 @@ REVEALS: dict[str, tuple[str, str]] = {
         "to the hosts, the names of the guest's columns where rows are dense; of sparse rows only that they are sparse.",
         "not at all.",
     ),
+    "fedboost.hybridtree.BottomRows": (
+        "to the host, which of its rows share a bottom node, which of these nodes may divide further, and which training rows take part; with goss, that these have large gradients or were drawn.",
+        "gradients are encrypted under the guest's key; bottom nodes have numbers in a secret order, another one for every host and tree.",
+    ),
+    "fedboost.hybridtree.ChosenSplits": (
+        "to the host, which of its candidates won; of a categorical column, which categories have the lower gradients; which of the nodes below may divide further.",
+        "not at all.",
+    ),
     "fedboost.predict.Questions": (
         "to the host, which rows are scored and which of them stand at its own nodes.",
         "not at all.",

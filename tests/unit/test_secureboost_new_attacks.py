@@ -193,7 +193,7 @@ def test_more_sums_than_a_host_may_send_are_refused_before_they_are_decrypted():
     async def run():
         room = await halted("choose_splits")
         me = room.state(GUEST)
-        most = guest_steps.HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
+        most = offers.HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
         flood = pb.CandidateSums(
             candidates=wire.pack(np.array([most], np.int32)),
             columns=wire.pack(np.array([1], np.int32)),

@@ -19,7 +19,7 @@ from fedboost.crypto.packing import GhLayout
 from fedboost.encrypted import keys
 from fedboost.encrypted.growth import read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestTree, Won
-from fedboost.encrypted.offers import read_sums, write_choices
+from fedboost.encrypted.offers import HOST_COLUMNS_MAX, read_sums, write_choices
 from fedboost.encrypted.rounds import Labels, Rounds
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Seat
@@ -33,8 +33,6 @@ from fedboost.protocols.secureboost.plan import Plan
 
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
-
-HOST_COLUMNS_MAX = 1 << 20  # columns of one host, as wide as a table may be: bounds its answer
 
 
 @dataclass(kw_only=True)

@@ -1,0 +1,154 @@
+"""Trees in two parts: the guest's top, and below its bottom nodes what each host has grown.
+
+A bottom node is a leaf of the guest's top. Every host knows it by a number of its own, in an order
+that the guest has drawn in secret for that host and tree; from there the children of node i are
+2i+1 and 2i+2, as everywhere. A row's tree value is that of its bottom node plus the mean over its
+hosts of the values of the leaves that they know it to reach; all with learning_rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.partition import left_child, right_child
+from fedboost.core.tree import Tree
+from fedboost.flow import Artefact
+from fedboost.model import vertical
+from fedboost.model.vertical import Arrays, GuestNode, OwnSplit
+
+KIND = "hybrid"  # of a shard's facts: trees of this module
+NO_NODE = -1
+
+Places = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Positions = NDArray[np.int32]
+
+
+def first_number(guest_depth: int) -> int:
+    """The least number that a host knows a bottom node by: its slot 0; slot s is s more."""
+    return (1 << guest_depth) - 1
+
+
+@dataclass(frozen=True)
+class Below:
+    """One node below the guest's part of a tree, as the guest knows it."""
+
+    host: int  # k, the k-th host's
+    node: GuestNode  # by that host's numbers; owner k a split of the host's, LEAF a leaf
+    under: int = NO_NODE  # of a bottom node: its heap id in the guest's part
+
+
+def is_hybrid(facts: Mapping[str, Any]) -> bool:
+    """Whether a shard's model has such trees."""
+    return facts.get("kind") == KIND
+
+
+def top_nodes(number: int, tree: Tree, rate: float) -> list[GuestNode]:
+    """The guest's part of tree `number`; leaf values times `rate`."""
+    nodes = []
+    for i, node in enumerate(tree.node.tolist()):
+        leaf = bool(tree.is_leaf[i])
+        own = None
+        if not leaf:
+            held = tree.left_bins[i].tobytes() if tree.left_bins[i].any() else b""
+            own = OwnSplit(
+                *(number, node, int(tree.feature[i]), tree.threshold[i]),
+                *(bool(tree.missing_left[i]), held),
+            )
+        owner = vertical.LEAF if leaf else vertical.GUEST
+        cover = float(tree.cover[i])
+        kept = GuestNode(number, node, owner, rate * tree.value[i], float(tree.gain[i]), cover, own)
+        nodes.append(kept)
+    return nodes
+
+
+def to_arrays(tops: Sequence[GuestNode], below: Sequence[Below], n_outputs: int) -> Arrays:
+    """The guest's shard: its parts as in `vertical`, and beside them the nodes below."""
+    arrays = vertical.nodes_to_arrays(tops, n_outputs)
+    nodes = vertical.nodes_to_arrays([one.node for one in below], n_outputs)
+    kept = ("tree", "node", "owner", "value", "gain", "cover")
+    arrays |= {f"below_{name}": nodes[name] for name in kept}
+    arrays["below_host"] = np.array([one.host for one in below], np.int16)
+    arrays["below_under"] = np.array([one.under for one in below], np.int32)
+    return arrays
+
+
+def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> tuple[list[GuestNode], list[Below]]:
+    """What `to_arrays` wrote."""
+    names = ("tree", "node", "owner", "value", "gain", "cover")
+    columns = [arrays[f"below_{name}"].tolist() for name in names]
+    hosts, under = arrays["below_host"].tolist(), arrays["below_under"].tolist()
+    below = [
+        Below(host, GuestNode(t, n, o, np.asarray(value, np.float64), gain, cover), place)
+        for t, n, o, value, gain, cover, host, place in zip(*columns, hosts, under, strict=True)
+    ]
+    return vertical.arrays_to_nodes(arrays), below
+
+
+@dataclass(frozen=True)
+class Tops:
+    """The guest's parts of all trees, for many rows at once."""
+
+    arrays: Mapping[str, NDArray[np.generic]]
+    shape: vertical.Shape
+
+    @classmethod
+    def of(cls, shard: Artefact) -> Tops:
+        """Those of the guest's shard."""
+        own = {n: a for n, a in shard.arrays.items() if not n.startswith("below_")}
+        return cls(own, vertical.Shape.of(own))
+
+    def numbers(self, shard: Artefact) -> Places:
+        """By which number each host knows a bottom node, int64 (hosts, nodes); NO_NODE elsewhere,
+        and where that host had no row to learn from.
+        """
+        found = np.full((len(shard.facts["hosts"]), len(self.arrays["node"])), NO_NODE, np.int64)
+        keys = zip(self.arrays["tree"].tolist(), self.arrays["node"].tolist(), strict=True)
+        place = {key: i for i, key in enumerate(keys)}
+        for i in np.flatnonzero(shard.arrays["below_under"] != NO_NODE).tolist():
+            tree, under = int(shard.arrays["below_tree"][i]), int(shard.arrays["below_under"][i])
+            host = int(shard.arrays["below_host"][i]) - 1
+            found[host, place[tree, under]] = shard.arrays["below_node"][i]
+        return found
+
+
+def leaf_values(shard: Artefact, host: int) -> dict[int, tuple[Places, Floats]]:
+    """By tree: a host's leaves, int64 ascending by its numbers, and their values (leaves, outputs).
+
+    `host` is k, the k-th.
+    """
+    own = (shard.arrays["below_host"] == host) & (shard.arrays["below_owner"] == vertical.LEAF)
+    found = {}
+    for tree in np.unique(shard.arrays["below_tree"][own]).tolist():
+        places = np.flatnonzero(own & (shard.arrays["below_tree"] == tree))
+        nodes = shard.arrays["below_node"][places].astype(np.int64)
+        order = np.argsort(nodes)
+        values = shard.arrays["below_value"][places[order]].astype(np.float64)
+        found[tree] = (nodes[order], values)
+    return found
+
+
+def descend(
+    splits: Mapping[int, int],
+    arrays: Mapping[str, NDArray[np.generic]],
+    read: Any,
+    at: Places,
+) -> Places:
+    """Where rows end that begin at a host's nodes `at`, int64 (n,).
+
+    `splits` are the places in the host's shard `arrays` by node, of one tree; `read(rows, column)`
+    gives the rows' float32 values of a column.
+    """
+    nodes = at.copy()
+    for node, place in sorted(splits.items()):
+        (rows,) = np.nonzero(nodes == node)
+        if len(rows):
+            values = read(rows, int(arrays["feature"][place]))
+            right = vertical.goes_right(values, arrays, np.full(len(rows), place, np.int64))
+            nodes[rows] = np.where(right, right_child(node), left_child(node))
+    return nodes

@@ -1,0 +1,34 @@
+"""Trees of two parts: one label holder's upper layers, and below them those of many hosts.
+
+    guest ── EncryptionKey ──────────► hosts      once a job
+    guest ── BottomRows (in parts) ──► hosts      once a tree: gradients, and where the rows stand
+    guest ◄─ CandidateSums ─────────── hosts  ┐
+    guest ── ChosenSplits ───────────► hosts  │   once for each of the hosts' layers
+    guest ◄─ RowDivisions ──────────── hosts  ┘
+
+The guest is the party with the labels, which HybridTree's paper calls *host*; its *guests* are our
+hosts (Li et al., 2023, Algorithm 1). Hosts have other columns of some of the guest's rows, and may
+overlap. The guest grows the upper layers on its own columns and leaves to each host the rows that
+this one has, with gradients as its own leaf leaves them; a row's value is the guest's leaf plus the
+mean of what its hosts' leaves add. The guest learns of each host what it would with `secureboost`,
+for these layers alone; a host learns which of its rows share a bottom node.
+"""
+
+from fedboost.encrypted.params import asks
+from fedboost.flow import GUEST, HOST, Protocol
+from fedboost.protocols.hybridtree import guest, host
+from fedboost.protocols.hybridtree.params import HybridTreeParams, check
+from fedboost.protocols.hybridtree.walk import FLOW, walk
+
+PROTOCOL = Protocol(
+    name="hybridtree",
+    params=HybridTreeParams,
+    flow=FLOW,
+    walk=walk,
+    modules={GUEST: guest, HOST: host},
+    before=("align-pairs",),
+    leaves="model",
+    is_hybrid=True,
+    asks=asks,
+    check=check,
+)

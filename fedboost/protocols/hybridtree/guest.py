@@ -1,0 +1,309 @@
+"""The guest of hybridtree: labels, key and the upper layers are its own; it scores the hosts'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost import wire
+from fedboost.core import binning, hybrid, objectives, sampling
+from fedboost.core.bins import Bins
+from fedboost.core.growth import Rules
+from fedboost.core.objectives import Summary
+from fedboost.core.sampling import Sample
+from fedboost.core.tree import Positions, Tree
+from fedboost.crypto.api import Encrypted, PrivateKey
+from fedboost.crypto.packing import GhLayout
+from fedboost.encrypted import keys
+from fedboost.encrypted.growth import read_divisions, write_sample
+from fedboost.encrypted.guest_tree import GuestGrove, Won
+from fedboost.encrypted.offers import HOST_COLUMNS_MAX, read_sums, write_choices
+from fedboost.encrypted.rounds import Labels, Rounds
+from fedboost.errors import DataError
+from fedboost.flow import Artefact, Out, Seat
+from fedboost.messages.job_pb2 import Told
+from fedboost.messages.protocol import encrypted_pb2, hybridtree_pb2
+from fedboost.model import columns, words
+from fedboost.model import hybrid as model
+from fedboost.model.hybrid import Below
+from fedboost.model.vertical import GuestNode
+from fedboost.protocols.hybridtree.params import HybridTreeParams
+from fedboost.protocols.hybridtree.view import HostView
+
+Sums = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+LOOP = "round"  # what the outermost loop counts
+
+
+@dataclass(kw_only=True)
+class Guest(Rounds):
+    """What the guest remembers between steps."""
+
+    params: HybridTreeParams
+    rules: Rules
+    bins: Bins
+    views: dict[str, HostView]
+    key: PrivateKey | None = None
+    layouts: dict[str, GhLayout] = field(default_factory=dict)  # by host: of as many rows as it has
+    tops: list[GuestNode] = field(default_factory=list)  # of finished trees
+    below: list[Below] = field(default_factory=list)
+    # The round and the tree under way
+    sample: Sample | None = None
+    gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, 2·all outputs)
+    tree: Tree | None = None
+    leaves: Positions = field(default_factory=lambda: np.empty(0, np.int32))  # (rows,) in `tree`
+    groves: dict[str, GuestGrove] = field(default_factory=dict)
+    trees_closed: int = 0
+
+    @property
+    def holders(self) -> NDArray[np.int64]:
+        """int64 (rows,): how many hosts have each row."""
+        found = np.zeros(len(self.y), np.int64)
+        for view in self.views.values():
+            found[view.rows] += 1
+        return found
+
+    @property
+    def taking_part(self) -> NDArray[np.bool_]:
+        """bool (rows,): the rows that the trees of this round learn from."""
+        assert self.sample is not None
+        found = np.zeros(len(self.y), np.bool_)
+        found[self.seat.parts["train"][self.sample.rows]] = True
+        return found
+
+
+def begin(seat: Seat) -> Guest:
+    """Bins the own columns and fixes the objective, on training rows alone."""
+    frame, params = seat.frame, seat.params
+    assert frame is not None
+    own, train = Labels.of(seat, params), ~seat.validation
+    summary = Summary.of(params, own.y[train], own.weight[train])
+    objective = objectives.start(params, summary)
+    cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical)
+    return Guest(
+        seat=seat,
+        params=params,
+        objective=objective,
+        y=own.y,
+        weight=own.weight,
+        base_margin=objective.base_margin,
+        margin=np.tile(objective.base_margin, (frame.n_rows, 1)),
+        rules=Rules(params, cuts, hybrid.encoding(params, objective, summary)),
+        bins=cuts.transform(frame.values),
+        views=_views(seat),
+    )
+
+
+def share_key(me: Guest) -> Out:
+    """A fresh key for this attempt, and how gradients are packed."""
+    me.key = keys.generate(me.seat)
+    bits = me.rules.fixed.bits
+    me.layouts = {
+        host: keys.layout(me.params, bits, int(view.training.sum()), me.key.plaintext_bits)
+        for host, view in me.views.items()
+    }
+    return Out(send=keys.share(me.params, me.key, bits))
+
+
+def start_round(me: Guest) -> Out:
+    """Gradients at the margins so far, of the rows that this round draws, as exact integers."""
+    number = len(me.history)
+    g, h = me.gradients()
+    me.sample = sampling.of_round(me.params, g, number, number)
+    me.forest.append(1)
+    chosen, factor = me.sample.rows, me.sample.factor[:, None]
+    me.gh = np.zeros((len(me.y), 2 * me.params.n_outputs), np.int64)
+    rows = me.seat.parts["train"][chosen]
+    me.gh[rows] = me.rules.fixed.encode(g[chosen] * factor, h[chosen] * factor)
+    return Out()
+
+
+def grow_top(me: Guest) -> Out:
+    """The upper layers on the own columns; what they leave of the gradients goes to the hosts."""
+    params, number = me.params, me.trees_closed
+    outputs = me.outputs_of(number)
+    pairs = slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
+    gh, taking_part = np.ascontiguousarray(me.gh[:, pairs]), me.taking_part
+    usable = sampling.own_columns(params.seed, number, 0, me.bins.shape[1], params.column_rate)
+    rows = np.flatnonzero(taking_part).astype(np.int32)
+    me.tree = hybrid.top(me.rules, me.bins, gh, rows, usable, params.guest_depth)
+    me.leaves = me.tree.leaf_of_bins(me.bins, me.rules.binning.missing)
+    moved = hybrid.residual(gh, me.tree.value[me.leaves], me.rules.fixed)
+    first = model.first_number(params.guest_depth)
+    for view in me.views.values():
+        view.stand(me.tree, me.leaves, first, me.seat.secrets.child(view.number, number))
+        view.learn(taking_part, moved)
+    me.groves = {host: view.planted(me.rules) for host, view in me.views.items()}
+    return Out()
+
+
+def encrypt_gradients(me: Guest) -> Iterator[Out]:
+    """To each host the packed gradients of its rows that take part, in parts, side by side."""
+    assert me.key is not None
+    streams = [
+        me.key.encrypt(view.gh[view.learns], me.layouts[host]) for host, view in me.views.items()
+    ]
+    held = dict.fromkeys(me.views, 0)
+    for number, blocks in enumerate(_side_by_side(streams)):
+        sent = {}
+        for (host, view), block in zip(me.views.items(), blocks, strict=True):
+            part = encrypted_pb2.EncryptedGradients(tree=me.trees_closed, first_row=held[host])
+            part.rows.SetInParent()
+            if block is not None:
+                part.rows.count, part.rows.data = len(block), block.to_bytes()
+                held[host] += len(block) // len(me.layouts[host].lanes)
+            if number == 0:
+                write_sample(part, view.sample, int(view.training.sum()))
+            sent[host] = hybridtree_pb2.BottomRows(gradients=part)
+            if number == 0:
+                _write_places(me, host, sent[host])
+        yield Out(send=sent)
+
+
+def choose_splits(me: Guest, got: Mapping[str, encrypted_pb2.CandidateSums]) -> Out:
+    """Of every open node of every host the best split; no host's nodes compete with another's."""
+    assert me.key is not None
+    most = HOST_COLUMNS_MAX * 2 * me.params.max_bin
+    sent = {}
+    for host, grove in me.groves.items():
+        layout, number = me.layouts[host], me.views[host].number
+        offers = read_sums(got[host], me.key, layout, len(grove.opened), most, host)
+        won, tied = {}, {}
+        for node, offer in zip(grove.opened, offers, strict=True):
+            best = grove.best_of(node, *offer)
+            if best is not None:
+                won[node] = Won(number, best.gain, best.left)
+                tied[node] = best.choices
+        grove.choose(won)
+        [tree] = grove.trees
+        opened = tree.next_open() if tree.layers + 1 < me.params.host_depth else []
+        sent[host] = hybridtree_pb2.ChosenSplits(
+            won=write_choices(tied), open=wire.pack(np.array(opened, np.int32))
+        )
+    return Out(send=sent)
+
+
+def grow_nodes(me: Guest, got: Mapping[str, encrypted_pb2.RowDivisions]) -> Out:
+    """Divides the rows as the hosts say; refuses a division that is not the split offered."""
+    for host, grove in me.groves.items():
+        [tree] = grove.trees
+        opened = tree.next_open()
+        owned = grove.owned(me.views[host].number)
+        rows, message = grove.n_rows(owned), got[host]
+        divided = read_divisions(message.nodes, message.goes_right, owned, rows, host)
+        grove.divide(divided, me.seat.table.hosts)
+        tree.opened = opened
+    is_over = not any(grove.opened for grove in me.groves.values())
+    return Out(told=Told(ends="layer" if is_over else ""))
+
+
+def close_tree(me: Guest) -> Out:
+    """Leaf values, and the margins with them: what the hosts' leaves add is averaged."""
+    assert me.tree is not None
+    number, rate = me.trees_closed, me.params.learning_rate
+    tops = model.top_nodes(number, me.tree, rate)
+    me.tops += tops
+    total = np.zeros((len(me.y), me.outputs_of_tree))
+    for host, view in me.views.items():
+        [tree] = me.groves[host].trees
+        values = tree.leaves()
+        total[view.rows] += view.added(tree, values)
+        me.below += view.finished(number, tree, values)
+    own = np.array([node.value for node in tops])[me.leaves]
+    me.margin[:, me.outputs_of(number)] += own + total / np.maximum(me.holders, 1)[:, None]
+    me.trees_closed += 1
+    me.tree, me.groves = None, {}
+    return Out()
+
+
+def close_round(me: Guest) -> Out:
+    """Metrics; says when early stopping ends the job."""
+    return Out(told=me.close_round(LOOP))
+
+
+def close_model(me: Guest) -> Out:
+    """What the model came to: metrics of the round it keeps, curves, importance."""
+    told, (tops, below) = me.told(), _kept(me)
+    told.importance.extend(words.importance(me.seat, [*tops, *(one.node for one in below)]))
+    return Out(told=told)
+
+
+def snapshot(me: Guest) -> Artefact:
+    """Finished trees, margins and metrics; the key is drawn anew by the next attempt."""
+    arrays = model.to_arrays(me.tops, me.below, me.outputs_of_tree)
+    return Artefact(me.rounds_to_facts(), {**arrays, "margin": me.margin})
+
+
+def restore(me: Guest, kept: Artefact) -> Told:
+    """Carries on after the last finished round."""
+    me.rounds_from_facts(kept.facts, kept.arrays["margin"])
+    me.trees_closed = sum(me.forest) * me.params.trees_per_round
+    me.tops, me.below = model.from_arrays(kept.arrays)
+    return Told(ends=me.ended(LOOP))
+
+
+def finish(me: Guest) -> Artefact:
+    """The guest's shard: its parts of all trees up to the best round, and the values below."""
+    frame = me.seat.frame
+    assert frame is not None
+    facts = {
+        **me.model_facts(),
+        "kind": model.KIND,
+        "split": me.params.split,
+        "columns": list(frame.columns),
+        "categories": columns.categories(frame, me.rules.binning),
+    }
+    return Artefact(facts, model.to_arrays(*_kept(me), me.outputs_of_tree))
+
+
+def bytes_max(me: Guest, step: str) -> int:
+    """Answers are as large as the open nodes and the widest host make them."""
+    if step == "grow_nodes":
+        return len(me.y) // 8 + (8 << me.params.guest_depth + me.params.host_depth) + 1024
+    opened = max((len(grove.opened) for grove in me.groves.values()), default=0)
+    if me.key is None or not me.layouts:
+        return 0
+    layout = next(iter(me.layouts.values()))
+    per_node = layout.package_count([HOST_COLUMNS_MAX * 2 * me.params.max_bin])
+    return min(wire.MESSAGE_BYTES_MAX, opened * per_node * me.key.width + wire.PIECE_BYTES)
+
+
+def _views(seat: Seat) -> dict[str, HostView]:
+    """The hosts; a DataError names one that has none of the rows to learn from."""
+    shared = seat.artefacts["align-pairs"].arrays
+    views = {}
+    for number, host in enumerate(seat.table.hosts, start=1):
+        rows = shared[f"with_{host}"].astype(np.int64)
+        views[host] = HostView(number, rows, ~seat.validation[rows])
+        if not views[host].training.any():
+            raise DataError(
+                f"{host} has none of the {int((~seat.validation).sum())} rows to learn from",
+                party=host,
+                todo="check that both name the same id columns, or leave the host out",
+            )
+    return views
+
+
+def _side_by_side(streams: list[Iterator[Encrypted]]) -> Iterator[tuple[Encrypted | None, ...]]:
+    """Block after block of all streams; None behind a stream's end, one of these at least."""
+    blocks = zip_longest(*streams)
+    yield next(blocks, (None,) * len(streams))
+    yield from blocks
+
+
+def _write_places(me: Guest, host: str, part: hybridtree_pb2.BottomRows) -> None:
+    """Says below which bottom node each of the host's rows stands, and which may divide."""
+    part.at.CopyFrom(wire.pack(me.views[host].at))
+    opened = me.groves[host].open_layer()
+    part.open.CopyFrom(wire.pack(np.array(opened, np.int32)))
+
+
+def _kept(me: Guest) -> tuple[list[GuestNode], list[Below]]:
+    """The trees up to the best round."""
+    tops = [node for node in me.tops if node.tree < me.n_kept]
+    return tops, [one for one in me.below if one.node.tree < me.n_kept]

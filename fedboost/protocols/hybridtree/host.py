@@ -1,0 +1,196 @@
+"""A host of hybridtree: the lower layers, on its own columns, over gradients it cannot read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost import wire
+from fedboost.core import binning, sampling
+from fedboost.core.binning import Binning
+from fedboost.core.bins import Bins, SparseBins
+from fedboost.core.partition import left_child, right_child
+from fedboost.crypto.api import Ciphertexts
+from fedboost.encrypted import answers, cells, keys
+from fedboost.encrypted.answers import PART_MAX, Gradients
+from fedboost.encrypted.grove import Grove
+from fedboost.encrypted.growth import Growth, read_sample
+from fedboost.encrypted.host_tree import HostTree
+from fedboost.encrypted.keys import HostKey
+from fedboost.encrypted.offers import Offer, choices_bytes_max, read_choices
+from fedboost.errors import PeerError
+from fedboost.flow import Artefact, Out, Seat
+from fedboost.messages.array_pb2 import Array
+from fedboost.messages.job_pb2 import Told
+from fedboost.messages.protocol.encrypted_pb2 import EncryptionKey
+from fedboost.messages.protocol.hybridtree_pb2 import BottomRows, ChosenSplits
+from fedboost.model import columns, hybrid, vertical
+from fedboost.model.vertical import OwnSplit
+
+Bits = NDArray[np.bool_]
+Rows = NDArray[np.int32]
+
+
+@dataclass
+class Host:
+    """What a host remembers between steps."""
+
+    seat: Seat
+    binning: Binning
+    bins: Bins
+    keys: HostKey | None = None
+    splits: list[OwnSplit] = field(default_factory=list)
+    # The tree that grows
+    number: int = -1
+    grove: Grove[HostTree] | None = None
+    gradients: Ciphertexts | None = None
+    offers: dict[int, Offer] = field(default_factory=dict)  # of this layer
+
+    def growing(self) -> Grove[HostTree]:
+        """The tree under way."""
+        assert self.grove is not None
+        return self.grove
+
+
+def begin(seat: Seat) -> Host:
+    """Bins the own columns, on training rows alone."""
+    frame = seat.frame
+    assert frame is not None
+    train = ~seat.validation
+    if not train.any():  # the guest says so, too, and what to do
+        train = np.ones(frame.n_rows, np.bool_)
+    cuts = binning.fit(frame.values[train], seat.params.max_bin, frame.categorical)
+    bins = cuts.transform(frame.values)
+    if isinstance(bins, SparseBins) and not seat.params.sparse_histograms:
+        bins = bins.dense()  # the switch is off: every zero is added up
+    return Host(seat, cuts, bins)
+
+
+def accept_key(me: Host, got: EncryptionKey) -> Out:
+    """Takes the guest's key, if it is sound and as strong as the job and our policy say."""
+    key = keys.accept(me.seat, got)
+    if got.first_tree:
+        raise PeerError(f"the guest begins at tree {got.first_tree}, the job continues no model")
+    n_rows = int(np.count_nonzero(~me.seat.validation))
+    packing = keys.layout(me.seat.params, got.value_bits, n_rows, key.plaintext_bits)
+    me.keys = keys.host_key(key, packing, me.binning)
+    return Out()
+
+
+def receive_gradients(me: Host, got: Iterator[BottomRows]) -> Out:
+    """Where the own rows stand, and their packed gradients, checked; a new tree begins."""
+    assert me.keys is not None
+    gradients: Gradients | None = None
+    tree: HostTree | None = None
+    for part in got:
+        if gradients is None:
+            tree, n_rows = _begun(me, part)
+            gradients = Gradients(me.keys, me.number + 1, n_rows)
+        elif part.HasField("at") or part.HasField("open"):
+            raise PeerError("the guest said twice where our rows stand")
+        gradients.add(part.gradients)
+    if gradients is None or tree is None:
+        raise PeerError("the guest sent no gradients")
+    me.gradients, me.grove = gradients.whole(), Grove([tree])
+    me.number += 1
+    me.offers = {}
+    return Out()
+
+
+def sum_candidates(me: Host) -> Out:
+    """Encrypted sums of every candidate split of the open nodes, shuffled, compressed, blinded."""
+    assert me.keys is not None
+    assert me.gradients is not None
+    message, me.offers = answers.offered(
+        me.growing(), me.number, me.keys, me.gradients, me.seat.secrets
+    )
+    return Out(send=message)
+
+
+def divide_rows(me: Host, got: ChosenSplits) -> Out:
+    """How the rows of the won nodes divide; of tied candidates the lowest column and bin count."""
+    won = read_choices(got.won, me.offers)
+    [tree] = me.growing().trees
+    children = [child for node in won for child in (left_child(node), right_child(node))]
+    opened = _opened(got.open, children)
+    divided = answers.divisions(me.growing(), won, me.binning, me.bins)
+    me.splits += answers.named_splits(won, me.binning, me.number)
+    tree.growth.divide(list(divided.items()))
+    tree.opened, me.offers = opened, {}
+    return Out(send=answers.write_divisions(divided))
+
+
+def snapshot(me: Host) -> Artefact:
+    """The splits of finished trees."""
+    return Artefact({"tree": me.number}, vertical.splits_to_arrays(me.splits))
+
+
+def restore(me: Host, kept: Artefact) -> Told:
+    """Carries on after the last finished tree."""
+    me.number = kept.facts["tree"]
+    me.splits = vertical.arrays_to_splits(kept.arrays)
+    return Told()
+
+
+def finish(me: Host) -> Artefact:
+    """The host's shard: its splits by column name."""
+    frame, params = me.seat.frame, me.seat.params
+    assert frame is not None
+    facts = {
+        "kind": hybrid.KIND,
+        "split": params.split,
+        "guest_depth": params.guest_depth,
+        "host_depth": params.host_depth,
+        "columns": list(frame.columns),
+        "categories": columns.categories(frame, me.binning),
+        "trees": me.number + 1,
+        "trees_per_round": params.trees_per_round,
+        "forest": [1] * ((me.number + 1) // params.trees_per_round),
+    }
+    return Artefact(facts, vertical.splits_to_arrays(me.splits))
+
+
+def bytes_max(me: Host, step: str) -> int:
+    """As large as rows, nodes and offers make it."""
+    depth = me.seat.params.guest_depth + me.seat.params.host_depth
+    if step == "receive_gradients":
+        width = 0 if me.keys is None else me.keys.key.width
+        return PART_MAX * width + 5 * me.bins.shape[0] + (4 << depth) + 1024
+    if step == "divide_rows":
+        return choices_bytes_max(me.offers) + (8 << depth) + 1024
+    return wire.CONTROL_BYTES_MAX
+
+
+def _begun(me: Host, first: BottomRows) -> tuple[HostTree, int]:
+    """A tree at its bottom nodes, and how many rows' gradients come."""
+    assert me.keys is not None
+    params, number = me.seat.params, me.number + 1
+    most = params.n_estimators * params.trees_per_round
+    if first.gradients.tree != number or number >= most:
+        raise PeerError(f"the guest began tree {first.gradients.tree}, expected tree {number}")
+    (training,) = np.nonzero(~me.seat.validation)
+    sampled = np.zeros(me.bins.shape[0], np.bool_)
+    [sampled[training]] = read_sample(first.gradients, len(training), 1)
+    least = hybrid.first_number(params.guest_depth)
+    at = wire.unpack(first.at, "i4", (len(sampled),), "where our rows stand").astype(np.int32)
+    if len(at) and not least <= at.min() <= at.max() <= 2 * least:
+        raise PeerError("the guest put rows below nodes that no tree of the job has")
+    place = np.cumsum(sampled) - 1
+    group = me.seat.table.hosts.index(me.seat.party) + 1
+    usable = sampling.own_columns(params.seed, number, group, me.bins.shape[1], params.column_rate)
+    own = cells.of_columns(me.binning, me.bins, usable, leave_out=params.sparse_histograms)
+    growth = Growth(sampled, at)
+    tree = HostTree(own, growth, place, subtraction=params.histogram_subtraction)
+    tree.opened = _opened(first.open, growth.training.leaves())
+    return tree, int(np.count_nonzero(sampled))
+
+
+def _opened(message: Array, may_open: list[int]) -> list[int]:
+    """The nodes that the guest opens; a PeerError unless they are among these, in their order."""
+    opened = wire.unpack(message, "i4", (None,), "the open nodes").tolist()
+    if opened != [node for node in may_open if node in set(opened)]:
+        raise PeerError("the guest opened nodes that are not below divided ones")
+    return [int(node) for node in opened]

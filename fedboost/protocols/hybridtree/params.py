@@ -1,0 +1,58 @@
+"""What a job may say about hybridtree."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import model_validator
+
+from fedboost.core.hybrid import HybridParams
+from fedboost.crypto.schemes import SCHEMES
+from fedboost.data.frame import Frame
+from fedboost.encrypted.params import EncryptedTreeParams
+from fedboost.flow import GUEST, Role
+from fedboost.model import labels
+
+# What only a guest that sees sums could do, and a host that cuts without them cannot.
+_SCORED_ONLY = {
+    "goss": "its factor would be missing in the counts that stand in for hessians",
+    "gamma": "no gain is known",
+    "reg_alpha": "a sum under encryption cannot be shrunk",
+    "min_child_weight": "group_rows_min of each host's policy bounds its nodes",
+}
+
+
+class HybridTreeParams(HybridParams, EncryptedTreeParams):
+    """Trees of two parts, and how gradients travel between them."""
+
+    @model_validator(mode="after")
+    def _objective_has_leaf_values(self) -> Self:
+        if self.objective == "reg:absoluteerror":
+            raise ValueError(
+                "reg:absoluteerror has leaves that are medians, which hybridtree cannot add to; "
+                "use reg:squarederror"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _unscored_fits(self) -> Self:
+        if self.split == "scored":
+            return self
+        said = [name for name in _SCORED_ONLY if name in self.model_fields_set]
+        if said:
+            raise ValueError(
+                f"split: unscored cannot use {said[0]} ({_SCORED_ONLY[said[0]]}): leave it out"
+            )
+        scheme = self.encryption.scheme
+        if not getattr(SCHEMES[scheme], "multiplies", True):
+            raise ValueError(
+                f"split: unscored multiplies encrypted sums, which {scheme} cannot: "
+                "use another scheme, or split: scored"
+            )
+        return self
+
+
+def check(role: Role, params: HybridTreeParams, frame: Frame, held_out: bool) -> None:
+    """Refuses what the objective cannot learn from, before anything leaves the guest."""
+    if role is GUEST:
+        labels.check(params, frame, held_out)

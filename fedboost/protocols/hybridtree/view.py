@@ -1,0 +1,105 @@
+"""What the guest sees of one host: its rows, and the subtrees that it grows below a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.bins import Dense
+from fedboost.core.growth import Rules
+from fedboost.core.sampling import Sample
+from fedboost.core.tree import Tree
+from fedboost.crypto.secrets import Secrets
+from fedboost.encrypted.growth import Growth
+from fedboost.encrypted.guest_tree import GuestGrove, GuestTree
+from fedboost.model import hybrid, vertical
+from fedboost.model.hybrid import Below
+from fedboost.model.vertical import GuestNode
+
+Rows = NDArray[np.int32]
+Places = NDArray[np.int64]
+Bits = NDArray[np.bool_]
+Sums = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class HostView:
+    """One host, as the guest knows it."""
+
+    number: int  # k, the k-th host
+    rows: Places  # (m,) ascending: which of the guest's rows it has, in the host's own order
+    training: Bits  # (m,) which of them are to learn from
+    # Below the tree under way
+    at: Rows = field(default_factory=lambda: np.empty(0, np.int32))  # (m,) the bottom node of each
+    learns: Bits = field(default_factory=lambda: np.empty(0, np.bool_))  # (m,)
+    under: dict[int, int] = field(default_factory=dict)  # by the host's number: the guest's heap id
+    gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (m, 2·outputs)
+
+    def stand(self, tree: Tree, leaves: Rows, first: int, secrets: Secrets) -> None:
+        """Puts the rows below the bottom nodes of a tree, in an order of their own.
+
+        leaves int32 (all rows,) are places in the tree; `first` the least number of a bottom node;
+        `secrets` those of this host and tree.
+        """
+        (places,) = np.nonzero(tree.is_leaf)
+        slots = secrets.permutation(len(places), "bottom nodes")
+        number = np.full(tree.n_nodes, -1, np.int32)
+        number[places] = first + slots
+        self.at = number[leaves[self.rows]]
+        self.under = dict(zip(number[places].tolist(), tree.node[places].tolist(), strict=True))
+
+    def learn(self, taking_part: Bits, gh: Sums) -> None:
+        """The rows that this tree learns from, bool (all rows,), and everybody's gradients."""
+        self.learns = taking_part[self.rows]
+        self.gh = np.ascontiguousarray(gh[self.rows])
+
+    def planted(self, rules: Rules) -> GuestGrove:
+        """The subtrees at their bottom nodes, in which only this host's candidates compete."""
+        none: Dense = np.empty((len(self.rows), 0), np.uint8, order="F")
+        growth = Growth(self.learns, self.at)
+        return GuestGrove([GuestTree(rules, none, self.gh, growth, np.empty(0, np.int32))])
+
+    @property
+    def sample(self) -> Sample:
+        """Which of this host's training rows take part, counted among these."""
+        (rows,) = np.nonzero(self.learns[self.training])
+        chosen = rows.astype(np.int32)
+        return Sample((chosen,), chosen, np.ones(len(chosen)))
+
+    @property
+    def learned_at(self) -> Bits:
+        """bool (m,): which rows stand below bottom nodes where this host has rows to learn from."""
+        return np.isin(self.at, np.unique(self.at[self.learns]))
+
+    def added(self, tree: GuestTree, values: Mapping[int, Floats]) -> Floats:
+        """What the subtrees add to each row, float64 (m, outputs), by the `values` of leaves.
+
+        0 where this host had nothing to learn from.
+        """
+        found = np.zeros((len(self.rows), next(iter(values.values())).shape[0] if values else 1))
+        for leaf, value in values.items():
+            found[tree.growth.everyone.rows(leaf)] = value
+        found[~self.learned_at] = 0.0
+        return found
+
+    def finished(self, number: int, tree: GuestTree, values: Mapping[int, Floats]) -> list[Below]:
+        """The nodes below tree `number`, but those where this host had nothing to learn from."""
+        learned = {int(node) for node in np.unique(self.at[self.learns])}
+        below = []
+        for node in tree.finished(number, values):
+            if self._bottom(node.node) in learned:
+                owner = self.number if node.owner != vertical.LEAF else vertical.LEAF
+                kept = GuestNode(number, node.node, owner, node.value, node.gain, node.cover)
+                under = self.under.get(node.node, hybrid.NO_NODE)
+                below.append(Below(self.number, kept, under))
+        return below
+
+    def _bottom(self, node: int) -> int:
+        """The bottom node above or at a node."""
+        while node not in self.under:
+            node = (node - 1) // 2
+        return node

@@ -1,0 +1,45 @@
+"""The table of steps, and the order in which they come."""
+
+from fedboost.flow import GUEST, HOST, Run, Step
+from fedboost.messages.protocol.encrypted_pb2 import CandidateSums, EncryptionKey, RowDivisions
+from fedboost.messages.protocol.hybridtree_pb2 import BottomRows, ChosenSplits
+
+FLOW = (
+    share_key := Step("share_key", GUEST, gives=EncryptionKey),
+    accept_key := Step("accept_key", HOST, takes=EncryptionKey),
+    start_round := Step("start_round", GUEST, after=("share_key", "close_round")),
+    grow_top := Step("grow_top", GUEST, after=("start_round", "close_tree")),
+    encrypt_gradients := Step("encrypt_gradients", GUEST, gives=BottomRows, streams=True),
+    receive_gradients := Step(
+        "receive_gradients", HOST, takes=BottomRows, after=("accept_key", "divide_rows")
+    ),
+    sum_candidates := Step(
+        "sum_candidates", HOST, gives=CandidateSums, after=("receive_gradients", "divide_rows")
+    ),
+    choose_splits := Step(
+        "choose_splits",
+        GUEST,
+        takes=CandidateSums,
+        gives=ChosenSplits,
+        after=("encrypt_gradients", "grow_nodes"),
+    ),
+    divide_rows := Step("divide_rows", HOST, takes=ChosenSplits, gives=RowDivisions),
+    grow_nodes := Step("grow_nodes", GUEST, takes=RowDivisions),
+    close_tree := Step("close_tree", GUEST, after=("grow_nodes",)),
+    close_round := Step("close_round", GUEST),
+    close_model := Step("close_model", GUEST, after=("share_key", "close_round")),
+)
+
+
+async def walk(run: Run) -> None:
+    """Tree after tree: the guest's layers alone, then the hosts' layers, one exchange each."""
+    await run(share_key, accept_key)
+    for _ in run.rounds("round", run.params.n_estimators):
+        await run(start_round)
+        for _ in run.rounds("class", run.params.trees_per_round):
+            await run(grow_top, encrypt_gradients, receive_gradients)
+            for _ in run.rounds("layer", run.params.host_depth):
+                await run(sum_candidates, choose_splits, divide_rows, grow_nodes)
+            await run(close_tree)
+        await run(close_round)
+    await run(close_model)
