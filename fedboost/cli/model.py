@@ -25,6 +25,7 @@ from fedboost.report.progress import printable
 from fedboost.runtime.disk import PUBLIC_MODE, write_file
 
 TREES_SHOWN = 2
+RULES_SHOWN = 10
 LIST_WIDTH = 160
 COLUMNS = (
     "model", "name", "protocol", "role", "trees", "objective", "validation", "created",
@@ -112,6 +113,46 @@ def show(
         Console().print(_importance(shares))
     for line in lines:
         click.echo(printable(line))
+
+
+@model_group.command("rules")
+@click.argument("model", metavar="ID")
+@click.option("--columns", metavar="A,B,…",
+              help="Only rules that ask for one of these columns.")  # fmt: skip
+@click.option("--top", type=click.IntRange(min=1), default=RULES_SHOWN, show_default=True,
+              help="How many rules to print.")  # fmt: skip
+@stores
+@JSON
+def rules(
+    model: str,
+    columns: str | None,
+    top: int,
+    config: Path | None,
+    cluster: Path | None,
+    as_json: bool,
+) -> None:
+    """The split rules that most trees of a model share.
+
+    A rule is all that the path to a leaf asks: rows that satisfy it get one value from the tree.
+    Two rules are the same where they ask the same of the same columns, in whatever order.
+
+    Of a vertical model the guest knows the rules of its own columns alone; how many leaves have
+    others is said below the table. A model that every party holds whole shows all rules.
+    """
+    shelves = open_shelves(config, cluster)
+    known = shelves.shard if whole.is_whole(shelves.facts(model)) else shelves.guest_shard
+    names = None if columns is None else columns.split(",")
+    found, unknown = inspection.shared_rules(known(model), names)
+    if as_json:
+        listed = [asdict(rule) for rule in found[:top]]
+        click.echo(json.dumps({"model": model, "rules": listed, "unknown_leaves": unknown}))
+        return
+    if found:
+        Console().print(_rules(found[:top]))
+    else:
+        click.echo("no rules")
+    if unknown:
+        click.echo(f"{unknown} leaves lie below splits of other parties: their rules are not known")
 
 
 @model_group.command("predict")
@@ -208,6 +249,14 @@ def _importance(shares: Sequence[inspection.Share]) -> Table:
         gain = "unknown" if share.gain is None else f"{share.gain:.4g}"
         name = printable(share.column) or f"all of {share.party}"
         table.add_row(Text(name), str(share.splits), gain)
+    return table
+
+
+def _rules(found: Sequence[inspection.SharedRule]) -> Table:
+    table = Table("rule", "trees", "share", box=box.SIMPLE_HEAD)
+    for one in found:
+        words = " and ".join(printable(asked) for asked in one.rule)
+        table.add_row(Text(words), str(len(one.trees)), f"{one.share:.0%}")
     return table
 
 

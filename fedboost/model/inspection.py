@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.partition import ROOT, left_child, right_child
+from fedboost.core.tree import DTYPES, Tree
+from fedboost.errors import ConfigError
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import networks, vertical, whole
+from fedboost.model import conditions, meta_rules, networks, vertical, whole
 from fedboost.model.export import left_categories, owner_name, short
 from fedboost.model.vertical import LEAF, GuestNode, OwnSplit
 
@@ -23,6 +26,16 @@ class Share:
     column: str  # empty: another party's, which has not told their names
     splits: int
     gain: float | None  # summed; None at a host, which does not know it
+
+
+@dataclass(frozen=True)
+class SharedRule:
+    """A split rule and the trees, numbered from 0, of which it is a leaf."""
+
+    rule: list[str]  # a condition each, in words
+    columns: list[str]
+    trees: list[int]
+    share: float  # of all trees
 
 
 def facts(stored: dict[str, Any]) -> dict[str, Any]:
@@ -100,6 +113,67 @@ def tree_lines(shard: Artefact, trees: int) -> list[str]:
         return lines
     own = [s for s in vertical.arrays_to_splits(shard.arrays) if s.tree < trees]
     return [f"tree {s.tree}, node {s.node}: {_question(shard, s)}" for s in own]
+
+
+def shared_rules(
+    shard: Artefact, names: Collection[str] | None = None
+) -> tuple[list[SharedRule], int]:
+    """Split rules that are whole here, those of most trees first, and how many leaves have others.
+
+    With `names` only the rules that ask for one of these columns. Of a whole model every rule is
+    known, of a guest's shard those below its own splits alone. A ConfigError where the model is
+    made of networks or has no column of such a name.
+    """
+    if shard.facts.get("kind") == networks.NETWORKS:
+        raise ConfigError("the model is made of networks, which have no split rules")
+    shard = whole.as_guests(shard) if whole.is_whole(shard.facts) else shard
+    assert shard.facts["role"] == GUEST
+    columns: list[str] = shard.facts["columns"]
+    unknown = sorted(set(names or ()) - set(columns))
+    if unknown:
+        raise ConfigError(
+            f"{shard.facts['party']} has no such column in the model",
+            todo=f"fedboost model show {shard.facts['job']} --json lists them",
+            column=unknown[0],
+        )
+    trees = _trees(shard)
+    found = meta_rules.found(trees)
+    known = [one for one in found if all(column < len(columns) for column, _ in one.rule)]
+    chosen = range(len(columns)) if names is None else {columns.index(name) for name in names}
+    listed = [
+        SharedRule(
+            [_condition(shard, *asked) for asked in one.rule],
+            [columns[column] for column, _ in one.rule],
+            list(one.trees),
+            len(one.trees) / len(trees),
+        )
+        for one in known
+        if one.asks(chosen)
+    ]
+    return listed, len(found) - len(known)
+
+
+def _trees(shard: Artefact) -> list[Tree]:
+    """A guest's trees, in which each split of another party asks for a column of its own."""
+    arrays, shape = shard.arrays, vertical.Shape.of(shard.arrays)
+    others = arrays["owner"].astype(np.int64) > vertical.GUEST
+    feature = arrays["feature"].astype(np.int32)
+    feature[others] = len(shard.facts["columns"]) + np.arange(np.count_nonzero(others))
+    by_category = arrays["threshold"] == NO_THRESHOLD
+    made = {**arrays, "feature": feature, "bin": np.where(by_category, BY_CATEGORY, 0)}
+    trees = []
+    ends = [*shape.roots[1:].tolist(), len(feature)]
+    for start, end in zip(shape.roots.tolist(), ends, strict=True):
+        left = shape.left[start:end]
+        made["left"] = np.zeros(len(feature), np.int32)
+        made["left"][start:end] = np.where(left == LEAF, LEAF, left - start)
+        trees.append(Tree.from_arrays({name: made[name][start:end] for name in DTYPES}))
+    return trees
+
+
+def _condition(shard: Artefact, column: int, condition: conditions.Condition) -> str:
+    name = shard.facts["columns"][column]
+    return conditions.in_words(name, condition, shard.facts["categories"].get(name, ()))
 
 
 def _below(shard: Artefact, tree: dict[int, GuestNode], at: int, indent: str) -> Iterator[str]:

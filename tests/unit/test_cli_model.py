@@ -4,6 +4,7 @@ import json
 import re
 
 import click
+import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -12,7 +13,7 @@ from fedboost.cli.model import model_group
 from fedboost.cli.predicting import Wish
 from fedboost.errors import ConfigError
 from fedboost.flow import Artefact, Table
-from fedboost.model import shards
+from fedboost.model import inspection, shards
 from fedboost.model.export import own_shard
 from fedboost.model.xgboost_json import xgboost_json
 from fedboost.runtime.disclosures import Disclosures
@@ -114,6 +115,41 @@ def test_show_names_categories_and_they_cannot_steer_the_terminal_either(made, f
     text = model(*shown).stdout
     assert "city in {'\\x1b[2J\\u202e\\n[red]" in text
     assert text.replace("\n", "").isprintable()
+
+
+def test_rules_of_a_guest_say_how_many_it_does_not_know(folder):
+    bank = random_model(2)["bank"]  # some of its leaves lie below its own splits alone
+    shards.save(folder / "var/bank/models" / MODEL, bank)
+    text = model("rules", MODEL, "--cluster", folder).stdout
+    rules, unknown = inspection.shared_rules(bank)
+    assert f"{unknown} leaves lie below splits of other parties" in text
+    assert rules[0].rule[0] in text
+    assert "calls" not in text
+    raw = json.loads(model("rules", MODEL, "--config", folder / "bank.yaml", "--json").stdout)
+    assert (raw["model"], raw["unknown_leaves"]) == (MODEL, unknown)
+    assert [one["rule"] for one in raw["rules"]] == [one.rule for one in rules[:10]]
+
+
+def test_rules_of_nothing_and_of_a_host_are_refused_or_none(made, folder):
+    error = refused("rules", MODEL, "--config", folder / "telco.yaml")
+    assert "its guest bank" in error.what
+    error = refused("rules", MODEL, "--cluster", folder, "--columns", "calls")
+    assert error.where == {"column": "calls"}
+    one = {name: array[:1] for name, array in made["bank"].arrays.items()}
+    one |= {"owner": np.array([-1], np.int16)}
+    shards.save(folder / "var/bank/models" / OTHER, Artefact(made["bank"].facts, one))
+    assert model("rules", OTHER, "--config", folder / "bank.yaml").stdout == "no rules\n"
+
+
+def test_words_of_a_rule_cannot_steer_the_terminal(folder):
+    names = ["\x1b[2Jage", "[red]income", "branch"]
+    categories = {"branch": ["\x1b[31mnorth", "south\n", "west"]}
+    bank = random_model(2)["bank"]
+    facts = {**bank.facts, "columns": names, "categories": categories}
+    shards.save(folder / "var/bank/models" / MODEL, Artefact(facts, bank.arrays))
+    text = model("rules", MODEL, "--cluster", folder, "--top", 100).stdout
+    assert "\x1b" not in text
+    assert "[red]income" in text
 
 
 def test_export_of_a_cluster_takes_every_shard_from_its_stores(made, folder):

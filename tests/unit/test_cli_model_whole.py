@@ -15,7 +15,7 @@ from scipy.sparse import csc_array
 from fedboost.cli.cluster import simulate
 from fedboost.cli.model import model_group
 from fedboost.errors import ConfigError, DataError
-from fedboost.model import shards, whole
+from fedboost.model import meta_rules, shards, whole
 from fedboost.model.export import own_shard
 from fedboost.model.xgboost_json import xgboost_json
 from tests.whole_models import (
@@ -234,6 +234,32 @@ def test_show_and_list_say_that_the_model_is_whole(folder):
     assert (listed["whole"], listed["here"]) == (True, ["bank", "shop", "telco"])
     assert listed["metrics"]["train"]["auc"] > 0.5
     assert MODEL in model("list", *host).stdout
+
+
+def test_rules_show_what_trees_share_at_any_party(folder, frame, found):
+    host = ("--config", folder / "shop.yaml")
+    raw = json.loads(model("rules", MODEL, *host, "--json", "--top", 1000).stdout)
+    assert raw["model"] == MODEL
+    assert raw["unknown_leaves"] == 0
+    trees = [tree for (tree,) in found.rounds]
+    expected = [list(one.trees) for one in meta_rules.found(trees)]
+    assert [one["trees"] for one in raw["rules"]] == expected
+    first = raw["rules"][0]
+    assert first["share"] == len(first["trees"]) / len(trees)
+    text = model("rules", MODEL, *host).stdout
+    assert f"{first['share']:.0%}" in text
+    assert "city" in text
+    assert "other parties" not in text
+    assert len(json.loads(model("rules", MODEL, *host, "--json").stdout)["rules"]) == 10
+
+
+def test_rules_can_be_those_of_some_columns(folder):
+    where = ("--cluster", folder)
+    chosen = model("rules", MODEL, *where, "--columns", "city,sum", "--json").stdout
+    assert all({"city", "sum"} & set(one["columns"]) for one in json.loads(chosen)["rules"])
+    error = refused("rules", MODEL, *where, "--columns", "city,weather")
+    assert error.where == {"column": "weather"}
+    assert error.todo == f"fedboost model show {MODEL} --json lists them"
 
 
 def test_delete_at_one_party_leaves_the_model_to_the_others(folder):

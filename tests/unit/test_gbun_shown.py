@@ -60,6 +60,11 @@ def said(*words):
 # Models
 
 
+def test_networks_have_no_rules_that_trees_could_share(folder, done):
+    with pytest.raises(ConfigError, match="networks, which have no split rules"):
+        said("rules", done.result["model"], "--cluster", folder)
+
+
 def test_a_model_is_listed_and_shown_by_its_rounds(folder, done):
     model = done.result["model"]
     listed = json.loads(said("list", "--cluster", folder, "--json"))["models"]

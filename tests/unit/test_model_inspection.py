@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from fedboost.core.categories import NO_THRESHOLD, as_set
+from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
 from fedboost.model import inspection, vertical
 from fedboost.model.vertical import LEAF, GuestNode, OwnSplit
 from tests.models import random_model
+from tests.whole_models import model_of, table, trained
 
 
 def small():
@@ -134,3 +136,69 @@ def test_the_metrics_of_a_model_with_classes_are_those_of_its_last_round():
     history = facts["history"]
     assert inspection.facts(facts)["metrics"] == history[3]
     assert inspection.facts({**facts, "trees": 6, "forest": [1, 1]})["metrics"] == history[1]
+
+
+# Rules that trees share
+
+
+def income(tree, node, threshold):
+    own = OwnSplit(tree, node, 1, np.float32(threshold), False)
+    return GuestNode(tree, node, 0, np.zeros(1), 1.0, 1.0, own)
+
+
+def ends(tree, *nodes):
+    return [GuestNode(tree, node, LEAF, np.ones(1), 0.0, 1.0) for node in nodes]
+
+
+def two_trees():
+    """A guest's shard: one leaf below its own split is in both trees, others below telco's."""
+    by_telco = GuestNode(0, 2, 1, np.zeros(1), 1.0, 1.0)
+    nodes = [income(0, 0, 3), *ends(0, 1), by_telco, *ends(0, 5, 6)]
+    nodes += [income(1, 0, 7), income(1, 1, 3), *ends(1, 2, 3, 4)]
+    facts = random_model(0)["bank"].facts | {"trees": 2}
+    return Artefact(facts, vertical.nodes_to_arrays(nodes, 1))
+
+
+def test_a_guest_knows_the_rules_of_its_own_columns_alone():
+    rules, unknown = inspection.shared_rules(two_trees())
+    assert [(one.rule, one.trees, one.share) for one in rules] == [
+        (["income < 3.0"], [0, 1], 1.0),
+        (["income >= 7.0 (or missing)"], [1], 0.5),
+        (["3.0 <= income < 7.0"], [1], 0.5),
+    ]
+    assert {name for one in rules for name in one.columns} == {"income"}
+    assert unknown == 2  # leaves below telco's split
+
+
+def test_rules_are_those_of_the_columns_named():
+    rules, unknown = inspection.shared_rules(two_trees(), ["income", "age"])
+    assert (len(rules), unknown) == (3, 2)
+    assert inspection.shared_rules(two_trees(), ["age"]) == ([], 2)
+    with pytest.raises(ConfigError) as caught:
+        inspection.shared_rules(two_trees(), ["income", "calls"])
+    assert caught.value.where == {"column": "calls"}
+    assert caught.value.what == "bank has no such column in the model"
+
+
+def test_every_leaf_of_a_guests_trees_is_known_or_not():
+    for seed in range(6):
+        bank = random_model(seed)["bank"]
+        rules, unknown = inspection.shared_rules(bank)
+        leaves = np.count_nonzero(bank.arrays["owner"] == LEAF)
+        alone = np.count_nonzero((bank.arrays["node"] == 0) & (bank.arrays["owner"] == LEAF))
+        assert sum(len(one.trees) for one in rules) + unknown <= leaves - alone
+        assert unknown > 0
+
+
+def test_a_whole_model_knows_every_rule():
+    frame = table(1)
+    found = trained(frame)
+    shard = model_of(frame, found, "telco")
+    rules, unknown = inspection.shared_rules(shard)
+    assert unknown == 0
+    leaves = sum(int(tree.is_leaf.sum()) for (tree,) in found.rounds)
+    assert sum(len(one.trees) for one in rules) == leaves
+    assert rules[0].share == len(rules[0].trees) / 4
+    chosen, _ = inspection.shared_rules(shard, ["city"])
+    assert 0 < len(chosen) < len(rules)
+    assert all("city" in one.columns and "city" in " ".join(one.rule) for one in chosen)

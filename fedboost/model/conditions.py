@@ -1,0 +1,123 @@
+"""What the splits of a path, taken together, ask of one column; in words, too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.categories import NO_THRESHOLD, SET_BYTES, members
+from fedboost.model.export import short
+
+# A bit for each category that a split can send left, and a last one for all others.
+OTHERS = 1 << (8 * SET_BYTES)
+CATEGORIES = OTHERS * 2 - 1
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a split asks of its column, whichever column that is."""
+
+    threshold: float  # values below go left
+    missing_left: bool
+    categories: int | None = None  # bits of those that go left; None: the threshold divides
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Values of one column: numbers from `low` to below `high`, categories, and missing ones.
+
+    Equal conditions let the same values through, in whatever order splits have narrowed them.
+    """
+
+    low: float = -math.inf
+    high: float | None = None  # None: no limit, even infinity
+    categories: int = CATEGORIES
+    missing: bool = True
+
+    def divided(self, asked: Question) -> tuple[Condition | None, Condition | None]:
+        """What of it goes left and what goes right; None where nothing can."""
+        if asked.categories is not None:
+            left = replace(self, categories=self.categories & asked.categories)
+            right = replace(self, categories=self.categories & ~asked.categories)
+        else:
+            most = asked.threshold if self.high is None else min(self.high, asked.threshold)
+            left = replace(self, high=most)
+            right = replace(self, low=max(self.low, asked.threshold))
+        return (
+            replace(left, missing=self.missing and asked.missing_left)._possible(),
+            replace(right, missing=self.missing and not asked.missing_left)._possible(),
+        )
+
+    def _possible(self) -> Condition | None:
+        """None where it lets nothing through; all that let through missing values only are one."""
+        if self.categories and (self.high is None or self.low < self.high):
+            return self
+        return NOTHING_PRESENT if self.missing else None
+
+
+ANYTHING = Condition()
+NOTHING_PRESENT = Condition(high=-math.inf, categories=0)
+
+Known = Mapping[int, Condition]  # by column; a column that is absent may be ANYTHING
+
+
+def ways(known: Known, column: int, asked: Question) -> tuple[Known | None, Known | None]:
+    """What is known left and right of a split, given what is known above; None: no row goes there.
+
+    Where one of them is None, the split decides nothing that is not known above it.
+    """
+    left, right = known.get(column, ANYTHING).divided(asked)
+    return (
+        None if left is None else {**known, column: left},
+        None if right is None else {**known, column: right},
+    )
+
+
+def questions(arrays: Mapping[str, NDArray[np.generic]]) -> list[Question]:
+    """What each node asks, by its `threshold`, `missing_left` and `left_bins`; of a leaf nothing
+    that counts.
+    """
+    thresholds = arrays["threshold"].astype(np.float32)
+    missing = arrays["missing_left"].tolist()
+    found = []
+    for threshold, left, held in zip(thresholds, missing, arrays["left_bins"], strict=True):
+        by_category = threshold == NO_THRESHOLD
+        bits = int.from_bytes(held.tobytes(), "little") if by_category else None
+        found.append(Question(float(threshold), left, bits))
+    return found
+
+
+def in_words(column: str, condition: Condition, categories: Sequence[str] = ()) -> str:
+    """``age < 41.5 (or missing)``; `categories` are the texts of a categorical column's places."""
+    said = _present(column, condition, categories)
+    if said is None:
+        return f"{column} is {'missing' if condition.missing else 'infinite'}"
+    return f"{said} (or missing)" if condition.missing else said
+
+
+def _present(column: str, condition: Condition, categories: Sequence[str]) -> str | None:
+    """What is asked of values that are there; None where none will do."""
+    low, high = condition.low, condition.high
+    if condition.categories != CATEGORIES:
+        return _of_categories(column, condition.categories, categories)
+    if low == math.inf or (high is not None and low >= high):
+        return None
+    upper = None if high is None or math.isinf(high) else short(np.float32(high))
+    if math.isinf(low):
+        return f"{column} is present" if upper is None else f"{column} < {upper}"
+    lower = short(np.float32(low))
+    return f"{column} >= {lower}" if upper is None else f"{lower} <= {column} < {upper}"
+
+
+def _of_categories(column: str, bits: int, known: Sequence[str]) -> str | None:
+    if not bits:
+        return None
+    inside = not bits & OTHERS
+    listed = bits if inside else CATEGORIES & ~bits
+    places = members(listed.to_bytes(SET_BYTES + 1, "little"))
+    texts = ", ".join(repr(known[k]) if k < len(known) else f"number {k}" for k in places)
+    return f"{column} {'in' if inside else 'not in'} {{{texts}}}"

@@ -1,0 +1,104 @@
+"""The figures of shared rules: on a table whose rule everybody knows, and what is counted."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks import meta_rules as measuring
+from benchmarks import tables
+from fedboost.core import binning, local
+from fedboost.core.params import TreeParams
+from fedboost.model import meta_rules
+from fedboost.model.conditions import Condition
+
+SMALL = TreeParams(n_estimators=6, max_depth=2, learning_rate=0.1)
+
+
+def closed_accounts(rows=3000):
+    """Label 1 wherever the host's column `closed` is 1; elsewhere the guest's columns decide."""
+    draw = np.random.default_rng(2)
+    values = draw.normal(size=(rows, 4)).astype(np.float32)
+    values[:, 3] = draw.random(rows) < 0.3
+    y = (values[:, 3] == 1) | (values[:, 0] + draw.normal(size=rows) > 1.5)
+    names = ("amount", "hour", "age", "closed")
+    return tables.Table("toy", np.arange(rows), y.astype(np.int64), values, names)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(tables, "load", lambda name: closed_accounts())
+
+
+def test_a_true_meta_rule_is_in_every_tree(small):
+    (row,) = measuring.measure(["toy"], SMALL)
+    assert (row["data"], row["rows"], row["columns"], row["trees"]) == ("toy", 3000, 4, 6)
+    for what in ("leaf", "coarse", "determined", "held"):
+        assert row[what] == row["hosts"][what]
+        rule = "closed >= 0.5 (or missing)"
+        assert row[what] == {"share": 1.0, "repeated": 1.0, "rule": rule}
+    assert json.loads(json.dumps(row)) == row
+
+
+def test_a_coarse_reading_never_shares_less(small):
+    row = measuring.measured("toy", SMALL.model_copy(update={"max_depth": 5}), 800)
+    assert row["rows"] == 800
+    assert row["coarse"]["share"] >= row["leaf"]["share"]
+    assert row["determined"]["share"] >= row["leaf"]["share"]
+    assert 0.0 <= row["held_leaves"] <= 1.0
+
+
+def test_columns_of_the_host_are_the_papers_or_the_second_half():
+    assert measuring.host_columns("other", ("a", "b", "c")) == {1, 2}
+    host = tables.HOST_COLUMNS["give_credit"]
+    assert measuring.host_columns("give_credit", ("x", *host)) == set(range(1, len(host) + 1))
+
+
+def test_one_class_stands_against_the_rest(monkeypatch):
+    toy = closed_accounts(100)
+    toy.y[:] = np.arange(100) % 7
+    monkeypatch.setattr(tables, "load", lambda name: toy)
+    data = measuring.load("covtype", 100)
+    assert data.table.y.tolist() == [float(k % 7 == 1) for k in range(100)]
+    assert (data.columns, data.texts) == (toy.columns, {})
+
+
+def test_texts_become_categories(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDBOOST_DATA", str(tmp_path))
+    content = {"id": [1, 2, 3], "y": [0, 1, 0], "job": ["b", None, "a"], "age": [7, 8, None]}
+    pq.write_table(pa.table(content), tmp_path / "adult_train.parquet")
+    data = measuring.load("adult", 10)
+    table = data.table
+    assert (data.columns, table.categorical) == (("job", "age"), (0,))
+    assert data.texts == {0: ["b", "a"]}
+    expected = np.array([[0, 7], [np.nan, 8], [1, np.nan]], np.float32)
+    assert np.array_equal(np.asarray(table.values), expected, equal_nan=True)
+    assert table.y.tolist() == [0.0, 1.0, 0.0]
+    assert len(measuring.load("adult", 2).table.y) == 2
+
+
+def test_words_name_categories_by_the_bins_that_trees_have():
+    # Two bins for three categories: the most frequent ones have them.
+    values = np.array([[0], [2], [2], [1], [1]], np.float32)
+    table = local.Table(values, np.zeros(5), categorical=(0,))
+    data = measuring.Loaded(table, ("job",), {0: ["a", "b", "c"]})
+    rule = ((0, Condition(categories=0b10, missing=False)),)
+    assert data.words(rule, binning.fit(values, 2, (0,))) == "job in {'c'}"
+
+
+def test_rows_told_are_those_that_satisfy_the_rule():
+    toy = closed_accounts(500)
+    table = local.Table(toy.values, toy.y.astype(np.float64))
+    trained = local.train(table, SMALL)
+    trees = [tree for (tree,) in trained.rounds]
+    gains = measuring.gains_of(trained, trees, table)
+    assert set(gains) == {one.rule for one in meta_rules.found(trees, inner=True)}
+    for rule, (rows, _) in gains.items():
+        own = np.ones(500, np.bool_)
+        for column, asked in rule:
+            values = toy.values[:, column]
+            own &= values >= asked.low
+            own &= asked.high is None or values < asked.high
+        assert rows == own.sum()
