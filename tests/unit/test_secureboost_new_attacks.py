@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedboost import wire
+from fedboost.encrypted import offers
 from fedboost.encrypted.params import asks
 from fedboost.errors import ConfigError, PeerError, PolicyError
 from fedboost.messages.protocol import encrypted_pb2 as pb
