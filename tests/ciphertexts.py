@@ -10,7 +10,9 @@ import numpy as np
 
 from fedboost.crypto import iterative_affine, okamoto_uchiyama, schemes
 from fedboost.crypto.api import Ciphertexts, Outgoing, PrivateKey
-from fedboost.crypto.limbs import rows_of
+from fedboost.crypto.layout import Lane, Layout
+from fedboost.crypto.limbs import LIMB_BITS, rows_of
+from fedboost.crypto.masking import Masks
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
 from fedboost.crypto.modular_kernels import ModularSecret
 from fedboost.crypto.packing import GhLayout
@@ -51,7 +53,7 @@ def arrived(outgoing: Outgoing, lanes=1):
     return Ciphertexts.received(outgoing.to_bytes(), rows, outgoing.width, lanes)
 
 
-def encrypted(private: PrivateKey, gh, layout: GhLayout):
+def encrypted(private: PrivateKey, gh, layout: Layout):
     """All rows, as the host has them."""
     return Ciphertexts.concat(
         [arrived(part, len(layout.lanes)) for part in private.encrypt(gh, layout)]
@@ -83,3 +85,35 @@ def pairs_in(layout: GhLayout, value, size):
     width = max(value.bit_length(), layout.lanes[0].package_bits) // 8 + 1
     sums = layout.unpack(rows_of([value], width), [size])
     return None if sums is None else [tuple(pair) for pair in sums.tolist()]
+
+
+def signed_fields(package, lane: Lane, size):
+    """A package's signed numbers, [row][digit], read from Python's number, lowest first."""
+    found = []
+    for _ in range(size):
+        row = []
+        for digit in lane.digits:
+            half = 1 << (digit.bits - 1)
+            number = (package + half) % (2 * half) - half
+            package = (package - number) >> digit.bits
+            row.append(number)
+        found.append(row)
+    return found
+
+
+def masks_of(numbers, bits, streams=1):
+    """Masks that are Python's numbers, [row][output]; the topmost limb takes all above the rest."""
+    top = (bits - 1) // LIMB_BITS
+
+    def limbs(n):
+        low = [abs(n) >> (LIMB_BITS * i) & (2**LIMB_BITS - 1) for i in range(top)]
+        sign = -1 if n < 0 else 1
+        return [sign * limb for limb in [*low, abs(n) >> (LIMB_BITS * top)]]
+
+    signed = np.array([[limbs(n) for n in row] for row in numbers], dtype=np.int64)
+    return Masks(signed, bits, streams)
+
+
+def wrapped(number):
+    """A number modulo 2^64, as int64 holds it."""
+    return (number + 2**63) % 2**64 - 2**63

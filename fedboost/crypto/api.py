@@ -10,7 +10,7 @@ Messages are made of the last two, so that a sum cannot be sent unblinded by mis
 D5).
 
 A row, a cell or a sum takes as many ciphertexts as its layout has lanes, one after the other on
-the wire (`GhLayout.lanes`); `Ciphertexts` keeps them together, so that it counts rows or sums.
+the wire (`Layout.lanes`); `Ciphertexts` keeps them together, so that it counts rows or sums.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.crypto.layout import Layout, Sums
 from fedboost.crypto.limbs import Octets
-from fedboost.crypto.packing import GhLayout, Sums
+from fedboost.crypto.masking import Masks
 from fedboost.errors import PeerError
 
 Index = slice | NDArray[np.integer] | NDArray[np.bool_]
@@ -189,6 +190,12 @@ class PublicKey(Protocol):
     def subtract(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
         """a[i] − b[i]."""
 
+    def scale(self, ciphertexts: Ciphertexts, factors: NDArray[np.int64]) -> Ciphertexts:
+        """factors[i] · ciphertexts[i], in all lanes, for positive int64 (n,).
+
+        A ConfigError from schemes that cannot (`Scheme.multiplies`).
+        """
+
     def prefix_sums(self, cells: Ciphertexts, offsets: NDArray[np.integer]) -> Ciphertexts:
         """Running sums within each segment cells[offsets[s]:offsets[s + 1]]; offsets span all."""
 
@@ -198,14 +205,17 @@ class PublicKey(Protocol):
     def release(
         self,
         ciphertexts: Ciphertexts,
-        layout: GhLayout,
+        layout: Layout,
         blinders: Blinders,
         counts: Sequence[int] | None = None,
+        masks: Masks | None = None,
     ) -> Released:
         """Compresses into packages, blinds them, and lets them go: the only way out of a host.
 
         `counts` are the sums in each of the consecutive groups (None: one group), whose packages
-        `layout.packages` lists; a group's last package in a lane may be part full.
+        `layout.packages` lists; a group's last package in a lane may be part full. `masks`, for a
+        layout that takes them (`Layout.takes`), are added to the sums; a ConfigError from schemes
+        that cannot (`Scheme.multiplies`).
         """
 
 
@@ -223,15 +233,17 @@ class PrivateKey(Protocol):
     def public_bytes(self) -> bytes:
         """The public key, with its proof, as the scheme's `load_public` reads it."""
 
-    def encrypt(self, gh: Sums, layout: GhLayout) -> Iterator[Encrypted]:
-        """Fresh encryptions of rows, int64 (n, 2·outputs) as g_0 h_0 g_1 h_1 ..., row after row.
+    def encrypt(self, gh: Sums, layout: Layout) -> Iterator[Encrypted]:
+        """Fresh encryptions of rows, int64 (n, columns) in the layout's order, row after row.
 
         In blocks of whole rows; an `Encrypted` counts its single ciphertexts, rows · lanes.
         """
 
-    def decrypt(self, packages: Ciphertexts, layout: GhLayout, counts: Sequence[int]) -> Sums:
-        """The sums in a host's packages, int64 (sum(counts), 2·outputs); see `PublicKey.release`.
+    def decrypt(self, packages: Ciphertexts, layout: Layout, counts: Sequence[int]) -> Sums:
+        """The sums in a host's packages, int64 (sum(counts), columns); see `PublicKey.release`.
 
+        With masks they are the sums and their masks modulo 2^64: what lacks none of the masks is
+        exact when added up modulo 2^64.
         One and the same PeerError for whatever does not decrypt into the declared range.
         """
 

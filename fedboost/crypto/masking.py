@@ -9,12 +9,17 @@ X25519                pair secret, 32 bytes, the same on both sides
 Sums of all parties' vectors lose the masks without a rest; fewer parties' sums are uniform to
 whoever knows none of the keys left in. A context names one vector for ever: two vectors under one
 stream tell their difference. Who adds and who subtracts, and what a context holds, is the caller's.
+
+Answers that are decrypted as whole numbers, not modulo 2^64, take wide masks (`answer_masks`): the
+same stream, read as numbers below 2^bits, and joined to a ciphertext by `PublicKey.release`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
@@ -24,6 +29,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
+from fedboost.crypto.limbs import LIMB_BITS, Limbs
 from fedboost.errors import PeerError
 
 KEY_BYTES = 32  # of private and public X25519 keys, of pair secrets and of stream keys
@@ -131,3 +137,60 @@ def add_stream(vector: Words, key: bytes, sign: int, start: int = 0) -> None:
         part = vector[first : first + SCRATCH_BYTES // 8]
         cipher.update_into(_ZEROS[: 8 * len(part)], scratch)
         combine(part, stream[: len(part)], out=part)
+
+
+def wide_stream(key: bytes, count: int, bits: int) -> Limbs:
+    """The key's stream as `count` numbers, each uniform below 2^bits, int64 (count, limbs).
+
+    Number j is 32-bit words j·L to j·L + L − 1 of the stream, L = ⌈bits / 32⌉, least first, without
+    what exceeds its bits. A context names one answer for ever, as it does one vector.
+    """
+    limbs = -(-bits // LIMB_BITS)
+    words = np.zeros(-(-count * limbs // 2), dtype="<u8")
+    add_stream(words, key, 1)
+    numbers = words.view("<u4")[: count * limbs].reshape(count, limbs).astype(np.int64)
+    numbers[:, -1] &= (1 << (bits - (limbs - 1) * LIMB_BITS)) - 1
+    return numbers
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PairStream:
+    """One pair's part in an answer: the rows that both hold, in an order that both know."""
+
+    key: bytes  # `Pair.stream_key` of a context that names this answer alone
+    sign: int  # 1 at one side and −1 at the other
+    rows: NDArray[np.integer]  # (shared,): their places in this side's answer, each once
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Masks:
+    """What hides an answer: a signed number for each of its rows and outputs; it prints nothing."""
+
+    limbs: NDArray[np.int64]  # (rows, outputs, limbs): Σ limbs[..., i] · 2^(32·i), limbs signed
+    bits: int  # of each stream's numbers
+    streams: int  # the most that one row has
+
+    def __repr__(self) -> str:
+        return f"Masks({len(self.limbs)} rows, hidden)"
+
+
+def answer_masks(shape: tuple[int, int], bits: int, pairs: Iterable[PairStream]) -> Masks:
+    """The masks of an answer of `shape` (rows, outputs): all pairs' streams with their signs.
+
+    Row `rows[j]` of a pair takes numbers j·outputs to j·outputs + outputs − 1 of its stream. A
+    ValueError for rows outside the answer or named twice, and for what `add_stream` refuses.
+    """
+    rows, outputs = shape
+    limbs = np.zeros((rows, outputs, -(-bits // LIMB_BITS)), dtype=np.int64)
+    streams = np.zeros(rows, dtype=np.int64)
+    for pair in pairs:
+        places = pair.rows
+        inside = not len(places) or (places.min() >= 0 and places.max() < rows)
+        if not inside or len(np.unique(places)) != len(places) or pair.sign not in (1, -1):
+            raise ValueError(
+                f"a pair's rows are {len(places)} different ones of {rows}, its sign ±1"
+            )
+        numbers = wide_stream(pair.key, len(places) * outputs, bits)
+        limbs[places] += pair.sign * numbers.reshape(len(places), *limbs.shape[1:])
+        streams[places] += 1
+    return Masks(limbs, bits, int(streams.max(initial=0)))

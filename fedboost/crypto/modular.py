@@ -31,10 +31,12 @@ from fedboost.crypto.api import (
     seal_encrypted,
     seal_released,
 )
+from fedboost.crypto.layout import Layout, Sums
 from fedboost.crypto.limbs import Octets
-from fedboost.crypto.packing import GhLayout, Sums
+from fedboost.crypto.masking import Masks
 from fedboost.crypto.shapes import (
     check_cells,
+    check_factors,
     check_packages,
     check_pairs,
     check_released,
@@ -44,6 +46,7 @@ from fedboost.crypto.workers import Pending, Workers, blocks
 from fedboost.errors import PeerError
 
 SUM_ROWS_MAX = 1 << 14  # rows a task: their products stay near 100 MB at 2048 bits
+SCALE_MAX = 512  # ciphertexts a block: 0.2 s of a worker
 ENCRYPT_MAX = 1024  # ciphertexts a block: 0.4 s of a worker, half a megabyte
 OUT_OF_RANGE = "a ciphertext does not decrypt into the declared range"
 
@@ -112,6 +115,16 @@ class ModularPublic:
         """a[i] − b[i]."""
         return self._pairs(kernels.subtract_pairs, a, b)
 
+    def scale(self, ciphertexts: Ciphertexts, factors: NDArray[np.int64]) -> Ciphertexts:
+        """factors[i] · ciphertexts[i] in all lanes; see `api.PublicKey`."""
+        check_factors(ciphertexts, factors)
+        each, own = ciphertexts.each, np.repeat(factors, ciphertexts.lanes)
+        cuts = blocks(len(each), self.workers.count, 8, SCALE_MAX)
+        parts = self.workers.map(
+            kernels.scale_each, [(self.key, each[cut], own[cut]) for cut in cuts]
+        )
+        return ciphertexts.like(self._joined(parts))
+
     def prefix_sums(self, cells: Ciphertexts, offsets: NDArray[np.integer]) -> Ciphertexts:
         """Running sums within each segment of cells; see `api.PublicKey`."""
         lengths = np.tile(check_segments(cells, offsets), cells.lanes)
@@ -131,21 +144,24 @@ class ModularPublic:
     def release(
         self,
         ciphertexts: Ciphertexts,
-        layout: GhLayout,
+        layout: Layout,
         blinders: Blinders,
         counts: Sequence[int] | None = None,
+        masks: Masks | None = None,
     ) -> Released:
         """Compresses into packages and blinds them: the only way out; see `api.PublicKey`."""
-        packages = check_released(ciphertexts, layout, self.plaintext_bits, counts)
+        packages = check_released(ciphertexts, layout, self.plaintext_bits, counts, masks)
         held = ciphertexts.each[packages.members(len(layout.lanes))]
         widths = [(lane.bits, lane.package_bits) for lane in layout.lanes]
         factors = blinders.take(len(packages))
+        added = None if masks is None else layout.packed(masks, packages)
         ends = np.concatenate([[0], np.cumsum(packages.size)])
         tasks = []
         for cut in blocks(len(packages), self.workers.count, 1, 64):
             data = held[ends[cut.start] : ends[cut.stop]]
             own = [widths[lane] for lane in packages.lane[cut]]
-            tasks.append((self.key, data, packages.size[cut].tolist(), own, factors[cut]))
+            above = None if added is None else added[cut]
+            tasks.append((self.key, data, packages.size[cut].tolist(), own, factors[cut], above))
         parts = self.workers.map(kernels.release_packages, tasks)
         return seal_released(self._joined(parts))
 
@@ -240,7 +256,7 @@ class ModularPrivate:
         """The public key with its proof, as `load_public` reads it."""
         return self._secret.proved()
 
-    def encrypt(self, gh: Sums, layout: GhLayout) -> Iterator[Encrypted]:
+    def encrypt(self, gh: Sums, layout: Layout) -> Iterator[Encrypted]:
         """Fresh encryptions of the rows, as consecutive blocks; see `api.PrivateKey`.
 
         The workers are a few blocks ahead of whoever takes them.
@@ -248,7 +264,7 @@ class ModularPrivate:
         layout.check_values(gh)
         return self._stream(gh, layout)
 
-    def _stream(self, gh: Sums, layout: GhLayout) -> Iterator[Encrypted]:
+    def _stream(self, gh: Sums, layout: Layout) -> Iterator[Encrypted]:
         coming: deque[Pending[Octets]] = deque()
         most = max(1, ENCRYPT_MAX // len(layout.lanes))
         for cut in blocks(len(gh), self.workers.count, min(16, most), most):
@@ -259,8 +275,8 @@ class ModularPrivate:
         while coming:
             yield seal_encrypted(coming.popleft().result())
 
-    def decrypt(self, packages: Ciphertexts, layout: GhLayout, counts: Sequence[int]) -> Sums:
-        """The sums in a host's packages, int64 (sum(counts), 2·outputs); see `api.PrivateKey`."""
+    def decrypt(self, packages: Ciphertexts, layout: Layout, counts: Sequence[int]) -> Sums:
+        """The sums in a host's packages, int64 (sum(counts), columns); see `api.PrivateKey`."""
         check_packages(packages, layout, counts, self.width)
         cuts = blocks(len(packages), self.workers.count, 1, 256)
         tasks = [(self._secret, packages.each[cut]) for cut in cuts]

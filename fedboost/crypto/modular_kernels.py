@@ -130,6 +130,16 @@ def subtract_pairs(key: ModularKey, a: Octets, b: Octets) -> Octets:
     return octets(reversed(results), a.shape[1])
 
 
+def scale_each(key: ModularKey, data: Octets, factors: NDArray[np.int64]) -> Octets:
+    """factors[i] · data[i]."""
+    modulus = key.modulus
+    scaled = (
+        gmpy2.powmod(value, factor, modulus)
+        for value, factor in zip(numbers(data), factors.tolist(), strict=True)
+    )
+    return octets(scaled, data.shape[1])
+
+
 def running_sums(key: ModularKey, data: Octets, lengths: NDArray[np.int64]) -> Octets:
     """Running sums within consecutive segments of these lengths."""
     modulus = key.modulus
@@ -165,19 +175,23 @@ def release_packages(
     sizes: Sequence[int],
     widths: Sequence[tuple[int, int]],
     blinders: Octets,
+    masks: Octets | None = None,
 ) -> Octets:
     """Packages of `sizes` consecutive ciphertexts each, blinded; SecureBoost+, Algorithm 4.
 
     `widths` are each package's bits for one sum and for all. package = Σ s_i · 2^(i·bits) +
     k · 2^package_bits, k uniform in 1..K, where K is the largest that cannot wrap: the signed sum
     is above −2^(package_bits−1), and K·2^package_bits + 2^package_bits is at most the plaintext
-    space. Each is multiplied by a blinder of its own, a random n-th power.
+    space. Each is multiplied by a blinder of its own, a random n-th power. `masks` are signed
+    numbers, one a package, that are added to the fields: with them the signed sum is still above
+    −2^(package_bits−1), and they cost nothing, for the headroom is encrypted anyway.
     """
     modulus = key.modulus
+    added = [0] * len(widths) if masks is None else integers(masks, signed=True)
     headroom = []
-    for _, package_bits in widths:
+    for (_, package_bits), mask in zip(widths, added, strict=True):
         most = (key.space >> package_bits) - 1
-        headroom.append((1 + secrets.randbelow(most)) << package_bits)
+        headroom.append(((1 + secrets.randbelow(most)) << package_bits) + mask)
     sums = iter(numbers(data))
     packages = []
     for size, (bits, _), high, factor in zip(

@@ -22,17 +22,19 @@ from fedboost.crypto.api import (
     seal_encrypted,
     seal_released,
 )
+from fedboost.crypto.layout import Layout, Sums
 from fedboost.crypto.limbs import Limbs, Octets, integers, limbs_of, octets_of, rows_of
-from fedboost.crypto.packing import GhLayout, Sums
+from fedboost.crypto.masking import Masks
 from fedboost.crypto.shapes import (
     check_cells,
+    check_factors,
     check_packages,
     check_pairs,
     check_released,
     check_segments,
 )
 from fedboost.crypto.workers import blocks
-from fedboost.errors import PeerError
+from fedboost.errors import ConfigError, PeerError
 
 ENCRYPT_MAX = 1 << 14  # ciphertexts a block: half a megabyte of plain numbers
 SPARE_BYTES = 8  # above a residue, for the carries of a sum
@@ -108,6 +110,15 @@ class ResiduePublic:
         check_pairs(a, b)
         return self._reduced(limbs_of(a.each) - limbs_of(b.each), a.lanes)
 
+    def scale(self, ciphertexts: Ciphertexts, factors: NDArray[np.int64]) -> Ciphertexts:
+        """factors[i] · ciphertexts[i] in all lanes; see `api.PublicKey`."""
+        self._check_knows()
+        check_factors(ciphertexts, factors)
+        own = np.repeat(factors, ciphertexts.lanes).tolist()
+        values = zip(integers(ciphertexts.each), own, strict=True)
+        scaled = rows_of([value * factor % self.modulus for value, factor in values], self.width)
+        return ciphertexts.like(scaled)
+
     def prefix_sums(self, cells: Ciphertexts, offsets: NDArray[np.integer]) -> Ciphertexts:
         """Running sums within each segment of cells; see `api.PublicKey`."""
         lengths = check_segments(cells, offsets)
@@ -124,25 +135,39 @@ class ResiduePublic:
     def release(
         self,
         ciphertexts: Ciphertexts,
-        layout: GhLayout,
+        layout: Layout,
         blinders: Blinders,
         counts: Sequence[int] | None = None,
+        masks: Masks | None = None,
     ) -> Released:
         """Packages, their headroom blinded where the host can; see `api.PublicKey`."""
-        packages = check_released(ciphertexts, layout, self.plaintext_bits, counts)
+        packages = check_released(ciphertexts, layout, self.plaintext_bits, counts, masks)
+        added = [0] * len(packages)
+        if masks is not None:
+            self._check_knows()
+            added = integers(layout.packed(masks, packages), signed=True)
         blinders.take(len(packages))
         sums = iter(integers(ciphertexts.each[packages.members(len(layout.lanes))]))
         released = []
-        for number, size in zip(packages.lane.tolist(), packages.size.tolist(), strict=True):
+        sizes = packages.size.tolist()
+        for number, size, mask in zip(packages.lane.tolist(), sizes, added, strict=True):
             lane = layout.lanes[number]
-            package = 0
+            package = mask
             if self._headroom:
                 most = (1 << (self.plaintext_bits - lane.package_bits)) - 1
-                package = (1 + secrets.randbelow(most)) << lane.package_bits
+                package += (1 + secrets.randbelow(most)) << lane.package_bits
             for place in range(size):
                 package += next(sums) << (place * lane.bits)
             released.append(package % self.modulus)
         return seal_released(rows_of(released, self.width))
+
+    def _check_knows(self) -> None:
+        """A ConfigError where a number that the host knows is no ciphertext."""
+        if not self._headroom:
+            raise ConfigError(
+                "the encryption scheme cannot multiply or add numbers that the host knows",
+                todo="take paillier or okamoto-uchiyama",
+            )
 
     @property
     def _wraps_itself(self) -> bool:
@@ -196,18 +221,18 @@ class ResiduePrivate:
         """What a host needs, as `load_public` reads it."""
         return self._secret.public_bytes()
 
-    def encrypt(self, gh: Sums, layout: GhLayout) -> Iterator[Encrypted]:
+    def encrypt(self, gh: Sums, layout: Layout) -> Iterator[Encrypted]:
         """Encryptions of the rows, as consecutive blocks; see `api.PrivateKey`."""
         layout.check_values(gh)
         return self._stream(gh, layout)
 
-    def _stream(self, gh: Sums, layout: GhLayout) -> Iterator[Encrypted]:
+    def _stream(self, gh: Sums, layout: Layout) -> Iterator[Encrypted]:
         most = max(1, ENCRYPT_MAX // len(layout.lanes))
         for cut in blocks(len(gh), 1, min(16, most), most):
             yield seal_encrypted(self._secret.encrypt(layout.fields(gh[cut]), self.width))
 
-    def decrypt(self, packages: Ciphertexts, layout: GhLayout, counts: Sequence[int]) -> Sums:
-        """The sums in a host's packages, int64 (sum(counts), 2·outputs); see `api.PrivateKey`."""
+    def decrypt(self, packages: Ciphertexts, layout: Layout, counts: Sequence[int]) -> Sums:
+        """The sums in a host's packages, int64 (sum(counts), columns); see `api.PrivateKey`."""
         check_packages(packages, layout, counts, self.width)
         plaintexts = self._secret.decrypt(packages.each)
         sums = None if plaintexts is None else layout.unpack(plaintexts, counts)

@@ -17,6 +17,7 @@ class Scheme:
 
     name: str
     secure: bool  # whether it hides anything from whoever holds its ciphertexts
+    multiplies: bool  # whether a host can multiply a sum by a number it knows, and add one
     key_bits: int  # where the job does not say; 0: the scheme has no key
     key_bits_min: int  # shorter keys are refused
     plaintext_bits: Callable[[int], int]  # capacity of a plaintext, by key_bits
@@ -29,6 +30,7 @@ _ALL = (
     Scheme(
         name="paillier",
         secure=True,
+        multiplies=True,
         key_bits=paillier.KEY_BITS,
         key_bits_min=paillier.KEY_BITS_MIN,
         plaintext_bits=paillier.plaintext_bits,
@@ -39,6 +41,7 @@ _ALL = (
     Scheme(
         name="okamoto-uchiyama",
         secure=True,
+        multiplies=True,
         key_bits=okamoto_uchiyama.KEY_BITS,
         key_bits_min=okamoto_uchiyama.KEY_BITS_MIN,
         plaintext_bits=okamoto_uchiyama.plaintext_bits,
@@ -49,6 +52,7 @@ _ALL = (
     Scheme(
         name="iterative-affine",  # broken: see its module
         secure=False,
+        multiplies=False,
         key_bits=iterative_affine.KEY_BITS,
         key_bits_min=iterative_affine.KEY_BITS_MIN,
         plaintext_bits=iterative_affine.plaintext_bits,
@@ -59,6 +63,7 @@ _ALL = (
     Scheme(
         name="plain",
         secure=False,
+        multiplies=True,
         key_bits=0,
         key_bits_min=0,
         plaintext_bits=plain.plaintext_bits,

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto.api import Ciphertexts
-from fedboost.crypto.packing import GhLayout, Packages
+from fedboost.crypto.layout import Layout, Packages
+from fedboost.crypto.masking import Masks
 from fedboost.errors import PeerError, ProtocolError
 
 
@@ -33,22 +34,36 @@ def check_pairs(a: Ciphertexts, b: Ciphertexts) -> None:
         raise ProtocolError(f"{len(a)} and {len(b)} ciphertexts are no pairs")
 
 
+def check_factors(ciphertexts: Ciphertexts, factors: NDArray[np.int64]) -> None:
+    """A ProtocolError unless each row, cell or sum has a positive factor."""
+    fits = factors.shape == (len(ciphertexts),) and factors.dtype == np.int64
+    if not fits or (factors < 1).any():
+        raise ProtocolError(
+            f"{len(ciphertexts)} ciphertexts need as many positive factors, "
+            f"got {factors.dtype} {factors.shape}"
+        )
+
+
 def check_released(
     ciphertexts: Ciphertexts,
-    layout: GhLayout,
+    layout: Layout,
     plaintext_bits: int,
     counts: Sequence[int] | None,
+    masks: Masks | None,
 ) -> Packages:
-    """The packages of the sums; a ProtocolError unless these fill them and the key fits."""
+    """The packages of the sums; a ProtocolError unless these fill them and key and masks fit."""
     groups = [len(ciphertexts)] if counts is None else counts
     fits = ciphertexts.lanes == len(layout.lanes) and layout.plaintext_bits <= plaintext_bits
     if sum(groups) != len(ciphertexts) or not fits:
         raise ProtocolError(f"{len(ciphertexts)} sums do not fill the declared packages")
+    masked = masks is None or masks.limbs.shape[:2] == (len(ciphertexts), layout.columns)
+    if not masked or not layout.takes(masks):
+        raise ProtocolError(f"{len(ciphertexts)} sums do not have the masks that they leave under")
     return layout.packages(groups)
 
 
 def check_packages(
-    packages: Ciphertexts, layout: GhLayout, counts: Sequence[int], width: int
+    packages: Ciphertexts, layout: Layout, counts: Sequence[int], width: int
 ) -> None:
     """A PeerError unless there are as many packages of this width as the counts need."""
     needed = layout.package_count(counts)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedboost.crypto.layout import HEADROOM_BITS
 from fedboost.crypto.limbs import integers, rows_of
-from fedboost.crypto.packing import HEADROOM_BITS, GhLayout
+from fedboost.crypto.packing import GhLayout
 from fedboost.errors import ConfigError
 from tests.ciphertexts import gradients, pairs_in
 
