@@ -15,6 +15,7 @@ and a subtree's gain is what it adds to the guest's leaf.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
@@ -38,6 +39,7 @@ Rows = NDArray[np.int32]
 Sums = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+COUNTED_MAX = 64.0  # a gradient for hosts that count rows is cut at so many times the greatest |g|
 VALUE_MAX = 16.0  # a bottom node's value is cut at so many times the greatest |g| / the greatest h
 
 
@@ -105,6 +107,35 @@ def residual(gh: Sums, value: Floats, fixed: FixedPoint) -> Sums:
     moved = gh.copy()
     moved[:, 0::2] += np.rint(fixed.decode_h(gh[:, 1::2]) * value / fixed.g_unit).astype(np.int64)
     return moved
+
+
+def counted_unit(fixed: FixedPoint, bits: int) -> float:
+    """What 1 in a `counted` gradient of `bits` bits is worth."""
+    return math.ldexp(COUNTED_MAX * fixed.g_bound / (1.0 + VALUE_MAX), -bits)
+
+
+def counted(
+    moved: Sums, tree: Tree, leaves: Rows, learns: NDArray[np.bool_], rules: Rules, bits: int
+) -> Sums:
+    """Gradients for hosts that divide by counts: int64 (n, outputs) in units of `counted_unit`.
+
+    A host that cannot see Σh takes −Σg / (|I| + λ) of a leaf's rows I. Rows of bottom node b are
+    therefore scaled by (n_b + λ) / (H_b + λ), its training rows and their hessians, so that a host
+    with nothing to say adds what it would add with hessians; where h is 1 nothing changes. `moved`
+    as from `residual`, leaves int32 (n,) places in `tree`, learns bool (n,). Cut at 64 times the
+    objective's bound.
+    """
+    g, h = rules.fixed.decode_g(moved[:, 0::2]), rules.fixed.decode_h(moved[:, 1::2])
+    own, lam = leaves[learns], rules.params.reg_lambda
+    rows = np.bincount(own, minlength=tree.n_nodes)[:, None]
+    weight = np.stack(
+        [np.bincount(own, h[learns, k], minlength=tree.n_nodes) for k in range(h.shape[1])], axis=1
+    )
+    below = weight + lam
+    factor = np.divide(rows + lam, below, out=np.ones_like(below), where=below > 0.0)
+    unit = counted_unit(rules.fixed, bits)
+    most = math.ldexp(unit, bits)
+    return np.rint(np.clip(g * factor[leaves], -most, most) / unit).astype(np.int64)
 
 
 @dataclass(frozen=True)

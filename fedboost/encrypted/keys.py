@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fedboost.core import fixed_point
 from fedboost.core.binning import Binning
 from fedboost.crypto.api import Blinders, PrivateKey, PublicKey
+from fedboost.crypto.layout import Layout
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted.params import EncryptedTreeParams
@@ -20,7 +21,7 @@ class HostKey:
     """What a host works with: the guest's key, how sums are packed, and its own blinding."""
 
     key: PublicKey
-    layout: GhLayout
+    layout: Layout
     blinders: Blinders
 
 
@@ -83,8 +84,13 @@ def check_value_bits(seat: Seat, got: EncryptionKey, n_rows: int) -> None:
         )
 
 
-def host_key(key: PublicKey, packing: GhLayout, binning: Binning) -> HostKey:
-    """The key at work; blinding for the first answer is made in the background."""
+def host_key(key: PublicKey, packing: Layout, first: int) -> HostKey:
+    """The key at work; blinding for a first answer of so many sums is made in the background."""
     blinders = key.blinders()
-    blinders.prepare(packing.package_count([2 * int(binning.n_bins.sum())]))
+    blinders.prepare(packing.package_count([first]))
     return HostKey(key, packing, blinders)
+
+
+def first_sums(binning: Binning) -> int:
+    """About how many sums a host offers for one node."""
+    return 2 * int(binning.n_bins.sum())

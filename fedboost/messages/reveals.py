@@ -90,6 +90,18 @@ REVEALS: dict[str, tuple[str, str]] = {
         "to the guest, on which side of the won splits each row lies.",
         "not at all.",
     ),
+    "fedboost.encrypted.AnswerKey": (
+        "to the hosts, that it takes part.",
+        "public by its nature; signed with the host's certificate.",
+    ),
+    "fedboost.encrypted.SharedRows": (
+        "to the host, which of its rows each of the other hosts has.",
+        "not at all.",
+    ),
+    "fedboost.encrypted.LeafAnswers": (
+        "to the guest, of each row the sum over its hosts; of a row that one host has, that host's value, equal where rows share a leaf.",
+        "blinded ciphertexts under the guest's key, with pairwise masks among each row's hosts (X25519, HKDF, AES-256-CTR).",
+    ),
     "fedboost.federboost_horizontal.Columns": (
         "to the hosts, the names of the guest's columns, and which of them hold categories.",
         "not at all.",

@@ -23,6 +23,9 @@ from fedboost.model.vertical import Arrays, GuestNode, OwnSplit
 
 KIND = "hybrid"  # of a shard's facts: trees of this module
 NO_NODE = -1
+KEY = (
+    "key"  # of a shard's arrays, with unscored splits: the guest's secret key, a host's public one
+)
 
 Places = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -73,3 +73,23 @@ class RowDivisions(_message.Message):
     nodes: _array_pb2.Array
     goes_right: _array_pb2.Array
     def __init__(self, nodes: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., goes_right: _Optional[_Union[_array_pb2.Array, _Mapping]] = ...) -> None: ...
+
+class AnswerKey(_message.Message):
+    __slots__ = ("key", "signature")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    signature: bytes
+    def __init__(self, key: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class SharedRows(_message.Message):
+    __slots__ = ("rows",)
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    rows: _array_pb2.Array
+    def __init__(self, rows: _Optional[_Union[_array_pb2.Array, _Mapping]] = ...) -> None: ...
+
+class LeafAnswers(_message.Message):
+    __slots__ = ("packages",)
+    PACKAGES_FIELD_NUMBER: _ClassVar[int]
+    packages: Ciphertexts
+    def __init__(self, packages: _Optional[_Union[Ciphertexts, _Mapping]] = ...) -> None: ...

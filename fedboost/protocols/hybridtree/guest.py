@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -17,8 +18,11 @@ from fedboost.core.objectives import Summary
 from fedboost.core.sampling import Sample
 from fedboost.core.tree import Positions, Tree
 from fedboost.crypto.api import Encrypted, PrivateKey
+from fedboost.crypto.layout import Layout
+from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.crypto.packing import GhLayout
-from fedboost.encrypted import keys
+from fedboost.crypto.schemes import SCHEMES
+from fedboost.encrypted import keys, leaf_answers
 from fedboost.encrypted.growth import read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, Won
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, read_sums, write_choices
@@ -49,7 +53,7 @@ class Guest(Rounds):
     bins: Bins
     views: dict[str, HostView]
     key: PrivateKey | None = None
-    layouts: dict[str, GhLayout] = field(default_factory=dict)  # by host: of as many rows as it has
+    layouts: dict[str, Layout] = field(default_factory=dict)  # by host: of as many rows as it has
     tops: list[GuestNode] = field(default_factory=list)  # of finished trees
     below: list[Below] = field(default_factory=list)
     # The round and the tree under way
@@ -57,8 +61,22 @@ class Guest(Rounds):
     gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, 2·all outputs)
     tree: Tree | None = None
     leaves: Positions = field(default_factory=lambda: np.empty(0, np.int32))  # (rows,) in `tree`
-    groves: dict[str, GuestGrove] = field(default_factory=dict)
+    groves: dict[str, GuestGrove] = field(default_factory=dict)  # with scored splits
+    total: Floats | None = None  # (rows, outputs) of unscored ones: what all hosts' leaves add
     trees_closed: int = 0
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether we choose the hosts' splits."""
+        return self.params.split == "scored"
+
+    @property
+    def value_bits(self) -> int:
+        """Bits of a gradient on its way."""
+        if self.is_scored:
+            return self.rules.fixed.bits
+        n_rows = len(self.seat.parts["train"])
+        return leaf_answers.value_bits(self.params, n_rows, len(self.views))
 
     @property
     def holders(self) -> NDArray[np.int64]:
@@ -100,14 +118,20 @@ def begin(seat: Seat) -> Guest:
 
 
 def share_key(me: Guest) -> Out:
-    """A fresh key for this attempt, and how gradients are packed."""
-    me.key = keys.generate(me.seat)
-    bits = me.rules.fixed.bits
-    me.layouts = {
-        host: keys.layout(me.params, bits, int(view.training.sum()), me.key.plaintext_bits)
-        for host, view in me.views.items()
-    }
-    return Out(send=keys.share(me.params, me.key, bits))
+    """A fresh key for this attempt, and how gradients are packed.
+
+    With unscored splits it is the job's: the hosts keep leaf values under it.
+    """
+    if me.is_scored or me.key is None:
+        me.key = keys.generate(me.seat)
+    me.layouts = {host: _layout(me, view) for host, view in me.views.items()}
+    return Out(send=keys.share(me.params, me.key, me.value_bits))
+
+
+def share_rows(me: Guest) -> Out:
+    """To each host which of its rows the others have as well."""
+    held = {host: view.rows for host, view in me.views.items()}
+    return Out(send=leaf_answers.shared_rows(held, len(me.y)))
 
 
 def start_round(me: Guest) -> Out:
@@ -134,11 +158,15 @@ def grow_top(me: Guest) -> Out:
     me.tree = hybrid.top(me.rules, me.bins, gh, rows, usable, params.guest_depth)
     me.leaves = me.tree.leaf_of_bins(me.bins, me.rules.binning.missing)
     moved = hybrid.residual(gh, me.tree.value[me.leaves], me.rules.fixed)
+    if not me.is_scored:
+        fit = (moved, me.tree, me.leaves, taking_part)
+        moved = hybrid.counted(*fit, me.rules, me.value_bits)
     first = model.first_number(params.guest_depth)
     for view in me.views.values():
         view.stand(me.tree, me.leaves, first, me.seat.secrets.child(view.number, number))
         view.learn(taking_part, moved)
-    me.groves = {host: view.planted(me.rules) for host, view in me.views.items()}
+    if me.is_scored:
+        me.groves = {host: view.planted(me.rules) for host, view in me.views.items()}
     return Out()
 
 
@@ -172,6 +200,7 @@ def choose_splits(me: Guest, got: Mapping[str, encrypted_pb2.CandidateSums]) -> 
     sent = {}
     for host, grove in me.groves.items():
         layout, number = me.layouts[host], me.views[host].number
+        assert isinstance(layout, GhLayout)
         offers = read_sums(got[host], me.key, layout, len(grove.opened), most, host)
         won, tied = {}, {}
         for node, offer in zip(grove.opened, offers, strict=True):
@@ -202,22 +231,37 @@ def grow_nodes(me: Guest, got: Mapping[str, encrypted_pb2.RowDivisions]) -> Out:
     return Out(told=Told(ends="layer" if is_over else ""))
 
 
+def add_values(me: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Out:
+    """What the hosts' leaves add to each row, summed over its hosts before anybody could look."""
+    assert me.key is not None
+    held = {host: view.rows for host, view in me.views.items()}
+    packing = {h: one for h, one in me.layouts.items() if isinstance(one, LeafLayout)}
+    total = leaf_answers.read_answers(got, me.key, packing, held, len(me.y))
+    me.total = np.asarray(total * _unit(me), np.float64)
+    return Out()
+
+
 def close_tree(me: Guest) -> Out:
     """Leaf values, and the margins with them: what the hosts' leaves add is averaged."""
     assert me.tree is not None
-    number, rate = me.trees_closed, me.params.learning_rate
-    tops = model.top_nodes(number, me.tree, rate)
+    number = me.trees_closed
+    tops = model.top_nodes(number, me.tree, me.params.learning_rate)
     me.tops += tops
-    total = np.zeros((len(me.y), me.outputs_of_tree))
-    for host, view in me.views.items():
-        [tree] = me.groves[host].trees
-        values = tree.leaves()
-        total[view.rows] += view.added(tree, values)
-        me.below += view.finished(number, tree, values)
+    total = me.total
+    if total is None:
+        total = np.zeros((len(me.y), me.outputs_of_tree))
+        for host, view in me.views.items():
+            [tree] = me.groves[host].trees
+            values = tree.leaves()
+            total[view.rows] += view.added(tree, values)
+            me.below += view.finished(number, tree, values)
+    else:
+        for view in me.views.values():
+            me.below += view.unseen(number, me.outputs_of_tree)
     own = np.array([node.value for node in tops])[me.leaves]
     me.margin[:, me.outputs_of(number)] += own + total / np.maximum(me.holders, 1)[:, None]
     me.trees_closed += 1
-    me.tree, me.groves = None, {}
+    me.tree, me.groves, me.total = None, {}, None
     return Out()
 
 
@@ -234,8 +278,10 @@ def close_model(me: Guest) -> Out:
 
 
 def snapshot(me: Guest) -> Artefact:
-    """Finished trees, margins and metrics; the key is drawn anew by the next attempt."""
-    arrays = model.to_arrays(me.tops, me.below, me.outputs_of_tree)
+    """Finished trees, margins and metrics; a key that the hosts' leaf values are not under is
+    drawn anew by the next attempt.
+    """
+    arrays = model.to_arrays(me.tops, me.below, me.outputs_of_tree) | _key_array(me)
     return Artefact(me.rounds_to_facts(), {**arrays, "margin": me.margin})
 
 
@@ -244,6 +290,9 @@ def restore(me: Guest, kept: Artefact) -> Told:
     me.rounds_from_facts(kept.facts, kept.arrays["margin"])
     me.trees_closed = sum(me.forest) * me.params.trees_per_round
     me.tops, me.below = model.from_arrays(kept.arrays)
+    if model.KEY in kept.arrays:
+        scheme = SCHEMES[me.params.encryption.scheme]
+        me.key = scheme.load_private(kept.arrays[model.KEY].tobytes(), me.seat.workers)
     return Told(ends=me.ended(LOOP))
 
 
@@ -255,10 +304,16 @@ def finish(me: Guest) -> Artefact:
         **me.model_facts(),
         "kind": model.KIND,
         "split": me.params.split,
+        "guest_depth": me.params.guest_depth,
         "columns": list(frame.columns),
         "categories": columns.categories(frame, me.rules.binning),
     }
-    return Artefact(facts, model.to_arrays(*_kept(me), me.outputs_of_tree))
+    if not me.is_scored:
+        facts["value_bits"] = me.value_bits
+        facts["value_unit"] = _unit(me)
+        facts["learned"] = {host: int(view.training.sum()) for host, view in me.views.items()}
+    arrays = model.to_arrays(*_kept(me), me.outputs_of_tree) | _key_array(me)
+    return Artefact(facts, arrays)
 
 
 def bytes_max(me: Guest, step: str) -> int:
@@ -268,6 +323,9 @@ def bytes_max(me: Guest, step: str) -> int:
     opened = max((len(grove.opened) for grove in me.groves.values()), default=0)
     if me.key is None or not me.layouts:
         return 0
+    if step == "add_values":
+        most = max(me.layouts[h].package_count([len(v.rows)]) for h, v in me.views.items())
+        return most * me.key.width + 1024
     layout = next(iter(me.layouts.values()))
     per_node = layout.package_count([HOST_COLUMNS_MAX * 2 * me.params.max_bin])
     return min(wire.MESSAGE_BYTES_MAX, opened * per_node * me.key.width + wire.PIECE_BYTES)
@@ -289,6 +347,31 @@ def _views(seat: Seat) -> dict[str, HostView]:
     return views
 
 
+def _layout(me: Guest, view: HostView) -> Layout:
+    """How this host's gradients go and its answers come."""
+    assert me.key is not None
+    n_rows, plaintext_bits = int(view.training.sum()), me.key.plaintext_bits
+    if me.is_scored:
+        return keys.layout(me.params, me.value_bits, n_rows, plaintext_bits)
+    hosts = len(me.views)
+    return leaf_answers.layout(me.params, me.value_bits, n_rows, hosts, plaintext_bits)
+
+
+def _unit(me: Guest) -> float:
+    """What 1 in an answer of unscored splits is worth to a margin."""
+    bits = me.value_bits
+    fraction = leaf_answers.fraction_bits(me.params, bits, len(me.views))
+    unit = math.ldexp(hybrid.counted_unit(me.rules.fixed, bits), -fraction)
+    return -unit * me.params.learning_rate
+
+
+def _key_array(me: Guest) -> dict[str, NDArray[np.generic]]:
+    """The key under which the hosts keep leaf values, if they do."""
+    if me.is_scored or me.key is None:
+        return {}
+    return {model.KEY: np.frombuffer(me.key.to_bytes(), np.uint8)}
+
+
 def _side_by_side(streams: list[Iterator[Encrypted]]) -> Iterator[tuple[Encrypted | None, ...]]:
     """Block after block of all streams; None behind a stream's end, one of these at least."""
     blocks = zip_longest(*streams)
@@ -299,7 +382,7 @@ def _side_by_side(streams: list[Iterator[Encrypted]]) -> Iterator[tuple[Encrypte
 def _write_places(me: Guest, host: str, part: hybridtree_pb2.BottomRows) -> None:
     """Says below which bottom node each of the host's rows stands, and which may divide."""
     part.at.CopyFrom(wire.pack(me.views[host].at))
-    opened = me.groves[host].open_layer()
+    opened = me.groves[host].open_layer() if me.is_scored else []
     part.open.CopyFrom(wire.pack(np.array(opened, np.int32)))
 
 

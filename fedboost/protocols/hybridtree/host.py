@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,21 +14,26 @@ from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
 from fedboost.core.partition import left_child, right_child
 from fedboost.crypto.api import Ciphertexts
-from fedboost.encrypted import answers, cells, keys
+from fedboost.crypto.layout import Layout
+from fedboost.crypto.leaf_values import LeafLayout
+from fedboost.encrypted import answers, cells, keys, leaf_answers, leaf_values
 from fedboost.encrypted.answers import PART_MAX, Gradients
 from fedboost.encrypted.grove import Grove
 from fedboost.encrypted.growth import Growth, read_sample
 from fedboost.encrypted.host_tree import HostTree
 from fedboost.encrypted.keys import HostKey
+from fedboost.encrypted.leaf_answers import Answering, answered
+from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.offers import Offer, choices_bytes_max, read_choices
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.job_pb2 import Told
-from fedboost.messages.protocol.encrypted_pb2 import EncryptionKey
+from fedboost.messages.protocol.encrypted_pb2 import AnswerKey, EncryptionKey, SharedRows
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows, ChosenSplits
 from fedboost.model import columns, hybrid, vertical
 from fedboost.model.vertical import OwnSplit
+from fedboost.protocols.hybridtree.unscored import Cutter
 
 Bits = NDArray[np.bool_]
 Rows = NDArray[np.int32]
@@ -48,6 +53,10 @@ class Host:
     grove: Grove[HostTree] | None = None
     gradients: Ciphertexts | None = None
     offers: dict[int, Offer] = field(default_factory=dict)  # of this layer
+    # With unscored splits
+    answering: Answering | None = None
+    leaves: list[LeafValues] = field(default_factory=list)  # of finished trees
+    earlier_key: bytes = b""  # of an attempt that this one carries on
 
     def growing(self) -> Grove[HostTree]:
         """The tree under way."""
@@ -66,7 +75,8 @@ def begin(seat: Seat) -> Host:
     bins = cuts.transform(frame.values)
     if isinstance(bins, SparseBins) and not seat.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
-    return Host(seat, cuts, bins)
+    answering = Answering(seat) if seat.params.split == "unscored" else None
+    return Host(seat, cuts, bins, answering=answering)
 
 
 def accept_key(me: Host, got: EncryptionKey) -> Out:
@@ -74,9 +84,32 @@ def accept_key(me: Host, got: EncryptionKey) -> Out:
     key = keys.accept(me.seat, got)
     if got.first_tree:
         raise PeerError(f"the guest begins at tree {got.first_tree}, the job continues no model")
-    n_rows = int(np.count_nonzero(~me.seat.validation))
-    packing = keys.layout(me.seat.params, got.value_bits, n_rows, key.plaintext_bits)
-    me.keys = keys.host_key(key, packing, me.binning)
+    if me.leaves and got.key != me.earlier_key:
+        raise PeerError("the guest changed its key, under which our leaf values are")
+    packing = _packing(me, got, key.plaintext_bits)
+    is_scored = me.answering is None
+    first = keys.first_sums(me.binning) if is_scored else me.bins.shape[0]
+    me.keys = keys.host_key(key, packing, first)
+    return Out()
+
+
+def offer_answer_key(me: Host) -> Out:
+    """The public half of our key for masks, to the other hosts."""
+    assert me.answering is not None
+    return Out(send=me.answering.offer())
+
+
+def hear_answer_keys(me: Host, got: Mapping[str, AnswerKey]) -> Out:
+    """The other hosts' keys."""
+    assert me.answering is not None
+    me.answering.hear(got)
+    return Out()
+
+
+def learn_shared(me: Host, got: SharedRows) -> Out:
+    """Which of our rows the other hosts have as well."""
+    assert me.answering is not None
+    me.answering.learn(got, me.bins.shape[0])
     return Out()
 
 
@@ -123,15 +156,40 @@ def divide_rows(me: Host, got: ChosenSplits) -> Out:
     return Out(send=answers.write_divisions(divided))
 
 
+def answer_rows(me: Host) -> Out:
+    """Cuts the lower layers at random, and answers each row with its leaf's encrypted value."""
+    assert me.keys is not None
+    assert me.gradients is not None
+    assert me.answering is not None
+    params, [tree], n_rows = me.seat.params, me.growing().trees, me.bins.shape[0]
+    secrets = me.seat.job_secrets.child("cuts", me.number)
+    least = me.seat.limits.group_rows_min
+    cutter = Cutter(me.binning, me.bins, _usable(me, me.number), secrets, least)
+    won = cutter.grow(tree, params.host_depth)
+    me.splits += answers.named_splits(won, me.binning, me.number)
+    learns = tree.growth.training.node_of_rows(n_rows) >= 0
+    leaves = LeafValues.of(
+        tree.growth, me.gradients, np.flatnonzero(learns), me.keys, params.reg_lambda
+    )
+    me.leaves.append(leaves)
+    packing = me.keys.layout
+    assert isinstance(packing, LeafLayout)
+    masks = me.answering.masks(me.number, slice(0, n_rows), packing)
+    return Out(send=answered(me.keys, leaves.of_rows(tree.growth, n_rows), masks))
+
+
 def snapshot(me: Host) -> Artefact:
     """The splits of finished trees."""
-    return Artefact({"tree": me.number}, vertical.splits_to_arrays(me.splits))
+    return Artefact({"tree": me.number}, _arrays(me))
 
 
 def restore(me: Host, kept: Artefact) -> Told:
     """Carries on after the last finished tree."""
     me.number = kept.facts["tree"]
     me.splits = vertical.arrays_to_splits(kept.arrays)
+    if me.answering is not None:
+        me.leaves = leaf_values.from_arrays(kept.arrays, me.number + 1)
+        me.earlier_key = kept.arrays[hybrid.KEY].tobytes()
     return Told()
 
 
@@ -150,7 +208,7 @@ def finish(me: Host) -> Artefact:
         "trees_per_round": params.trees_per_round,
         "forest": [1] * ((me.number + 1) // params.trees_per_round),
     }
-    return Artefact(facts, vertical.splits_to_arrays(me.splits))
+    return Artefact(facts, _arrays(me))
 
 
 def bytes_max(me: Host, step: str) -> int:
@@ -161,12 +219,22 @@ def bytes_max(me: Host, step: str) -> int:
         return PART_MAX * width + 5 * me.bins.shape[0] + (4 << depth) + 1024
     if step == "divide_rows":
         return choices_bytes_max(me.offers) + (8 << depth) + 1024
+    if step == "learn_shared":
+        return len(me.seat.table.hosts) * me.bins.shape[0] // 8 + 1024
     return wire.CONTROL_BYTES_MAX
+
+
+def _packing(me: Host, got: EncryptionKey, plaintext_bits: int) -> Layout:
+    """How gradients come and answers go."""
+    params, n_rows = me.seat.params, int(np.count_nonzero(~me.seat.validation))
+    if me.answering is None:
+        return keys.layout(params, got.value_bits, n_rows, plaintext_bits)
+    n_hosts = len(me.seat.table.hosts)
+    return leaf_answers.layout(params, got.value_bits, n_rows, n_hosts, plaintext_bits)
 
 
 def _begun(me: Host, first: BottomRows) -> tuple[HostTree, int]:
     """A tree at its bottom nodes, and how many rows' gradients come."""
-    assert me.keys is not None
     params, number = me.seat.params, me.number + 1
     most = params.n_estimators * params.trees_per_round
     if first.gradients.tree != number or number >= most:
@@ -178,14 +246,28 @@ def _begun(me: Host, first: BottomRows) -> tuple[HostTree, int]:
     at = wire.unpack(first.at, "i4", (len(sampled),), "where our rows stand").astype(np.int32)
     if len(at) and not least <= at.min() <= at.max() <= 2 * least:
         raise PeerError("the guest put rows below nodes that no tree of the job has")
-    place = np.cumsum(sampled) - 1
-    group = me.seat.table.hosts.index(me.seat.party) + 1
-    usable = sampling.own_columns(params.seed, number, group, me.bins.shape[1], params.column_rate)
+    usable = _usable(me, number)
     own = cells.of_columns(me.binning, me.bins, usable, leave_out=params.sparse_histograms)
-    growth = Growth(sampled, at)
+    growth, place = Growth(sampled, at), np.cumsum(sampled) - 1
     tree = HostTree(own, growth, place, subtraction=params.histogram_subtraction)
     tree.opened = _opened(first.open, growth.training.leaves())
     return tree, int(np.count_nonzero(sampled))
+
+
+def _usable(me: Host, number: int) -> Rows:
+    """The columns that a tree may use."""
+    group, params = me.seat.table.hosts.index(me.seat.party) + 1, me.seat.params
+    return sampling.own_columns(params.seed, number, group, me.bins.shape[1], params.column_rate)
+
+
+def _arrays(me: Host) -> vertical.Arrays:
+    """The splits, and the encrypted values of leaves that no guest has seen."""
+    arrays = vertical.splits_to_arrays(me.splits)
+    if me.answering is not None:
+        assert me.keys is not None
+        arrays |= leaf_values.as_arrays(me.leaves)
+        arrays[hybrid.KEY] = np.frombuffer(me.keys.key.to_bytes(), np.uint8)
+    return arrays
 
 
 def _opened(message: Array, may_open: list[int]) -> list[int]:

@@ -44,7 +44,7 @@ class HybridTreeParams(HybridParams, EncryptedTreeParams):
                 f"split: unscored cannot use {said[0]} ({_SCORED_ONLY[said[0]]}): leave it out"
             )
         scheme = self.encryption.scheme
-        if not getattr(SCHEMES[scheme], "multiplies", True):
+        if not SCHEMES[scheme].multiplies:
             raise ValueError(
                 f"split: unscored multiplies encrypted sums, which {scheme} cannot: "
                 "use another scheme, or split: scored"

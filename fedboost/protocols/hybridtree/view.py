@@ -37,7 +37,7 @@ class HostView:
     at: Rows = field(default_factory=lambda: np.empty(0, np.int32))  # (m,) the bottom node of each
     learns: Bits = field(default_factory=lambda: np.empty(0, np.bool_))  # (m,)
     under: dict[int, int] = field(default_factory=dict)  # by the host's number: the guest's heap id
-    gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (m, 2·outputs)
+    gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (m, columns) as they go
 
     def stand(self, tree: Tree, leaves: Rows, first: int, secrets: Secrets) -> None:
         """Puts the rows below the bottom nodes of a tree, in an order of their own.
@@ -97,6 +97,13 @@ class HostView:
                 under = self.under.get(node.node, hybrid.NO_NODE)
                 below.append(Below(self.number, kept, under))
         return below
+
+    def unseen(self, number: int, outputs: int) -> list[Below]:
+        """The bottom nodes of tree `number` below which this host has cut, unseen."""
+        zero = np.zeros(outputs)
+        learned = np.unique(self.at[self.learns]).tolist()
+        nodes = [GuestNode(number, node, self.number, zero, 0.0, 0.0) for node in learned]
+        return [Below(self.number, node, self.under[node.node]) for node in nodes]
 
     def _bottom(self, node: int) -> int:
         """The bottom node above or at a node."""

@@ -1,18 +1,35 @@
 """The table of steps, and the order in which they come."""
 
 from fedboost.flow import GUEST, HOST, Run, Step
-from fedboost.messages.protocol.encrypted_pb2 import CandidateSums, EncryptionKey, RowDivisions
+from fedboost.messages.protocol.encrypted_pb2 import (
+    AnswerKey,
+    CandidateSums,
+    EncryptionKey,
+    LeafAnswers,
+    RowDivisions,
+    SharedRows,
+)
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows, ChosenSplits
 
 FLOW = (
     share_key := Step("share_key", GUEST, gives=EncryptionKey),
     accept_key := Step("accept_key", HOST, takes=EncryptionKey),
-    start_round := Step("start_round", GUEST, after=("share_key", "close_round")),
+    # With unscored splits and several hosts: masks among a row's hosts.
+    offer_answer_key := Step("offer_answer_key", HOST, gives=AnswerKey),
+    hear_answer_keys := Step("hear_answer_keys", HOST, takes=AnswerKey),
+    share_rows := Step("share_rows", GUEST, gives=SharedRows),
+    learn_shared := Step("learn_shared", HOST, takes=SharedRows),
+    # A tree.
+    start_round := Step("start_round", GUEST, after=("share_key", "share_rows", "close_round")),
     grow_top := Step("grow_top", GUEST, after=("start_round", "close_tree")),
     encrypt_gradients := Step("encrypt_gradients", GUEST, gives=BottomRows, streams=True),
     receive_gradients := Step(
-        "receive_gradients", HOST, takes=BottomRows, after=("accept_key", "divide_rows")
+        "receive_gradients",
+        HOST,
+        takes=BottomRows,
+        after=("accept_key", "learn_shared", "divide_rows", "answer_rows"),
     ),
+    # Scored: once for each of the hosts' layers.
     sum_candidates := Step(
         "sum_candidates", HOST, gives=CandidateSums, after=("receive_gradients", "divide_rows")
     ),
@@ -25,21 +42,29 @@ FLOW = (
     ),
     divide_rows := Step("divide_rows", HOST, takes=ChosenSplits, gives=RowDivisions),
     grow_nodes := Step("grow_nodes", GUEST, takes=RowDivisions),
-    close_tree := Step("close_tree", GUEST, after=("grow_nodes",)),
+    # Unscored: once.
+    answer_rows := Step("answer_rows", HOST, gives=LeafAnswers, after=("receive_gradients",)),
+    add_values := Step("add_values", GUEST, takes=LeafAnswers, after=("encrypt_gradients",)),
+    close_tree := Step("close_tree", GUEST, after=("grow_nodes", "add_values")),
     close_round := Step("close_round", GUEST),
-    close_model := Step("close_model", GUEST, after=("share_key", "close_round")),
+    close_model := Step("close_model", GUEST, after=("share_key", "share_rows", "close_round")),
 )
 
 
 async def walk(run: Run) -> None:
-    """Tree after tree: the guest's layers alone, then the hosts' layers, one exchange each."""
+    """Tree after tree: the guest's layers alone, then the hosts' below them."""
     await run(share_key, accept_key)
+    if run.params.split == "unscored" and len(run.table.hosts) > 1:
+        await run(offer_answer_key, share_rows, hear_answer_keys, learn_shared)
     for _ in run.rounds("round", run.params.n_estimators):
         await run(start_round)
         for _ in run.rounds("class", run.params.trees_per_round):
-            await run(grow_top, encrypt_gradients, receive_gradients)
-            for _ in run.rounds("layer", run.params.host_depth):
-                await run(sum_candidates, choose_splits, divide_rows, grow_nodes)
+            if run.params.split == "unscored":
+                await run(grow_top, encrypt_gradients, receive_gradients, answer_rows, add_values)
+            else:
+                await run(grow_top, encrypt_gradients, receive_gradients)
+                for _ in run.rounds("layer", run.params.host_depth):
+                    await run(sum_candidates, choose_splits, divide_rows, grow_nodes)
             await run(close_tree)
         await run(close_round)
     await run(close_model)

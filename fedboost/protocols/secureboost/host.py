@@ -88,7 +88,7 @@ def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
             f"the guest begins at tree {got.first_tree}, it began at {me.first_tree} before"
         )
     packing = keys.layout(me.seat.params, got.value_bits, n_rows, key.plaintext_bits)
-    me.keys = keys.host_key(key, packing, me.binning)
+    me.keys = keys.host_key(key, packing, keys.first_sums(me.binning))
     return Out()
 
 

@@ -1,0 +1,184 @@
+"""Leaf values that nobody sees but as sums: a host answers rows, masks among a row's hosts cancel.
+
+A host multiplies the encrypted gradient sum of a leaf by what it knows of the leaf's size, and
+answers each of its rows with its leaf's value. Hosts that share a row add and subtract one mask, so
+that the guest decrypts the sum over the row's hosts and nothing of one of them; where a row has one
+host it sees that host's value. Which rows are shared the guest says: one that lies learns what it
+would learn of rows with one host. HybridTree (Li et al., 2023), Algorithm 1, lines 5–6 and 19–21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost import wire
+from fedboost.core.hybrid import HybridParams
+from fedboost.crypto.api import Ciphertexts, PrivateKey, Released
+from fedboost.crypto.leaf_values import LeafLayout
+from fedboost.crypto.masking import MaskKey, Masks, Pair, PairStream, answer_masks
+from fedboost.encrypted.keys import HostKey
+from fedboost.errors import ConfigError, PeerError
+from fedboost.flow import Seat
+from fedboost.messages.protocol import encrypted_pb2 as pb
+
+Places = NDArray[np.int64]
+Sums = NDArray[np.int64]
+Bits = NDArray[np.bool_]
+
+VALUE_BITS_MAX, VALUE_BITS_MIN = 26, 12  # of a gradient
+SUM_BITS = 60  # of the sum over all hosts and trees, below the 62 that fit
+SPARE_BITS = 8  # a leaf's factor keeps so many bits where the leaf holds all rows
+
+
+def value_bits(params: HybridParams, n_rows: int, n_hosts: int) -> int:
+    """Bits of a gradient in a job with `n_rows` training rows; a ConfigError where none do.
+
+    As many as leave the factors of the largest leaves 8 bits (`fraction_bits`).
+    """
+    most = min(params.precision_bits or VALUE_BITS_MAX, VALUE_BITS_MAX)
+    for bits in range(most, VALUE_BITS_MIN - 1, -1):
+        if fraction_bits(params, bits, n_hosts) >= n_rows.bit_length() + SPARE_BITS:
+            return bits
+    raise ConfigError(
+        f"leaf values of {n_rows} rows, {n_hosts} hosts and {params.n_estimators} trees do not fit",
+        todo="use split: scored, or fewer trees",
+    )
+
+
+def fraction_bits(params: HybridParams, bits: int, n_hosts: int) -> int:
+    """Bits of the factors: what gradients of `bits` bits leave of a sum over hosts and trees."""
+    return SUM_BITS - bits - (n_hosts - 1).bit_length() - (params.n_estimators - 1).bit_length()
+
+
+def layout(
+    params: HybridParams, bits: int, n_rows: int, n_hosts: int, plaintext_bits: int
+) -> LeafLayout:
+    """How a host's answers are packed; `n_rows` are the training rows that it shares."""
+    return LeafLayout(
+        value_bits=bits,
+        n_rows=n_rows,
+        fraction_bits=fraction_bits(params, bits, n_hosts),
+        plaintext_bits=plaintext_bits,
+        outputs=params.n_outputs // params.trees_per_round,
+        holders=n_hosts,
+        terms=params.n_estimators,
+    )
+
+
+# The host's side
+
+
+@dataclass
+class Answering:
+    """A host's masks; it prints nothing of them."""
+
+    seat: Seat
+    key: MaskKey = field(init=False)
+    pairs: dict[str, Pair] = field(default_factory=dict, repr=False)
+    shared: dict[str, Places] = field(default_factory=dict)  # by host: places among the own rows
+
+    def __post_init__(self) -> None:
+        self.key = MaskKey(self.seat.secrets.derive("answer key"))
+
+    @property
+    def others(self) -> list[str]:
+        """The other hosts, in the table's order."""
+        return [host for host in self.seat.table.hosts if host != self.seat.party]
+
+    def offer(self) -> pb.AnswerKey:
+        """Our public key, signed."""
+        signed = self._signed(self.seat.party, self.key.public)
+        return pb.AnswerKey(key=self.key.public, signature=self.seat.signer.sign(signed))
+
+    def hear(self, got: Mapping[str, pb.AnswerKey]) -> None:
+        """The others' keys; a PeerError for a forged one."""
+        for host, offered in got.items():
+            self.seat.signer.check(host, self._signed(host, offered.key), offered.signature)
+            self.pairs[host] = Pair(self.key.shared(offered.key), self._salt)
+
+    def learn(self, got: pb.SharedRows, n_rows: int) -> None:
+        """Which of our `n_rows` rows the others have as well."""
+        what = "the rows that other hosts have"
+        bits = wire.unpack_bits(got.rows, len(self.others) * n_rows, what)
+        each = bits.reshape(len(self.others), n_rows)
+        self.shared = {h: np.flatnonzero(own) for h, own in zip(self.others, each, strict=True)}
+
+    def masks(self, number: int, rows: slice, packing: LeafLayout, each: int = 1) -> Masks | None:
+        """Those of answer `number` of the stage, for our rows from `rows.start` to `rows.stop`.
+
+        A row has `each` answers, one after the other. None where there are no other hosts.
+        """
+        if not self.others:
+            return None
+        hosts, streams = self.seat.table.hosts, []
+        for host in self.others:
+            places = self.shared[host]
+            inside = places[(places >= rows.start) & (places < rows.stop)] - rows.start
+            key = self.pairs[host].stream_key(b"answer" + number.to_bytes(8, "big"))
+            sign = 1 if hosts.index(self.seat.party) < hosts.index(host) else -1
+            answers = (inside[:, None] * each + np.arange(each)).ravel()
+            streams.append(PairStream(key, sign, answers))
+        shape = ((rows.stop - rows.start) * each, packing.outputs)
+        return answer_masks(shape, packing.mask_bits, streams)
+
+    @property
+    def _salt(self) -> bytes:
+        return b"fedboost answers 1" + self.seat.context
+
+    def _signed(self, host: str, key: bytes) -> bytes:
+        return b"fedboost answer key 1" + self.seat.context + host.encode() + key
+
+
+def answered(keys: HostKey, values: Ciphertexts, masks: Masks | None) -> pb.LeafAnswers:
+    """The rows' values, masked, compressed and blinded."""
+    assert isinstance(keys.layout, LeafLayout)
+    released: Released = keys.key.release(values, keys.layout, keys.blinders, masks=masks)
+    keys.blinders.prepare(len(released))
+    packages = pb.Ciphertexts(count=len(released), data=released.to_bytes())
+    return pb.LeafAnswers(packages=packages)
+
+
+# The guest's side
+
+
+def shared_rows(held: Mapping[str, Places], n_rows: int) -> dict[str, pb.SharedRows]:
+    """What each host is told; `held` are the guest's rows that each has, ascending."""
+    has = {host: np.zeros(n_rows, np.bool_) for host in held}
+    for host, rows in held.items():
+        has[host][rows] = True
+    told = {}
+    for host, rows in held.items():
+        bits = [has[other][rows] for other in held if other != host]
+        flat = np.concatenate([np.empty(0, np.bool_), *bits])
+        told[host] = pb.SharedRows(rows=wire.pack_bits(flat))
+    return told
+
+
+def read_answers(
+    got: Mapping[str, pb.LeafAnswers],
+    key: PrivateKey,
+    layouts: Mapping[str, LeafLayout],
+    held: Mapping[str, Places],
+    n_rows: int,
+) -> Sums:
+    """The sums over each row's hosts, int64 (n_rows, outputs); a PeerError where masks are left.
+
+    `held` are the rows that each host answers, in its order.
+    """
+    outputs = next(iter(layouts.values())).outputs
+    total, most = np.zeros((n_rows, outputs), np.int64), np.zeros(n_rows, np.int64)
+    for host, rows in held.items():
+        packing, message = layouts[host], got[host].packages
+        count = packing.package_count([len(rows)])
+        if message.count != count:
+            raise PeerError(f"{host} sent {message.count} packages of answers, expected {count}")
+        packages = Ciphertexts.received(message.data, count, key.width)
+        total[rows] += key.decrypt(packages, packing, [len(rows)])  # modulo 2^64, as masks cancel
+        most[rows] += packing.bound
+    if (np.abs(total) > most[:, None]).any() or (total == np.iinfo(np.int64).min).any():
+        raise PeerError("the hosts' answers do not add up to leaf values")
+    return total

@@ -1,0 +1,80 @@
+"""Lower layers that a host cuts by itself, at random, without label information."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core import categories
+from fedboost.core.binning import Binning
+from fedboost.core.bins import Bins, of_rows
+from fedboost.core.categories import BY_CATEGORY
+from fedboost.core.partition import left_child, right_child
+from fedboost.crypto.secrets import Secrets
+from fedboost.encrypted import answers
+from fedboost.encrypted.grove import Grove
+from fedboost.encrypted.host_tree import HostTree
+from fedboost.encrypted.offers import Named
+
+Rows = NDArray[np.int32]
+Places = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cutter:
+    """Draws splits without labels: a host's secret columns and thresholds."""
+
+    binning: Binning
+    bins: Bins
+    usable: Rows  # columns that the tree may use
+    secrets: Secrets  # of this tree, the same in every attempt
+    least: int  # rows on either side of a cut
+
+    def grow(self, tree: HostTree, layers: int) -> dict[int, Named]:
+        """Divides every bottom node that has rows to learn from, layer after layer."""
+        won: dict[int, Named] = {}
+        opened = tree.growth.training.leaves()
+        for _ in range(layers):
+            found = {node: self._cut(node, tree.growth.training.rows(node)) for node in opened}
+            chosen = {node: named for node, named in found.items() if named is not None}
+            divided = answers.divisions(Grove([tree]), chosen, self.binning, self.bins)
+            tree.growth.divide(list(divided.items()))
+            won |= chosen
+            opened = [child for node in chosen for child in (left_child(node), right_child(node))]
+        return won
+
+    def _cut(self, node: int, rows: Rows) -> Named | None:
+        """A random cut of a node that leaves enough rows on either side; None where none does."""
+        if len(rows) < 2 * self.least:
+            return None
+        for place in self.secrets.permutation(len(self.usable), "columns", node).tolist():
+            column = int(self.usable[place])
+            n_bins = int(self.binning.n_bins[column])
+            own = np.minimum(of_rows(self.bins, column, rows), n_bins)
+            counts = np.bincount(own, minlength=n_bins + 1)
+            named = self._of_column(node, column, counts[:n_bins], int(counts[n_bins]))
+            if named is not None:
+                return named
+        return None
+
+    def _of_column(self, node: int, column: int, counts: Places, missing: int) -> Named | None:
+        """One of a column's cuts, all that are allowed with the same chance."""
+        by_category = bool(self.binning.is_categorical[column])
+        order = np.arange(len(counts))
+        if by_category:
+            order = self.secrets.permutation(len(counts), "categories", node, column)
+        left = np.cumsum(counts[order])[:, None] + np.array([0, missing])
+        right = int(counts.sum()) + missing - left
+        fits = (left >= self.least) & (right >= self.least)
+        fits[:, 1] &= missing > 0  # without missing rows it would be the same cut again
+        allowed = np.argwhere(fits)
+        if not len(allowed):
+            return None
+        drawn = int.from_bytes(self.secrets.bytes(8, "cut", node, column), "little")
+        last, missing_left = allowed[drawn % len(allowed)].tolist()
+        if not by_category:
+            return column, last, bool(missing_left), b""
+        held = categories.as_set(order[: last + 1])
+        return column, BY_CATEGORY, bool(missing_left), held
