@@ -25,7 +25,7 @@ from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
-from fedboost.model import whole
+from fedboost.model import hybrid, whole
 from fedboost.runtime.client import Client
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.disk import PUBLIC_MODE, read_file, write_file
@@ -75,12 +75,15 @@ class Wish:
             party: {"dataset": name, "id": ids.get(party, ["id"])}
             for party, name in datasets.items()
         }
+        params = {"model": self.facts["job"]}
+        if hybrid.is_hybrid(self.facts):
+            params["split"] = self.facts["split"]
         raw = {
             "name": f"{self.facts['name'][:NAME_CHARS_MAX]}-predict",
-            "protocol": "predict",
+            "protocol": "predict-hybrid" if hybrid.is_hybrid(self.facts) else "predict",
             "parties": {"guest": self.guest, "hosts": self.facts["hosts"]},
             "data": data,
-            "params": {"model": self.facts["job"]},
+            "params": params,
         }
         return parse(JobSpec, raw)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,39 +35,60 @@ SUM_BITS = 60  # of the sum over all hosts and trees, below the 62 that fit
 SPARE_BITS = 8  # a leaf's factor keeps so many bits where the leaf holds all rows
 
 
-def value_bits(params: HybridParams, n_rows: int, n_hosts: int) -> int:
-    """Bits of a gradient in a job with `n_rows` training rows; a ConfigError where none do.
+@dataclass(frozen=True)
+class Precision:
+    """How exact leaf values are; the same for all hosts of a job, whose masks must cancel."""
 
-    As many as leave the factors of the largest leaves 8 bits (`fraction_bits`).
-    """
-    most = min(params.precision_bits or VALUE_BITS_MAX, VALUE_BITS_MAX)
-    for bits in range(most, VALUE_BITS_MIN - 1, -1):
-        if fraction_bits(params, bits, n_hosts) >= n_rows.bit_length() + SPARE_BITS:
-            return bits
-    raise ConfigError(
-        f"leaf values of {n_rows} rows, {n_hosts} hosts and {params.n_estimators} trees do not fit",
-        todo="use split: scored, or fewer trees",
-    )
+    value_bits: int  # of a gradient
+    n_hosts: int
+    rounds: int
+    outputs: int  # values of a leaf
 
+    @classmethod
+    def of(cls, params: HybridParams, n_hosts: int, n_rows: int) -> Self:
+        """The finest for a job with `n_rows` training rows; a ConfigError where none will do.
 
-def fraction_bits(params: HybridParams, bits: int, n_hosts: int) -> int:
-    """Bits of the factors: what gradients of `bits` bits leave of a sum over hosts and trees."""
-    return SUM_BITS - bits - (n_hosts - 1).bit_length() - (params.n_estimators - 1).bit_length()
+        The factors of the largest leaves keep 8 bits.
+        """
+        most = min(params.precision_bits or VALUE_BITS_MAX, VALUE_BITS_MAX)
+        for bits in range(most, VALUE_BITS_MIN - 1, -1):
+            found = cls.agreed(params, n_hosts, bits)
+            if found.fraction_bits >= n_rows.bit_length() + SPARE_BITS:
+                return found
+        raise ConfigError(
+            f"leaf values of {n_rows} rows, {n_hosts} hosts and {params.n_estimators} rounds "
+            "do not fit",
+            todo="use split: scored, or fewer rounds",
+        )
 
+    @classmethod
+    def agreed(cls, params: HybridParams, n_hosts: int, bits: int) -> Self:
+        """The one that the guest has chosen, by the bits of a gradient that it declares."""
+        outputs = params.n_outputs // params.trees_per_round
+        found = cls(bits, n_hosts, params.n_estimators, outputs)
+        if found.fraction_bits < SPARE_BITS:
+            raise PeerError(
+                f"the guest declares {bits} bits per gradient, too many for leaf values"
+            )
+        return found
 
-def layout(
-    params: HybridParams, bits: int, n_rows: int, n_hosts: int, plaintext_bits: int
-) -> LeafLayout:
-    """How a host's answers are packed; `n_rows` are the training rows that it shares."""
-    return LeafLayout(
-        value_bits=bits,
-        n_rows=n_rows,
-        fraction_bits=fraction_bits(params, bits, n_hosts),
-        plaintext_bits=plaintext_bits,
-        outputs=params.n_outputs // params.trees_per_round,
-        holders=n_hosts,
-        terms=params.n_estimators,
-    )
+    @property
+    def fraction_bits(self) -> int:
+        """Bits of the factors: what the gradients leave of a sum over hosts and rounds."""
+        taken = (self.n_hosts - 1).bit_length() + (self.rounds - 1).bit_length()
+        return SUM_BITS - self.value_bits - taken
+
+    def layout(self, plaintext_bits: int) -> LeafLayout:
+        """How every host's answers are packed, for as many rows as the factors can tell apart."""
+        return LeafLayout(
+            value_bits=self.value_bits,
+            n_rows=1 << self.fraction_bits,
+            fraction_bits=self.fraction_bits,
+            plaintext_bits=plaintext_bits,
+            outputs=self.outputs,
+            holders=self.n_hosts,
+            terms=self.rounds,
+        )
 
 
 # The host's side
@@ -161,7 +183,7 @@ def shared_rows(held: Mapping[str, Places], n_rows: int) -> dict[str, pb.SharedR
 def read_answers(
     got: Mapping[str, pb.LeafAnswers],
     key: PrivateKey,
-    layouts: Mapping[str, LeafLayout],
+    packing: LeafLayout,
     held: Mapping[str, Places],
     n_rows: int,
 ) -> Sums:
@@ -169,10 +191,9 @@ def read_answers(
 
     `held` are the rows that each host answers, in its order.
     """
-    outputs = next(iter(layouts.values())).outputs
-    total, most = np.zeros((n_rows, outputs), np.int64), np.zeros(n_rows, np.int64)
+    total, most = np.zeros((n_rows, packing.outputs), np.int64), np.zeros(n_rows, np.int64)
     for host, rows in held.items():
-        packing, message = layouts[host], got[host].packages
+        message = got[host].packages
         count = packing.package_count([len(rows)])
         if message.count != count:
             raise PeerError(f"{host} sent {message.count} packages of answers, expected {count}")

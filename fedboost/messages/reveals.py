@@ -134,6 +134,14 @@ REVEALS: dict[str, tuple[str, str]] = {
         "to the guest, one bit for each row and host node on its way.",
         "not at all.",
     ),
+    "fedboost.predict_hybrid.BottomPlaces": (
+        "to the host, which of its rows are scored, and below which bottom node of each tree they stand.",
+        "not at all; bottom nodes have the numbers of the training.",
+    ),
+    "fedboost.predict_hybrid.LeafPlaces": (
+        "to the guest, the leaf of each row in each of this host's subtrees.",
+        "not at all.",
+    ),
     "fedboost.secureboost.Frontier": (
         "to the hosts, which rows share a node.",
         "not at all.",

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedboost.core.partition import left_child, right_child
 from fedboost.core.tree import Tree
+from fedboost.data.frame import Values, values_at
 from fedboost.flow import Artefact
 from fedboost.model import vertical
 from fedboost.model.vertical import Arrays, GuestNode, OwnSplit
@@ -106,6 +107,24 @@ class Tops:
         own = {n: a for n, a in shard.arrays.items() if not n.startswith("below_")}
         return cls(own, vertical.Shape.of(own))
 
+    def bottom(self, values: Values, rows: slice) -> Places:
+        """The bottom nodes that rows of a table reach, int64 (rows, trees): places in the arrays.
+
+        values float32 (all rows, the guest's columns), as the model reads them.
+        """
+        count = rows.stop - rows.start
+        at = np.tile(self.shape.roots, count)
+        trees = len(self.shape.roots)
+        places = np.flatnonzero(self.arrays["owner"][at] == vertical.GUEST)
+        while len(places):
+            nodes = at[places]
+            columns = self.arrays["feature"][nodes].astype(np.int64)
+            own = values_at(values, places // trees + rows.start, columns)
+            right = vertical.goes_right(own, self.arrays, nodes)
+            at[places] = np.where(right, self.shape.right[nodes], self.shape.left[nodes])
+            places = places[self.arrays["owner"][at[places]] == vertical.GUEST]
+        return at.reshape(count, trees)
+
     def numbers(self, shard: Artefact) -> Places:
         """By which number each host knows a bottom node, int64 (hosts, nodes); NO_NODE elsewhere,
         and where that host had no row to learn from.
@@ -137,21 +156,19 @@ def leaf_values(shard: Artefact, host: int) -> dict[int, tuple[Places, Floats]]:
 
 
 def descend(
-    splits: Mapping[int, int],
-    arrays: Mapping[str, NDArray[np.generic]],
-    read: Any,
-    at: Places,
+    arrays: Mapping[str, NDArray[np.generic]], tree: int, values: Values, rows: slice, at: Places
 ) -> Places:
-    """Where rows end that begin at a host's nodes `at`, int64 (n,).
+    """Where rows end below a host's bottom nodes `at`, int64 (rows,), of one tree; NO_NODE stays.
 
-    `splits` are the places in the host's shard `arrays` by node, of one tree; `read(rows, column)`
-    gives the rows' float32 values of a column.
+    `arrays` are the host's shard, values float32 (all its rows, its columns).
     """
     nodes = at.copy()
-    for node, place in sorted(splits.items()):
-        (rows,) = np.nonzero(nodes == node)
-        if len(rows):
-            values = read(rows, int(arrays["feature"][place]))
-            right = vertical.goes_right(values, arrays, np.full(len(rows), place, np.int64))
-            nodes[rows] = np.where(right, right_child(node), left_child(node))
+    (own,) = np.nonzero(arrays["tree"] == tree)
+    for place in own[np.argsort(arrays["node"][own])].tolist():
+        node = int(arrays["node"][place])
+        (found,) = np.nonzero(nodes == node)
+        feature = np.full(len(found), arrays["feature"][place], np.int64)
+        cells = values_at(values, found + rows.start, feature)
+        right = vertical.goes_right(cells, arrays, np.full(len(found), place, np.int64))
+        nodes[found] = np.where(right, right_child(node), left_child(node))
     return nodes

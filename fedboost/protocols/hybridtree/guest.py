@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 
 import numpy as np
@@ -19,12 +19,12 @@ from fedboost.core.sampling import Sample
 from fedboost.core.tree import Positions, Tree
 from fedboost.crypto.api import Encrypted, PrivateKey
 from fedboost.crypto.layout import Layout
-from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted import keys, leaf_answers
 from fedboost.encrypted.growth import read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, Won
+from fedboost.encrypted.leaf_answers import Precision
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, read_sums, write_choices
 from fedboost.encrypted.rounds import Labels, Rounds
 from fedboost.errors import DataError
@@ -71,12 +71,10 @@ class Guest(Rounds):
         return self.params.split == "scored"
 
     @property
-    def value_bits(self) -> int:
-        """Bits of a gradient on its way."""
-        if self.is_scored:
-            return self.rules.fixed.bits
+    def precision(self) -> Precision:
+        """How exact unscored leaf values are."""
         n_rows = len(self.seat.parts["train"])
-        return leaf_answers.value_bits(self.params, n_rows, len(self.views))
+        return Precision.of(self.params, len(self.views), n_rows)
 
     @property
     def holders(self) -> NDArray[np.int64]:
@@ -125,7 +123,8 @@ def share_key(me: Guest) -> Out:
     if me.is_scored or me.key is None:
         me.key = keys.generate(me.seat)
     me.layouts = {host: _layout(me, view) for host, view in me.views.items()}
-    return Out(send=keys.share(me.params, me.key, me.value_bits))
+    bits = me.rules.fixed.bits if me.is_scored else me.precision.value_bits
+    return Out(send=keys.share(me.params, me.key, bits))
 
 
 def share_rows(me: Guest) -> Out:
@@ -160,7 +159,7 @@ def grow_top(me: Guest) -> Out:
     moved = hybrid.residual(gh, me.tree.value[me.leaves], me.rules.fixed)
     if not me.is_scored:
         fit = (moved, me.tree, me.leaves, taking_part)
-        moved = hybrid.counted(*fit, me.rules, me.value_bits)
+        moved = hybrid.counted(*fit, me.rules, me.precision.value_bits)
     first = model.first_number(params.guest_depth)
     for view in me.views.values():
         view.stand(me.tree, me.leaves, first, me.seat.secrets.child(view.number, number))
@@ -235,7 +234,7 @@ def add_values(me: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Out:
     """What the hosts' leaves add to each row, summed over its hosts before anybody could look."""
     assert me.key is not None
     held = {host: view.rows for host, view in me.views.items()}
-    packing = {h: one for h, one in me.layouts.items() if isinstance(one, LeafLayout)}
+    packing = me.precision.layout(me.key.plaintext_bits)
     total = leaf_answers.read_answers(got, me.key, packing, held, len(me.y))
     me.total = np.asarray(total * _unit(me), np.float64)
     return Out()
@@ -304,14 +303,13 @@ def finish(me: Guest) -> Artefact:
         **me.model_facts(),
         "kind": model.KIND,
         "split": me.params.split,
+        "host_depth": me.params.host_depth,
         "guest_depth": me.params.guest_depth,
         "columns": list(frame.columns),
         "categories": columns.categories(frame, me.rules.binning),
     }
     if not me.is_scored:
-        facts["value_bits"] = me.value_bits
-        facts["value_unit"] = _unit(me)
-        facts["learned"] = {host: int(view.training.sum()) for host, view in me.views.items()}
+        facts |= {"precision": asdict(me.precision), "value_unit": _unit(me)}
     arrays = model.to_arrays(*_kept(me), me.outputs_of_tree) | _key_array(me)
     return Artefact(facts, arrays)
 
@@ -352,17 +350,14 @@ def _layout(me: Guest, view: HostView) -> Layout:
     assert me.key is not None
     n_rows, plaintext_bits = int(view.training.sum()), me.key.plaintext_bits
     if me.is_scored:
-        return keys.layout(me.params, me.value_bits, n_rows, plaintext_bits)
-    hosts = len(me.views)
-    return leaf_answers.layout(me.params, me.value_bits, n_rows, hosts, plaintext_bits)
+        return keys.layout(me.params, me.rules.fixed.bits, n_rows, plaintext_bits)
+    return me.precision.layout(plaintext_bits)
 
 
 def _unit(me: Guest) -> float:
     """What 1 in an answer of unscored splits is worth to a margin."""
-    bits = me.value_bits
-    fraction = leaf_answers.fraction_bits(me.params, bits, len(me.views))
-    unit = math.ldexp(hybrid.counted_unit(me.rules.fixed, bits), -fraction)
-    return -unit * me.params.learning_rate
+    of_gradient = hybrid.counted_unit(me.rules.fixed, me.precision.value_bits)
+    return -math.ldexp(of_gradient, -me.precision.fraction_bits) * me.params.learning_rate
 
 
 def _key_array(me: Guest) -> dict[str, NDArray[np.generic]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,13 @@ from fedboost.core.partition import left_child, right_child
 from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.layout import Layout
 from fedboost.crypto.leaf_values import LeafLayout
-from fedboost.encrypted import answers, cells, keys, leaf_answers, leaf_values
+from fedboost.encrypted import answers, cells, keys, leaf_values
 from fedboost.encrypted.answers import PART_MAX, Gradients
 from fedboost.encrypted.grove import Grove
 from fedboost.encrypted.growth import Growth, read_sample
 from fedboost.encrypted.host_tree import HostTree
 from fedboost.encrypted.keys import HostKey
-from fedboost.encrypted.leaf_answers import Answering, answered
+from fedboost.encrypted.leaf_answers import Answering, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.offers import Offer, choices_bytes_max, read_choices
 from fedboost.errors import PeerError
@@ -208,6 +208,9 @@ def finish(me: Host) -> Artefact:
         "trees_per_round": params.trees_per_round,
         "forest": [1] * ((me.number + 1) // params.trees_per_round),
     }
+    if me.keys is not None and isinstance(me.keys.layout, LeafLayout):
+        facts["precision"] = asdict(_precision(me, me.keys.layout.value_bits))
+        facts["encryption"] = params.encryption.model_dump()
     return Artefact(facts, _arrays(me))
 
 
@@ -229,8 +232,12 @@ def _packing(me: Host, got: EncryptionKey, plaintext_bits: int) -> Layout:
     params, n_rows = me.seat.params, int(np.count_nonzero(~me.seat.validation))
     if me.answering is None:
         return keys.layout(params, got.value_bits, n_rows, plaintext_bits)
-    n_hosts = len(me.seat.table.hosts)
-    return leaf_answers.layout(params, got.value_bits, n_rows, n_hosts, plaintext_bits)
+    return _precision(me, got.value_bits).layout(plaintext_bits)
+
+
+def _precision(me: Host, value_bits: int) -> Precision:
+    """How exact our leaf values are."""
+    return Precision.agreed(me.seat.params, len(me.seat.table.hosts), value_bits)
 
 
 def _begun(me: Host, first: BottomRows) -> tuple[HostTree, int]:

@@ -8,12 +8,17 @@ from typing import Any
 from fedboost.data.frame import Values
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import MODEL, Artefact, Seat
-from fedboost.model import columns, whole
+from fedboost.model import columns, hybrid, whole
 from fedboost.protocols.predict.params import PredictParams
 
 
 def fits(params: PredictParams, facts: Mapping[str, Any]) -> None:
-    """Refuses, by a ConfigError, a model that asks no other party for anything."""
+    """Refuses, by a ConfigError, a model that asks no other party for anything, or in another way."""
+    if hybrid.is_hybrid(facts):
+        raise ConfigError(
+            "the model's trees have two parts, which are scored in an exchange of their own",
+            todo="protocol: predict-hybrid",
+        )
     if whole.is_whole(facts):
         raise ConfigError(
             "every party holds the model whole, and predicts with it alone, without a job",

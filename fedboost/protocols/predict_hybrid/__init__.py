@@ -1,0 +1,29 @@
+"""Scores new rows with a model of hybridtree: two messages a batch, however deep the trees are.
+
+    guest ── BottomPlaces ──► hosts     below which bottom node of each tree the rows stand
+    guest ◄─ LeafPlaces ───── hosts     the leaves that they reach there
+
+A model with unscored splits has leaf values that only its hosts hold, encrypted: then they answer
+with each row's sum over all trees, under masks among its hosts (LeafAnswers). The guest learns what
+its training told it of new rows, a host which rows are scored and where they stand. Rows that no
+host has keep the guest's leaves. HybridTree (Li et al., 2023), section 4.2.
+"""
+
+from fedboost.flow import GUEST, HOST, Protocol
+from fedboost.protocols.predict_hybrid import guest, host
+from fedboost.protocols.predict_hybrid.params import PredictHybridParams, fits
+from fedboost.protocols.predict_hybrid.walk import FLOW, walk
+
+PROTOCOL = Protocol(
+    name="predict-hybrid",
+    params=PredictHybridParams,
+    flow=FLOW,
+    walk=walk,
+    modules={GUEST: guest, HOST: host},
+    before=("align-pairs",),
+    leaves="predictions",
+    labelled=(),
+    is_hybrid=True,
+    model=lambda params: params.model,
+    fits=fits,
+)

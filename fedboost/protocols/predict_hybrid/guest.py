@@ -1,0 +1,191 @@
+"""The guest of a prediction with trees of two parts: its own part, and the sum over the hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core import objectives
+from fedboost.crypto.api import PrivateKey
+from fedboost.crypto.schemes import SCHEMES
+from fedboost.data.frame import Values
+from fedboost.encrypted import leaf_answers
+from fedboost.encrypted.leaf_answers import Precision
+from fedboost.errors import PeerError
+from fedboost.flow import Artefact, Out, Seat
+from fedboost.messages.job_pb2 import Count, Told
+from fedboost.messages.protocol import encrypted_pb2
+from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
+from fedboost.model import hybrid, rounds
+from fedboost.model.hybrid import NO_NODE, Tops
+from fedboost.protocols.predict_hybrid.places import (
+    model_of,
+    model_values,
+    read_leaves,
+    write_slots,
+)
+
+CELLS_MAX = 1 << 24  # rows × trees of a batch: 128 MiB of places
+
+Places = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Guest:
+    """What the guest remembers between steps."""
+
+    seat: Seat
+    model: Artefact
+    tops: Tops
+    numbers: Places  # (hosts, nodes of all tops) by which number a host knows a bottom node
+    values: Values
+    held: dict[str, Places]  # by host: the rows that it has, in its order
+    margin: Floats  # (rows, outputs) of finished batches
+    first: int = 0  # row of the batch under way
+    at: Places = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, trees) in tops
+    added: Floats | None = None  # (rows, trees, values of a leaf), or (rows, outputs) unscored
+
+    @property
+    def rows(self) -> slice:
+        """The rows of the batch under way."""
+        most = max(1, CELLS_MAX // len(self.tops.shape.roots))
+        count = min(self.seat.params.batch_rows, most)
+        return slice(self.first, min(self.first + count, self.values.shape[0]))
+
+    def places(self, host: str) -> slice:
+        """Which of a host's rows are in the batch."""
+        first, stop = np.searchsorted(self.held[host], [self.rows.start, self.rows.stop])
+        return slice(int(first), int(stop))
+
+    def inside(self, host: str) -> Places:
+        """Those rows' places in the batch."""
+        return self.held[host][self.places(host)] - self.rows.start
+
+    def bottom(self, host: str) -> Places:
+        """The bottom nodes of a host's rows by its numbers, int64 (its rows, trees)."""
+        number = self.seat.table.hosts.index(host)
+        return self.numbers[number][self.at[self.inside(host)]]
+
+
+def begin(seat: Seat) -> Guest:
+    """Reads the guest's shard and puts the first batch of rows at the bottom nodes."""
+    model, shared = model_of(seat), seat.artefacts["align-pairs"].arrays
+    values, tops = model_values(seat), Tops.of(model)
+    held = {host: shared[f"with_{host}"].astype(np.int64) for host in seat.table.hosts}
+    margin = np.tile(np.array(model.facts["base_margin"], np.float64), (values.shape[0], 1))
+    me = Guest(seat, model, tops, tops.numbers(model), values, held, margin)
+    _start_batch(me)
+    return me
+
+
+def share_rows(me: Guest) -> Out:
+    """To each host which of its rows the others have as well."""
+    return Out(send=leaf_answers.shared_rows(me.held, me.values.shape[0]))
+
+
+def place_rows(me: Guest) -> Out:
+    """To each host where its rows of the batch stand."""
+    sent = {}
+    for host in me.held:
+        own, at = me.places(host), me.bottom(host)
+        slots = write_slots(at, me.model.facts)
+        sent[host] = BottomPlaces(first_row=own.start, rows=len(at), slots=slots)
+    return Out(send=sent)
+
+
+def follow_leaves(me: Guest, got: Mapping[str, LeafPlaces]) -> Out:
+    """Adds up what the hosts' leaves are worth, tree by tree."""
+    width = me.model.arrays["value"].shape[1]
+    added = np.zeros((*me.at.shape, width))
+    for number, host in enumerate(me.seat.table.hosts, start=1):
+        inside, at = me.inside(host), me.bottom(host)
+        leaves = read_leaves(got[host].leaves, at, me.model.facts["host_depth"], host)
+        for tree, (nodes, values) in hybrid.leaf_values(me.model, number).items():
+            reached = leaves[:, tree]
+            (rows,) = np.nonzero(reached != NO_NODE)
+            place = np.minimum(np.searchsorted(nodes, reached[rows]), len(nodes) - 1)
+            if (nodes[place] != reached[rows]).any():
+                raise PeerError(f"{host} names leaves that tree {tree} does not have", party=host)
+            added[inside[rows], tree] += values[place]
+    me.added = added
+    return Out()
+
+
+def add_values(me: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Out:
+    """Decrypts what all trees of a row's hosts add to it."""
+    facts, key = me.model.facts, _key(me)
+    packing = Precision(**facts["precision"]).layout(key.plaintext_bits)
+    each, count = facts["trees_per_round"], me.at.shape[0]
+    held = {host: (me.inside(host)[:, None] * each + np.arange(each)).ravel() for host in me.held}
+    total = leaf_answers.read_answers(got, key, packing, held, count * each)
+    me.added = np.asarray(total.reshape(count, -1) * facts["value_unit"], np.float64)
+    return Out()
+
+
+def close_batch(me: Guest) -> Out:
+    """The batch's margins: the own leaves, and the mean over the hosts of what theirs add."""
+    assert me.added is not None
+    holders = np.zeros(me.at.shape[0], np.int64)
+    for host in me.held:
+        holders[me.inside(host)] += 1
+    mean = np.maximum(holders, 1)[:, None]
+    value, is_scored = me.tops.arrays["value"].astype(np.float64), me.added.ndim == 3
+    margin = me.margin[me.rows]
+    # In the order of training, so that sums have the same bits.
+    for tree, output in enumerate(rounds.classes(me.model.facts).tolist()):
+        outputs = slice(None) if output == rounds.ALL else slice(output, output + 1)
+        own = value[me.at[:, tree]]
+        margin[:, outputs] += own + me.added[:, tree] / mean if is_scored else own
+    if not is_scored:
+        margin += me.added / mean
+    me.margin[me.rows] = margin
+    me.added, me.first = None, me.rows.stop
+    if me.first < me.values.shape[0]:
+        _start_batch(me)
+        return Out()
+    counts = [Count(name="predicted", count=me.values.shape[0])]
+    return Out(told=Told(ends="batch", counts=counts))
+
+
+def snapshot(me: Guest) -> Artefact:
+    """Margins of finished batches."""
+    return Artefact({"first": me.first}, {"margin": me.margin})
+
+
+def restore(me: Guest, kept: Artefact) -> Told:
+    """Carries on behind the last finished batch."""
+    me.first, me.margin = kept.facts["first"], kept.arrays["margin"].astype(np.float64)
+    if me.first >= me.values.shape[0]:
+        return Told(ends="batch")
+    _start_batch(me)
+    return Told()
+
+
+def finish(me: Guest) -> Artefact:
+    """The predictions float64 (rows, outputs): probabilities or means, or margins if wanted."""
+    prediction = me.margin
+    if not me.seat.params.output_margin:
+        prediction = objectives.transform(me.model.facts["objective"], me.margin)
+    return Artefact({"model": me.seat.params.model}, {"prediction": prediction})
+
+
+def bytes_max(me: Guest, step: str) -> int:
+    """A leaf for each row and tree, or a row's answers."""
+    if step == "add_values":
+        return me.at.shape[0] * me.model.facts["trees_per_round"] * 2 * _key(me).width + 1024
+    return 4 * me.at.size + 1024
+
+
+def _start_batch(me: Guest) -> None:
+    """Moves the batch's rows down to the bottom nodes."""
+    me.at = me.tops.bottom(me.values, me.rows)
+
+
+def _key(me: Guest) -> PrivateKey:
+    """The key under which the hosts keep their leaf values."""
+    scheme = SCHEMES[me.model.facts["params"]["encryption"]["scheme"]]
+    return scheme.load_private(me.model.arrays[hybrid.KEY].tobytes(), me.seat.workers)

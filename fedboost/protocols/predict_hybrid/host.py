@@ -1,0 +1,162 @@
+"""A host of a prediction with trees of two parts: its leaves, or their values under masks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto.api import Ciphertexts
+from fedboost.crypto.schemes import SCHEMES
+from fedboost.data.frame import Values
+from fedboost.encrypted import keys, leaf_values
+from fedboost.encrypted.keys import HostKey
+from fedboost.encrypted.leaf_answers import Answering, Precision, answered
+from fedboost.encrypted.leaf_values import LeafValues
+from fedboost.errors import PeerError
+from fedboost.flow import Artefact, Out, Seat
+from fedboost.messages.job_pb2 import Told
+from fedboost.messages.protocol.encrypted_pb2 import AnswerKey, SharedRows
+from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
+from fedboost.model import hybrid, rounds
+from fedboost.model.hybrid import NO_NODE
+from fedboost.protocols.predict_hybrid.places import (
+    model_of,
+    model_values,
+    read_slots,
+    write_leaves,
+)
+
+Places = NDArray[np.int64]
+
+
+@dataclass
+class Host:
+    """What a host remembers between steps."""
+
+    seat: Seat
+    model: Artefact
+    values: Values
+    scored: int = 0  # rows of finished batches
+    batches: int = 0
+    # With unscored splits
+    answering: Answering | None = None
+    keys: HostKey | None = None
+    leaves: list[LeafValues] | None = None  # by tree
+
+
+def begin(seat: Seat) -> Host:
+    """Reads the host's shard."""
+    me = Host(seat, model_of(seat), model_values(seat))
+    facts = me.model.facts
+    if facts["split"] == "unscored":
+        me.answering = Answering(seat)
+        said = facts["encryption"]
+        scheme = SCHEMES[said["scheme"]]
+        octets = me.model.arrays[hybrid.KEY].tobytes()
+        key = scheme.load_public(octets, said["key_bits"], seat.workers)
+        packing = Precision(**facts["precision"]).layout(key.plaintext_bits)
+        me.keys = keys.host_key(key, packing, me.values.shape[0])
+        me.leaves = leaf_values.from_arrays(me.model.arrays, facts["trees"])
+    return me
+
+
+def offer_answer_key(me: Host) -> Out:
+    """The public half of our key for masks, to the other hosts."""
+    assert me.answering is not None
+    return Out(send=me.answering.offer())
+
+
+def hear_answer_keys(me: Host, got: Mapping[str, AnswerKey]) -> Out:
+    """The other hosts' keys."""
+    assert me.answering is not None
+    me.answering.hear(got)
+    return Out()
+
+
+def learn_shared(me: Host, got: SharedRows) -> Out:
+    """Which of our rows the other hosts have as well."""
+    assert me.answering is not None
+    me.answering.learn(got, me.values.shape[0])
+    return Out()
+
+
+def find_leaves(me: Host, got: BottomPlaces) -> Out:
+    """The leaf of each row in each tree."""
+    rows, at = _batch(me, got)
+    leaves = _leaves(me, rows, at)
+    return Out(send=LeafPlaces(leaves=write_leaves(leaves, at, me.model.facts)))
+
+
+def answer_rows(me: Host, got: BottomPlaces) -> Out:
+    """The encrypted sum of each row's leaf values, class by class where classes have trees."""
+    assert me.keys is not None
+    assert me.leaves is not None
+    assert me.answering is not None
+    number, facts = me.batches, me.model.facts
+    rows, at = _batch(me, got)
+    leaves, each = _leaves(me, rows, at), facts["trees_per_round"]
+    classes = np.maximum(rounds.classes(facts), 0)
+    starts = np.cumsum([0, *(len(one.nodes) for one in me.leaves)])
+    held, cells = [], []
+    for tree, one in enumerate(me.leaves[: at.shape[1]]):
+        (there,) = np.nonzero(at[:, tree] != NO_NODE)
+        held.append(starts[tree] + np.searchsorted(one.nodes, leaves[there, tree]))
+        cells.append(there * each + classes[tree])
+    values = Ciphertexts.concat([one.values for one in me.leaves])
+    cell = np.concatenate(cells).astype(np.int32)[:, None]
+    sums = me.keys.key.segment_sum(values, np.concatenate(held), cell, len(at) * each)
+    packing = Precision(**facts["precision"]).layout(me.keys.key.plaintext_bits)
+    masks = me.answering.masks(number, rows, packing, each)
+    return Out(send=answered(me.keys, sums, masks))
+
+
+def snapshot(me: Host) -> Artefact:
+    """How far we are."""
+    return Artefact({"scored": me.scored, "batches": me.batches})
+
+
+def restore(me: Host, kept: Artefact) -> Told:
+    """Carries on behind the last finished batch."""
+    me.scored, me.batches = kept.facts["scored"], kept.facts["batches"]
+    return Told()
+
+
+def finish(_: Host) -> Artefact:
+    """Nothing stays with a host."""
+    return Artefact()
+
+
+def bytes_max(me: Host, step: str) -> int:
+    """Every row at a bottom node of every tree, and of all others what they share."""
+    if step == "learn_shared":
+        return len(me.seat.table.hosts) * me.values.shape[0] // 8 + 1024
+    rows = min(me.seat.params.batch_rows, me.values.shape[0])
+    return int(4 * rows * me.model.facts["trees"] + 1024)
+
+
+def _batch(me: Host, got: BottomPlaces) -> tuple[slice, Places]:
+    """Which of our rows come, each once and in order, and where they stand."""
+    rows = slice(me.scored, me.scored + got.rows)
+    if got.first_row != me.scored or rows.stop > me.values.shape[0]:
+        raise PeerError(
+            f"the guest places {got.rows} rows from row {got.first_row} on, expected row "
+            f"{me.scored} of {me.values.shape[0]}"
+        )
+    trees = got.slots.shape[1] if len(got.slots.shape) == 2 else 0
+    if not 0 < trees <= me.model.facts["trees"]:
+        raise PeerError(f"the guest asks for {trees} trees of {me.model.facts['trees']}")
+    at = read_slots(got.slots, (got.rows, trees), me.model.facts)
+    me.scored, me.batches = rows.stop, me.batches + 1
+    return rows, at
+
+
+def _leaves(me: Host, rows: slice, at: Places) -> Places:
+    """The leaves below the bottom nodes `at`, int64 (rows, trees)."""
+    arrays = me.model.arrays
+    found = [
+        hybrid.descend(arrays, tree, me.values, rows, at[:, tree]) for tree in range(at.shape[1])
+    ]
+    return np.stack(found, axis=1)

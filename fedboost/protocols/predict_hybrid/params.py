@@ -1,0 +1,36 @@
+"""What a job may say about a prediction with trees of two parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from fedboost.errors import ConfigError
+from fedboost.model import hybrid
+from fedboost.model.shards import MODEL_ID
+from fedboost.settings import Settings
+
+
+class PredictHybridParams(Settings):
+    """Which model, how many rows at once, and what comes out."""
+
+    model: str = Field(pattern=f"^{MODEL_ID.pattern}$")  # the id of the job that trained it
+    split: Literal["scored", "unscored"]  # as the model was trained
+    batch_rows: int = Field(1 << 18, ge=1, le=1 << 22)  # bounds memory and the largest message
+    output_margin: bool = False  # leave the sums of leaves, not probabilities or means of them
+
+
+def fits(params: PredictHybridParams, facts: Mapping[str, Any]) -> None:
+    """Refuses, by a ConfigError, a model of other trees, or trained with other splits."""
+    if not hybrid.is_hybrid(facts):
+        raise ConfigError(
+            f"the model is one of {facts['protocol']}, whose trees have no bottom nodes",
+            todo="protocol: predict",
+        )
+    if facts["split"] != params.split:
+        raise ConfigError(
+            f"the model was trained with split: {facts['split']}, the job says {params.split}",
+            todo=f"split: {facts['split']}",
+        )
