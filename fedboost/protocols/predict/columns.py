@@ -13,7 +13,7 @@ from fedboost.protocols.predict.params import PredictParams
 
 
 def fits(params: PredictParams, facts: Mapping[str, Any]) -> None:
-    """Refuses, by a ConfigError, a model that asks no other party for anything, or in another way."""
+    """Refuses, by a ConfigError, a model that asks nobody for anything, or in another way."""
     if hybrid.is_hybrid(facts):
         raise ConfigError(
             "the model's trees have two parts, which are scored in an exchange of their own",
