@@ -51,7 +51,7 @@ def predict(
     """
     check_folder(wanted.out)
     shards = _shards(wanted, shelves, coordinator, tls)
-    bag.check_alike({model: _kind(shard) for model, shard in shards.items()}, wanted.by)
+    bag.check_alike([_kind(model, shard) for model, shard in shards.items()], wanted.by)
     parts, said = [], []
     with tempfile.TemporaryDirectory() as scratch:
         for wish in _wishes(wanted, shards, Path(scratch)):
@@ -121,10 +121,10 @@ def _wishes(wanted: Bag, shards: dict[str, Artefact], folder: Path) -> list[Wish
     return wishes
 
 
-def _kind(shard: Artefact) -> Kind:
+def _kind(model: str, shard: Artefact) -> Kind:
     facts = shard.facts
     ids = facts.get("ids", {}).get(facts["guest"], ["id"])
-    return Kind(facts.get("objective", ""), len(facts["base_margin"]), tuple(ids))
+    return Kind(model, facts.get("objective", ""), len(facts["base_margin"]), tuple(ids))
 
 
 def _shards(

@@ -6,7 +6,7 @@ HybridTree (Li et al., 2023), appendix C.2: each of several label holders trains
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,15 +30,16 @@ Places = NDArray[np.int64]
 class Kind:
     """What predictions are of, and beside which ids they stand; those of a bag have the same."""
 
+    name: str  # of the model or file, for errors
     objective: str  # empty: not known
     outputs: int
     ids: tuple[str, ...]  # the id columns
 
 
-def check_alike(kinds: Mapping[str, Kind], by: By) -> None:
-    """Refuses, by a ConfigError, what does not fit together or cannot vote; kinds by name."""
-    (first, like), *others = kinds.items()
-    for name, kind in others:
+def check_alike(kinds: Sequence[Kind], by: By) -> None:
+    """Refuses, by a ConfigError, what does not fit together or cannot vote."""
+    like, *others = kinds
+    for kind in others:
         if kind.ids != like.ids:
             said = ("id " + ", ".join(kind.ids), "id " + ", ".join(like.ids))
         elif kind.outputs != like.outputs:
@@ -48,13 +49,13 @@ def check_alike(kinds: Mapping[str, Kind], by: By) -> None:
         else:
             continue
         raise ConfigError(
-            f"{name} does not fit the others: it has {said[0]}, {first} has {said[1]}",
+            f"{kind.name} does not fit the others: it has {said[0]}, {like.name} has {said[1]}",
             todo="bag models of the same objective, classes and id columns",
         )
-    for name, kind in kinds.items():
+    for kind in kinds:
         if by == "vote" and kind.objective not in ("", *CLASSIFYING):
             raise ConfigError(
-                f"{name} was trained with {kind.objective}: numbers cannot vote",
+                f"{kind.name} was trained with {kind.objective}: numbers cannot vote",
                 todo="take the mean",
             )
 
@@ -69,7 +70,7 @@ def bagged(parts: Sequence[Predictions], by: By) -> pa.Table:
     A ConfigError where they do not fit together or cannot vote, a DataError for ids that stand
     twice in one table, or where votes are wanted of what is no probability.
     """
-    check_alike({part.name: _kind(part) for part in parts}, by)
+    check_alike([_kind(part) for part in parts], by)
     ids, places = _joined(parts)
     total = np.zeros((ids.num_rows, parts[0].values.shape[1]))
     count = np.zeros(ids.num_rows, np.int64)
@@ -82,7 +83,7 @@ def bagged(parts: Sequence[Predictions], by: By) -> pa.Table:
 
 
 def _kind(part: Predictions) -> Kind:
-    return Kind(part.objective, part.values.shape[1], tuple(part.ids.column_names))
+    return Kind(part.name, part.objective, part.values.shape[1], tuple(part.ids.column_names))
 
 
 def _votes(part: Predictions) -> Floats:

@@ -358,11 +358,13 @@ def test_files_that_guests_hand_over_become_one(tmp_path):
 def test_files_that_make_no_bag_are_refused_by_name(tmp_path):
     ours = written(tmp_path / "a.parquet", ["x"], [0.25], "binary:logistic")
     theirs = written(tmp_path / "b.parquet", ["x"], [0.25], "reg:tweedie")
+    other = written(tmp_path / "fund" / "a.parquet", ["x"], [0.25], "reg:tweedie")
     twice = written(tmp_path / "c.parquet", ["x", "x"], [0.5, 0.5])
     out = ("--out", tmp_path / "B.parquet")
     assert "two files" in refused("bag", ours, *out).what
     assert "each named once" in refused("bag", ours, theirs, ours, *out).what
     assert "b.parquet does not fit the others" in refused("bag", ours, theirs, *out).what
+    assert f"{other} does not fit the others" in refused("bag", ours, other, *out).what
     assert refused("bag", ours, twice, *out, kind=DataError).where == {"file": "c.parquet"}
     absent = refused("bag", ours, tmp_path / "d.parquet", *out, kind=DataError)
     assert absent.where == {"file": "d.parquet"}

@@ -158,7 +158,7 @@ def test_whoever_does_not_say_what_it_learned_fits_all_that_has_its_shape():
 
 @pytest.mark.parametrize("objective", [one for one in OBJECTIVES if one not in CLASSIFYING])
 def test_numbers_cannot_vote(objective):
-    kinds = {name: Kind(objective, 1, ("id",)) for name in "ab"}
+    kinds = [Kind(name, objective, 1, ("id",)) for name in "ab"]
     check_alike(kinds, "mean")
     with pytest.raises(ConfigError, match=f"a was trained with {objective}: numbers cannot vote"):
         check_alike(kinds, "vote")
