@@ -42,7 +42,12 @@ def package(kind):
 
 
 KINDS = sorted(
-    {s.gives.DESCRIPTOR.full_name for n in NAMES for s in protocol_of(n).flow if s.gives}
+    {
+        step.gives.DESCRIPTOR.full_name
+        for name in NAMES
+        for step in protocol_of(name).flow
+        if step.gives and package(step.gives.DESCRIPTOR.full_name) == name
+    }
 )
 
 
