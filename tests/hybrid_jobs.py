@@ -107,7 +107,9 @@ def made(params: Mapping[str, Any], widths: Sequence[int] = (2, 3, 2), **how: An
         own = np.arange(rows)
         if party != GUEST:
             drawn = isinstance(shares, float)
-            own = own[draw.random(rows) < shares] if drawn else np.array(shares[place - 1])
+            own = (
+                own[draw.random(rows) < shares] if drawn else np.array(shares[place - 1], np.int64)
+            )
             held[party] = own.astype(np.int32)
         values = np.round(draw.normal(size=(len(own), width)), 1).astype(np.float32)
         values[draw.random(values.shape) < how.get("zero", 0.0)] = 0.0
