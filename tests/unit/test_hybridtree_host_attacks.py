@@ -1,7 +1,6 @@
 """What a cheating host of a hybridtree job cannot do, and what leaves an honest one."""
 
 import ast
-import functools
 import inspect
 
 import numpy as np
@@ -52,37 +51,46 @@ def flipped(row):
     return flip
 
 
-@functools.cache
-def first_division():
-    """Of each bit of that division whether its row is held out, and its node."""
+def test_a_host_that_divides_otherwise_than_it_offered_is_refused():
     room = conversations.hybridtree()
     now(room.walk())
     own = [posted.message for posted in room.posted if posted.envelope.receiver == SHOP]
     at = np.array(values_of(next(m for m in own if isinstance(m, BottomRows)).at))
-    held = room.seats[SHOP].validation
-    return [(bool(held[row]), node) for node in (3, 4) for row in np.flatnonzero(at == node)]
-
-
-@functools.cache
-def honest_model():
-    return now(conversations.hybridtree().walk())
-
-
-@pytest.mark.parametrize("row", range(ROWS))
-def test_a_host_that_divides_otherwise_than_it_offered_is_refused(row):
-    """Where rows that are held out go is its word: no sum has them, and no tree learns of it."""
-    held, node = first_division()[row]
-    if not held:
-        error = lied(SHOP, "RowDivisions", flipped(row))
+    bits = [(row, node) for node in (3, 4) for row in np.flatnonzero(at == node)]
+    learns = [
+        (i, node) for i, (row, node) in enumerate(bits) if not room.seats[SHOP].validation[row]
+    ]
+    assert len(learns) == 20
+    for bit, node in learns:
+        error = lied(SHOP, "RowDivisions", flipped(bit))
         assert error.what == f"{SHOP} divided the rows of node {node} otherwise than it offered"
         assert error.where["step"] == "grow_nodes"
-        return
-    room = conversations.hybridtree(only_from(SHOP, changing("RowDivisions", flipped(row))))
+
+
+def test_where_rows_that_are_held_out_go_is_the_hosts_word_and_moves_no_tree(monkeypatch):
+    """No sum has these rows; their margins believe the host, and nothing else does."""
+    honest = conversations.hybridtree()
+    expected = now(honest.walk())
+    room, divisions = conversations.hybridtree(), answers.divisions
+    held = room.seats[SHOP].validation
+
+    def lying(growing, won, binning, bins):
+        found = divisions(growing, won, binning, bins)
+        if len(bins) != ROWS:
+            return found
+        placed = {number: growing.at(number) for number in found}
+        rows = {number: tree.growth.everyone.rows(node) for number, (tree, node) in placed.items()}
+        return {number: right ^ held[rows[number]] for number, right in found.items()}
+
+    monkeypatch.setattr(answers, "divisions", lying)
     found = now(room.walk())
-    for party, shard in honest_model().items():
+    for party, shard in expected.items():
         assert {n: a.tobytes() for n, a in shard.arrays.items()} == {
             n: a.tobytes() for n, a in found[party].arrays.items()
         }
+    moved = (room.state(GUEST).margin != honest.state(GUEST).margin)[:, 0]
+    assert moved.any()
+    assert room.seats[GUEST].validation[moved].all()
 
 
 def test_a_host_that_swaps_left_and_right_is_refused():
