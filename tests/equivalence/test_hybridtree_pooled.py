@@ -115,10 +115,13 @@ def test_hosts_may_have_any_rows(shares, params):
     assert_pooled(job)
 
 
-def test_a_host_whose_rows_a_sample_leaves_out_adds_nothing_to_that_tree():
-    job = made({**SAMPLES["rows"], "n_estimators": 6}, rows=160, shares=[range(120), [7]])
+@pytest.mark.parametrize("others", [[], [range(120)]], ids=["alone", "beside another"])
+def test_a_host_whose_rows_a_sample_leaves_out_adds_nothing_to_that_tree(others):
+    job = made({**SAMPLES["rows"], "n_estimators": 6}, rows=160, shares=[*others, [7]],
+               widths=(2,) * (2 + len(others)))  # fmt: skip
     done = assert_pooled(job)
-    trees = [bool(by_host(done.shards[GUEST].arrays, n, 2)) for n in range(6)]
+    host = 1 + len(others)
+    trees = [bool(by_host(done.shards[GUEST].arrays, n, host)) for n in range(6)]
     assert any(trees)
     assert not all(trees)
 
