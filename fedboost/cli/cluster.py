@@ -193,13 +193,15 @@ def complete(raw: object, sources: Mapping[str, SourceSpec], **where: str) -> Jo
     data: dict[str, Any] = dict(stated) if isinstance(stated, dict) else {}
     parties = job.get("parties")
     labelled = _check_named(parties, sources, where)
+    protocol = protocols.known().get(str(job.get("protocol")))
+    scores = protocol is not None and protocol.leaves == "predictions"
     for party in sources:
         entry = data.get(party) or {}
         if not isinstance(entry, dict):
             continue  # refused below, by its key
         entry = dict(entry)
         entry["dataset"] = local.DATASET
-        if party in labelled and job.get("protocol") != "predict":
+        if party in labelled and not scores:
             entry.setdefault("label", "y")
         data[party] = entry
     job["data"] = data
