@@ -176,7 +176,8 @@ def _drawn(secrets: Secrets, count: int, each: int, use: str) -> Octets:
 def _check_spread(keys: Words, parameters: Parameters) -> None:
     """A PeerError unless about half of each key's coefficients lie near zero modulo q.
 
-    Of N random ones at least a quarter and at most three quarters do, but for one key in 2^180.
+    Of N random ones at least a quarter and at most three quarters do, but for one key in 2^360
+    (Hoeffding).
     """
     quarter = np.uint64(1 << (parameters.modulus_bits - 2))
     near = ((keys + quarter) & parameters.mask) < (quarter << np.uint64(1))
