@@ -2,15 +2,18 @@
 
 import dataclasses
 import math
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedboost.crypto.lattice import parameters
+from fedboost.crypto.lattice.answers import Shape
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.polynomials import Origin, Tree
 from fedboost.errors import ConfigError, PeerError
+from tests.conftest import ROOT
 from tests.lattices import LATTICE, LATTICE_4096, ORIGIN, unguarded
 
 
@@ -107,6 +110,25 @@ def test_a_node_has_rows_and_no_more_than_the_job():
 def test_an_answer_leaks_less_than_two_millionths_of_a_bit_at_a_million_rows():
     assert Budget(LATTICE, 1 << 20).leak_bits(1 << 20) < 2e-6
     assert Budget(LATTICE_4096, 1 << 20).leak_bits(1 << 20) < 1e-12
+
+
+def test_the_documents_table_is_what_the_budget_says():
+    text = (ROOT / "docs" / "lattice.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| 2\^(\d+) \| (.*) \|$", text, re.MULTILINE)
+    assert [power for power, _ in rows] == ["0", "10", "13", "14", "16", "18", "20", "21"]
+    for power, told in rows:
+        budget = Budget(LATTICE, 2 ** int(power))
+        width = budget.width(budget.rows)
+        own = math.sqrt(budget.rows * LATTICE.error_variance)
+        assert told.split(" | ") == [
+            str(budget.message_bits),
+            str(width),
+            str(Shape(LATTICE, 2, width).octets),
+            f"{own:.0f}",
+            f"{LATTICE.sigma(budget.rows):.3g}",
+            f"{budget.failure:.1e}",
+            f"{budget.leak_bits(budget.rows):.1e}",
+        ]
 
 
 # Public polynomials
