@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import Report, Shown, arguments
 from fedboost.crypto.lattice import parameters
-from fedboost.crypto.lattice.answers import AnswerKey
+from fedboost.crypto.lattice.answers import TreeKey
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.cells import Cells, Rows
 from fedboost.crypto.lattice.decryption import decrypt
@@ -84,7 +84,7 @@ def measured(own: Parameters, rows: int) -> list[Cost]:
     spent("subtract", "cell", len(cells), lambda: cells.subtract(cells[::-1]))
     offsets = np.arange(0, len(cells) + 1, BINS)
     running = spent("prefix sum", "cell", len(cells), lambda: cells.prefix_sums(offsets))
-    key = AnswerKey.received(tree, 0, secret.public_keys(0), OUTPUTS)
+    key = TreeKey.received(tree, 0, secret.public_keys(0), OUTPUTS)
     width = budget.width(len(few))
     host = Secrets.from_os()
     answers = spent("answer", "candidate", len(running), lambda: key.release(running, width, host))

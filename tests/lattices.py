@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto.lattice import answers, budget, parameters
-from fedboost.crypto.lattice.answers import AnswerKey
+from fedboost.crypto.lattice.answers import TreeKey
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.cells import Cells, Rows
 from fedboost.crypto.lattice.parameters import Parameters
@@ -49,7 +49,7 @@ class Grown:
 
     secret: TreeSecret
     rows: Rows
-    key: AnswerKey
+    key: TreeKey
     messages: NDArray[np.int64]
 
     @property
@@ -72,7 +72,7 @@ def grown(
     with contextlib.ExitStack() as stack:
         if own.ring < RING_LEAST:  # too few coefficients to tell a random key from another
             stack.enter_context(mock.patch.object(answers, "_check_spread"))
-        key = AnswerKey.received(tree, 0, secret.public_keys(0), messages.shape[1])
+        key = TreeKey.received(tree, 0, secret.public_keys(0), messages.shape[1])
     return Grown(secret, rows, key, messages)
 
 

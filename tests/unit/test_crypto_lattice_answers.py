@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.crypto.lattice import samples
-from fedboost.crypto.lattice.answers import BATCH, AnswerKey, Shape
+from fedboost.crypto.lattice.answers import BATCH, Shape, TreeKey
 from fedboost.crypto.lattice.cells import Cells
 from fedboost.crypto.lattice.decryption import decrypt, opened
 from fedboost.crypto.lattice.words import field_octets, octets_of, pack, unpack
@@ -252,7 +252,7 @@ def test_equal_sums_look_nothing_alike():
 
 
 def other_key():
-    return AnswerKey.received(OWN.secret.tree, 1, OWN.secret.public_keys(1), 2)
+    return TreeKey.received(OWN.secret.tree, 1, OWN.secret.public_keys(1), 2)
 
 
 def test_sums_that_differ_share_no_noise_even_where_secrets_are_used_twice():
@@ -317,10 +317,10 @@ def test_public_keys_of_another_size_range_or_spread_are_refused():
     tree, keys = OWN.secret.tree, OWN.secret.public_keys(0)
     for wrong in (b"", keys[:-7], keys + keys):
         with pytest.raises(PeerError, match="public keys"):
-            AnswerKey.received(tree, 0, wrong, 2)
+            TreeKey.received(tree, 0, wrong, 2)
     with pytest.raises(PeerError, match="out of range"):
-        AnswerKey.received(tree, 0, keys[:-1] + b"\xff", 2)
+        TreeKey.received(tree, 0, keys[:-1] + b"\xff", 2)
     for value in (0, 1, 2**52):
         same = octets_of(np.full((2, 2048), value, np.uint64), LATTICE).tobytes()
         with pytest.raises(PeerError, match="not random"):
-            AnswerKey.received(tree, 0, same, 2)
+            TreeKey.received(tree, 0, same, 2)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedboost.crypto.lattice import answers
-from fedboost.crypto.lattice.answers import AnswerKey, Shape
+from fedboost.crypto.lattice.answers import Shape, TreeKey
 from fedboost.crypto.lattice.cells import Rows
 from fedboost.crypto.lattice.decryption import decrypt, opened
 from fedboost.crypto.lattice.polynomials import Tree
@@ -209,9 +209,9 @@ def test_keys_of_a_zero_polynomial_are_refused_and_would_decrypt_to_nothing():
     honest = Tree(LATTICE, ORIGIN, 3)
     keys = of.secret.public_keys(0)
     with pytest.raises(PeerError, match="not random"):
-        AnswerKey.received(honest, 0, keys, 2)
+        TreeKey.received(honest, 0, keys, 2)
     with mock.patch.object(answers, "_check_spread"):
-        own = dataclasses.replace(of, key=AnswerKey.received(honest, 0, keys, 2))
+        own = dataclasses.replace(of, key=TreeKey.received(honest, 0, keys, 2))
     taken = np.ones((20, RING), bool)
     width = of.budget.width(RING)
     read = np.abs(signed(vectors_of(own, cells_of(own, taken), width), width)) > 2 ** (width - 2)

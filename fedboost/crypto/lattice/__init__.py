@@ -6,8 +6,8 @@ guest   secret.TreeSecret    one secret per output, fresh for every tree and its
           public_keys        b' = a'·s + e'                                        ──► host
 host    rows.Rows            what came, and the polynomials a, which both sides derive
           cells.Cells        sums of windows of [−a, a] and of b: no multiplication
-          answers.AnswerKey  release: + zero encryption, + flood, rounded, mod 2^W ──► guest
-guest   answers.decrypt      sums of m, exact
+          answers.TreeKey    release: + zero encryption, + flood, rounded, mod 2^W   ──► guest
+guest   decryption.decrypt   sums of m, exact
 ```
 
 `parameters` says which rings there are and refuses weaker ones, `budget` how many rows fit,

@@ -82,7 +82,7 @@ class Shape:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class AnswerKey:
+class TreeKey:
     """The public keys of a tree as a host holds them, and its own polynomial a'."""
 
     tree: Tree
@@ -91,7 +91,7 @@ class AnswerKey:
     digest: bytes  # of the keys and everything that a' comes from
 
     @classmethod
-    def received(cls, tree: Tree, host: int, octets: bytes, outputs: int) -> AnswerKey:
+    def received(cls, tree: Tree, host: int, octets: bytes, outputs: int) -> TreeKey:
         """What `TreeSecret.public_keys` gave, for the host at that place of the manifest.
 
         A PeerError unless the size is right, every number below q, and every key as evenly spread
@@ -101,7 +101,7 @@ class AnswerKey:
         keys = words_of(octets, (outputs, tree.parameters.ring), tree.parameters, "public keys")
         _check_spread(keys, tree.parameters)
         leading = np.concatenate([keys[:, :1], np.uint64(0) - keys[:, :0:-1]], axis=1)
-        origin = tree.encoded(b"answer key", host)
+        origin = tree.encoded(b"tree key", host)
         digest = hashlib.sha256(origin + octets_of(keys, tree.parameters).tobytes()).digest()
         fixed = multiplier(tree.parameters).fixed(tree.of_answers(host))
         return cls(tree, leading, fixed, digest)
@@ -128,10 +128,10 @@ class AnswerKey:
         return seal_released(np.concatenate([np.empty((0, shape.octets), np.uint8), *parts]))
 
     def __repr__(self) -> str:
-        return f"AnswerKey({len(self.leading)} outputs)"
+        return f"TreeKey({len(self.leading)} outputs)"
 
 
-def answer(key: AnswerKey, cells: Cells, shape: Shape, seed: bytes) -> Octets:
+def answer(key: TreeKey, cells: Cells, shape: Shape, seed: bytes) -> Octets:
     """A batch of answers, uint8 (n, shape.octets), drawn from this secret seed and the sums."""
     mask = low_bits(shape.width)
     vectors, scalars = cells.vectors & mask, cells.scalars & mask
@@ -152,7 +152,7 @@ def answer(key: AnswerKey, cells: Cells, shape: Shape, seed: bytes) -> Octets:
     return octets
 
 
-def _blinded(key: AnswerKey, sums: list[Words], group: slice, secrets: Secrets) -> list[Words]:
+def _blinded(key: TreeKey, sums: list[Words], group: slice, secrets: Secrets) -> list[Words]:
     """Vectors and numbers of a group plus a fresh zero encryption and the flood, modulo 2^64."""
     parameters, count = key.tree.parameters, len(sums[0])
     ring, outputs = parameters.ring, group.stop - group.start

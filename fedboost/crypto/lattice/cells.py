@@ -32,7 +32,7 @@ from fedboost.errors import ProtocolError
 CELLS_MOST = 1 << 16  # of a column at once: one gigabyte of `lattice`
 TOGETHER = 4  # windows added to a cell in one go over it
 
-Rows32 = NDArray[np.int32]
+CellNumbers = NDArray[np.int32]
 Index = slice | NDArray[np.integer] | NDArray[np.bool_]
 
 
@@ -118,7 +118,11 @@ class Rows:
         return len(self.numbers)
 
     def segment_sums(
-        self, rows: NDArray[np.integer], cells: Rows32, n_cells: int, workers: Workers | None = None
+        self,
+        rows: NDArray[np.integer],
+        cells: CellNumbers,
+        n_cells: int,
+        workers: Workers | None = None,
     ) -> Iterator[Cells]:
         """One `Cells` of n_cells for each column of `cells`, one after the other.
 
@@ -134,7 +138,7 @@ class Rows:
             yield self._column(chosen, own, n_cells, workers or Serial())
 
     def _column(
-        self, rows: NDArray[np.int64], cells: Rows32, n_cells: int, workers: Workers
+        self, rows: NDArray[np.int64], cells: CellNumbers, n_cells: int, workers: Workers
     ) -> Cells:
         parameters = self.tree.parameters
         # Each worker adds up all rows, but only so many coefficients of their windows.
@@ -151,7 +155,7 @@ class Rows:
         scalars &= parameters.mask
         return Cells(parameters, vectors, scalars)
 
-    def _check(self, rows: NDArray[np.integer], cells: Rows32, n_cells: int) -> None:
+    def _check(self, rows: NDArray[np.integer], cells: CellNumbers, n_cells: int) -> None:
         fits = cells.dtype == np.int32 and cells.ndim == 2 and len(rows) == len(cells)
         if not fits or not 0 <= n_cells <= CELLS_MOST or (cells.size and cells.max() >= n_cells):
             raise ProtocolError(
@@ -165,7 +169,7 @@ class Rows:
 
 
 def sum_windows(
-    windows: Words, rows: NDArray[np.int64], cells: Rows32, n_cells: int, part: slice
+    windows: Words, rows: NDArray[np.int64], cells: CellNumbers, n_cells: int, part: slice
 ) -> Words:
     """Coefficients `part` of the sums of windows, uint64 (n_cells, part), modulo 2^64."""
     sums = np.zeros((n_cells, part.stop - part.start), dtype=np.uint64)
@@ -175,7 +179,7 @@ def sum_windows(
 
 @njit(nogil=True, cache=True)
 def _add_windows(
-    windows: Words, rows: NDArray[np.int64], cells: Rows32, sums: Words, first: int
+    windows: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Words, first: int
 ) -> None:
     """Adds each row's window, from coefficient `first` on, to its cell.
 
@@ -226,7 +230,9 @@ def _add_one(own: Words, start: int, total: Words) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _add_numbers(numbers: Words, rows: NDArray[np.int64], cells: Rows32, scalars: Words) -> None:
+def _add_numbers(
+    numbers: Words, rows: NDArray[np.int64], cells: CellNumbers, scalars: Words
+) -> None:
     for i in range(len(rows)):
         if cells[i] >= 0:
             for j in range(numbers.shape[1]):

@@ -73,7 +73,7 @@ class TreeSecret:
 
     def public_keys(self, host: int) -> bytes:
         """b' of every output for the host at that place of the manifest, as
-        `AnswerKey.received` reads them.
+        `TreeKey.received` reads them.
         """
         keys = self._masked(self.tree.of_answers(host), "answers", host)
         return octets_of(keys.T & self.tree.parameters.mask, self.tree.parameters).tobytes()
