@@ -12,6 +12,7 @@ import pytest
 from fedboost.crypto import id_digests, residues
 from fedboost.crypto.intersection import Exponent
 from fedboost.flow import MODEL, Artefact
+from fedboost.runtime.policy import Policy
 from tests.federated import GUEST, HOSTS, PLAIN, Alter, Room, frame_of, now, room_for
 
 PARTIES = (GUEST, *HOSTS[:2])
@@ -101,6 +102,38 @@ def hybridtree(alter: Alter | None = None, **more: Any) -> Room:
     return room_for(
         "hybridtree", frames, {**own, **more}, held=0.25, artefacts=artefacts, alter=alter
     )
+
+
+def hybridtree_unscored(alter: Alter | None = None, **more: Any) -> Room:
+    """The same rows; hosts cut by themselves, with two rows at least on either side."""
+    seats = hybridtree().seats
+    own = {k: v for k, v in PARAMS.items() if k not in ("max_depth", "min_child_weight")}
+    own |= {"guest_depth": 2, "host_depth": 2, "split": "unscored", **more}
+    frames = {party: seat.frame for party, seat in seats.items() if seat.frame is not None}
+    artefacts = {party: seat.artefacts for party, seat in seats.items()}
+    limits = Policy(group_rows_min=2)
+    return room_for(
+        "hybridtree", frames, own, held=0.25, artefacts=artefacts, limits=limits, alter=alter
+    )
+
+
+def predict_hybrid(model: dict[str, Artefact], alter: Alter | None = None, **more: Any) -> Room:
+    """All 36 rows, in two batches, with a model of `hybridtree`."""
+    seats = hybridtree().seats
+    facts = {"hosts": list(PARTIES[1:])}  # as a model's store adds them
+    artefacts = {
+        party: {**seat.artefacts, MODEL: replace(model[party], facts=model[party].facts | facts)}
+        for party, seat in seats.items()
+    }
+    frames = {p: replace(s.frame, label=None) for p, s in seats.items() if s.frame is not None}
+    split = model[GUEST].facts["split"]
+    params = {"model": "job-1", "split": split, "batch_rows": 20, **more}
+    return room_for("predict-hybrid", frames, params, artefacts=artefacts, alter=alter)
+
+
+def predict_unscored(model: dict[str, Artefact], alter: Alter | None = None) -> Room:
+    """The same with a model of `hybridtree_unscored`."""
+    return predict_hybrid(model, alter)
 
 
 def federboost_vertical(alter: Alter | None = None) -> Room:

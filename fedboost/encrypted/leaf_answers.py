@@ -22,7 +22,7 @@ from fedboost.crypto.api import Ciphertexts, PrivateKey, Released
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.crypto.masking import MaskKey, Masks, Pair, PairStream, answer_masks
 from fedboost.encrypted.keys import HostKey
-from fedboost.errors import ConfigError, PeerError
+from fedboost.errors import ConfigError, PeerError, ProtocolError
 from fedboost.flow import Seat
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
@@ -51,7 +51,7 @@ class Precision:
         The factors of the largest leaves keep 8 bits.
         """
         most = min(params.precision_bits or VALUE_BITS_MAX, VALUE_BITS_MAX)
-        for bits in range(most, VALUE_BITS_MIN - 1, -1):
+        for bits in range(most, min(most, VALUE_BITS_MIN) - 1, -1):
             found = cls.agreed(params, n_hosts, bits)
             if found.fraction_bits >= n_rows.bit_length() + SPARE_BITS:
                 return found
@@ -66,9 +66,9 @@ class Precision:
         """The one that the guest has chosen, by the bits of a gradient that it declares."""
         outputs = params.n_outputs // params.trees_per_round
         found = cls(bits, n_hosts, params.n_estimators, outputs)
-        if found.fraction_bits < SPARE_BITS:
+        if bits < 1 or found.fraction_bits < SPARE_BITS:
             raise PeerError(
-                f"the guest declares {bits} bits per gradient, too many for leaf values"
+                f"the guest declares {bits} bits per gradient, with which leaf values do not fit"
             )
         return found
 
@@ -136,6 +136,8 @@ class Answering:
         """
         if not self.others:
             return None
+        if not self.shared:
+            raise ProtocolError("hosts answer before they know which rows they share")
         hosts, streams = self.seat.table.hosts, []
         for host in self.others:
             places = self.shared[host]

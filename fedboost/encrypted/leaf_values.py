@@ -12,6 +12,7 @@ from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.encrypted.growth import Growth
 from fedboost.encrypted.keys import HostKey
+from fedboost.errors import PeerError
 
 Places = NDArray[np.int64]
 
@@ -51,8 +52,13 @@ class LeafValues:
 
     def of_rows(self, growth: Growth, n_rows: int) -> Ciphertexts:
         """Each row's value."""
-        nodes = growth.everyone.node_of_rows(n_rows)
-        return self.values[np.searchsorted(self.nodes, nodes)]
+        return self.values[self.places(growth.everyone.node_of_rows(n_rows))]
+
+    def places(self, leaves: NDArray[np.integer]) -> Places:
+        """Where the values of these leaves are; a PeerError where the tree has no such leaf."""
+        if not np.isin(leaves, self.nodes).all():
+            raise PeerError("the guest put rows below nodes that the tree does not have")
+        return np.searchsorted(self.nodes, leaves)
 
 
 def as_arrays(trees: Sequence[LeafValues]) -> dict[str, NDArray[np.generic]]:

@@ -13,15 +13,20 @@ NAMES = (
     *("federboost_vertical", "predict", "warm_start"),
     *("federboost_horizontal", "dropout"),
     *("gbun", "gbun_dropout", "hybridtree"),
+    *("hybridtree_unscored", "predict_hybrid", "predict_unscored"),
 )
+# The conversations of predictions: whose model they use.
+MODELS = {
+    "predict": "secureboost",
+    "predict_hybrid": "hybridtree",
+    "predict_unscored": "hybridtree_unscored",
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_conversation_is_the_one_in_the_transcript(name, golden):
-    if name == "predict":
-        room = conversations.predict(now(conversations.secureboost().walk()))
-    else:
-        room = getattr(conversations, name)()
+    models = [now(getattr(conversations, m)().walk()) for n, m in MODELS.items() if n == name]
+    room = getattr(conversations, name)(*models)
     now(room.walk())
     golden(HERE / f"{name}.txt", "\n".join(room.lines()) + "\n")
 

@@ -25,9 +25,15 @@ FILE = Path(__file__).parent / "messages.json"
 NAMES = (
     *("echo", "align", "align_pairs", "secureboost", "federboost_vertical", "predict"),
     *("federboost_horizontal", "gbun", "hybridtree", "aggregation", "encrypted"),
+    *("predict_hybrid", "answers"),
 )
 # Packages of messages that several protocols send: whose conversation shows them.
-SHOWN_BY = {"aggregation": "federboost_horizontal", "encrypted": "secureboost"}
+SHOWN_BY = {
+    "aggregation": "federboost_horizontal",
+    "encrypted": "secureboost",
+    "answers": "hybridtree",
+}
+ANSWERS = ("AnswerKey", "SharedRows", "LeafAnswers")  # of `encrypted`, with unscored splits alone
 COLUMNS = ("federboost_horizontal", "gbun")  # ask for columns that a table may not have
 
 
@@ -38,7 +44,8 @@ def protocol_of(name):
 
 def package(kind):
     """Where a message is written down."""
-    return kind.split(".")[1]
+    _, name, message = kind.split(".")
+    return "answers" if message in ANSWERS else name
 
 
 KINDS = sorted(
@@ -52,14 +59,18 @@ KINDS = sorted(
 
 
 @functools.cache
-def model():
-    """The shards of the tiny secureboost job."""
-    return now(conversations.secureboost().walk())
+def model(trained="secureboost"):
+    """The shards of the tiny secureboost job, or of another."""
+    return now(getattr(conversations, trained)().walk())
 
 
 def room_of(name, alter=None):
     if name == "predict":
         return conversations.predict(model(), alter)
+    if name == "predict_hybrid":
+        return conversations.predict_hybrid(model("hybridtree"), alter)
+    if name == "answers":
+        return conversations.hybridtree_unscored(alter)
     if name == "aggregation":
         return conversations.dropout(alter)
     if name == "encrypted":
@@ -96,7 +107,8 @@ def fullness(posted):
 @pytest.mark.parametrize("name", NAMES)
 def test_bytes_of_every_message_are_stable(name, monkeypatch, golden):
     """One vector a kind; a change here is a change of WIRE_VERSION."""
-    model()  # trained with its own randomness, which no message of a prediction depends on
+    for trained in ("secureboost", "hybridtree"):
+        model(trained)  # with its own randomness, which no message of a prediction depends on
     conversations.fix_randomness(monkeypatch)
     own = {}
     for kind, (envelope, payload) in sorted(recorded(name).items()):

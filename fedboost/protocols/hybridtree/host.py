@@ -31,7 +31,7 @@ from fedboost.encrypted.keys import HostKey
 from fedboost.encrypted.leaf_answers import Answering, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.offers import Offer, choices_bytes_max, read_choices
-from fedboost.errors import PeerError
+from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.job_pb2 import Told
@@ -134,6 +134,8 @@ def sum_candidates(me: Host) -> Out:
     """Encrypted sums of every candidate split of the open nodes, shuffled, compressed, blinded."""
     assert me.keys is not None
     assert me.gradients is not None
+    if me.answering is not None:
+        raise ProtocolError("the job's splits are unscored: hosts offer no sums")
     message, me.offers = answers.offered(
         me.growing(), me.number, me.keys, me.gradients, me.seat.secrets
     )
@@ -158,7 +160,8 @@ def answer_rows(me: Host) -> Out:
     """Cuts the lower layers at random, and answers each row with its leaf's encrypted value."""
     assert me.keys is not None
     assert me.gradients is not None
-    assert me.answering is not None
+    if me.answering is None:
+        raise ProtocolError("the job's splits are scored: hosts answer with no leaf values")
     params, [tree], n_rows = me.seat.params, me.growing().trees, me.n_rows
     secrets = me.seat.job_secrets.child("cuts", me.number)
     least = me.seat.limits.group_rows_min

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto.api import PrivateKey
+from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted import leaf_answers
 from fedboost.encrypted.leaf_answers import Precision
@@ -112,7 +113,7 @@ def follow_leaves(me: Guest, got: Mapping[str, LeafPlaces]) -> Out:
 def add_values(me: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Out:
     """Decrypts what all trees of a row's hosts add to it."""
     facts, key = me.model.facts, _key(me)
-    packing = Precision(**facts["precision"]).layout(key.plaintext_bits)
+    packing = _packing(me, key)
     each, count = facts["trees_per_round"], me.at.shape[0]
     held = {host: (me.inside(host)[:, None] * each + np.arange(each)).ravel() for host in me.held}
     total = leaf_answers.read_answers(got, key, packing, held, count * each)
@@ -144,7 +145,8 @@ def close_batch(me: Guest) -> Out:
 def bytes_max(me: Guest, step: str) -> int:
     """A leaf for each row and tree, or a row's answers."""
     if step == "add_values":
-        return me.at.shape[0] * me.model.facts["trees_per_round"] * 2 * _key(me).width + 1024
+        key, answers = _key(me), me.at.shape[0] * me.model.facts["trees_per_round"]
+        return _packing(me, key).package_count([answers]) * key.width + 1024
     return 4 * me.at.size + 1024
 
 
@@ -152,3 +154,8 @@ def _key(me: Guest) -> PrivateKey:
     """The key under which the hosts keep their leaf values."""
     scheme = SCHEMES[me.model.facts["params"]["encryption"]["scheme"]]
     return scheme.load_private(me.model.arrays[hybrid.KEY].tobytes(), me.seat.workers)
+
+
+def _packing(me: Guest, key: PrivateKey) -> LeafLayout:
+    """How the hosts' answers are packed."""
+    return Precision(**me.model.facts["precision"]).layout(key.plaintext_bits)

@@ -20,7 +20,7 @@ from fedboost.encrypted.answer_steps import (
 from fedboost.encrypted.keys import HostKey
 from fedboost.encrypted.leaf_answers import Answering, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
-from fedboost.errors import PeerError
+from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import MODEL, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
@@ -77,6 +77,8 @@ def begin(seat: Seat) -> Host:
 
 def find_leaves(me: Host, got: BottomPlaces) -> Out:
     """The leaf of each row in each tree."""
+    if me.answering is not None:
+        raise ProtocolError("the model's splits are unscored: hosts name no leaves")
     rows, at = _batch(me, got)
     leaves = _leaves(me, rows, at)
     return Out(send=LeafPlaces(leaves=write_leaves(leaves, at, me.model.facts)))
@@ -84,9 +86,8 @@ def find_leaves(me: Host, got: BottomPlaces) -> Out:
 
 def answer_rows(me: Host, got: BottomPlaces) -> Out:
     """The encrypted sum of each row's leaf values, class by class where classes have trees."""
-    assert me.keys is not None
-    assert me.leaves is not None
-    assert me.answering is not None
+    if me.answering is None or me.keys is None or me.leaves is None:
+        raise ProtocolError("the model's splits are scored: hosts have no values of leaves")
     number, facts = me.batches, me.model.facts
     rows, at = _batch(me, got)
     leaves, each = _leaves(me, rows, at), facts["trees_per_round"]
@@ -95,7 +96,7 @@ def answer_rows(me: Host, got: BottomPlaces) -> Out:
     held, cells = [], []
     for tree, one in enumerate(me.leaves[: at.shape[1]]):
         (there,) = np.nonzero(at[:, tree] != NO_NODE)
-        held.append(starts[tree] + np.searchsorted(one.nodes, leaves[there, tree]))
+        held.append(starts[tree] + one.places(leaves[there, tree]))
         cells.append(there * each + classes[tree])
     values = Ciphertexts.concat([one.values for one in me.leaves])
     cell = np.concatenate(cells).astype(np.int32)[:, None]

@@ -42,11 +42,11 @@ def read_slots(array: Array, shape: tuple[int, int], facts: Mapping[str, Any]) -
 def write_leaves(leaves: Places, at: Places, facts: Mapping[str, Any]) -> Array:
     """The leaves that rows reach from the bottom nodes `at`, both int64 (rows, trees).
 
-    By their heap ids within the subtree; 0 where the row stands at none.
+    By their heap ids within the subtree, which below node i and d layers are i·2^d less; 0 where
+    the row stands at none.
     """
-    depth = np.log2(leaves + 1.0).astype(np.int64) - facts["guest_depth"]
-    within = leaves - ((at + 1 << np.maximum(depth, 0)) - 1) + (1 << np.maximum(depth, 0)) - 1
-    return wire.pack(np.where(at == NO_NODE, 0, within).astype(_kind(facts["host_depth"])))
+    below = np.where(at == NO_NODE, 0, _depth(leaves) - facts["guest_depth"])
+    return wire.pack((leaves - (at << below)).astype(_kind(facts["host_depth"])))
 
 
 def read_leaves(array: Array, at: Places, host_depth: int, host: str) -> Places:
@@ -56,9 +56,12 @@ def read_leaves(array: Array, at: Places, host_depth: int, host: str) -> Places:
     within = wire.unpack(array, np.dtype(kind).str[1:], at.shape, what).astype(np.int64)
     if (within < 0).any() or (within >= (2 << host_depth) - 1).any():
         raise PeerError(f"{host} names leaves that are too deep")
-    depth = np.log2(within + 1.0).astype(np.int64)
-    leaves = (at + 1 << depth) - 1 + within - ((1 << depth) - 1)
-    return np.where(at == NO_NODE, NO_NODE, leaves)
+    return np.where(at == NO_NODE, NO_NODE, within + (at << _depth(within)))
+
+
+def _depth(nodes: Places) -> Places:
+    """How many layers are above a node with this heap id; −1 for NO_NODE."""
+    return np.frexp(nodes + 1.0)[1].astype(np.int64) - 1
 
 
 def _kind(depth: int) -> type[np.uint8 | np.int32]:

@@ -1,0 +1,171 @@
+"""Unscored jobs that are broken off and carried on, and whole ones from files."""
+
+import asyncio
+
+import pyarrow.parquet as pq
+import pytest
+
+from fedboost.crypto.workers import Serial
+from fedboost.data.sources import SourceSpec
+from fedboost.encrypted.leaf_answers import Precision
+from fedboost.errors import ConfigError, PeerError, UnreachableError
+from fedboost.flow import Artefact
+from fedboost.messages.job_pb2 import JobId
+from fedboost.model.hybrid import KEY
+from fedboost.protocols.hybridtree import guest as training
+from fedboost.protocols.hybridtree.params import HybridTreeParams
+from fedboost.runtime.local import cluster
+from fedboost.settings import parse
+from tests.federated import GUEST, HOSTS, now, run_job
+from tests.hybrid_tables import spec, tables
+from tests.hybrid_unscored import broken_off, later, made, trained
+
+PAILLIER = {"encryption": {"scheme": "paillier"}}
+CLASSES = {"objective": "multi:softprob", "num_class": 3}
+
+
+def assert_same_shards(one, other):
+    """Every party's shard is the same, bit by bit."""
+    for party, shard in one.items():
+        assert shard.facts == other[party].facts
+        assert shard.arrays.keys() == other[party].arrays.keys()
+        for name, array in shard.arrays.items():
+            assert array.tobytes() == other[party].arrays[name].tobytes(), name
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("params", [{}, {**CLASSES, "subsample": 0.8}], ids=["one", "classes"])
+def test_a_job_carried_on_in_the_middle_comes_to_the_model_of_one_that_was_not(params, rounds):
+    job = made({"n_estimators": 4, **params})
+    whole = trained(job)
+    room = job.room()
+    kept = now(broken_off(room, "start_round", rounds + 1))
+    again = later(room)
+    shards = now(again.carry_on(kept, rounds))
+    assert_same_shards(whole.shards, shards)
+    assert again.state(GUEST).margin.tobytes() == whole.margins[-1].tobytes()
+
+
+def test_a_job_carried_on_stays_with_its_key():
+    job = made({**PAILLIER, "n_estimators": 2}, rows=40, least=2)
+    room = job.room()
+    kept = now(broken_off(room, "start_round", 2))
+    shards = now(later(room).carry_on(kept, 1))
+    private, public = kept[GUEST].arrays[KEY], kept[HOSTS[0]].arrays[KEY]
+    assert private.tobytes() == shards[GUEST].arrays[KEY].tobytes()
+    assert all(shards[host].arrays[KEY].tobytes() == public.tobytes() for host in job.rows)
+    assert private.tobytes() != public.tobytes()
+    values = shards[HOSTS[0]].arrays["leaf_value"]
+    first = kept[HOSTS[0]].arrays["leaf_value"]
+    assert values[: len(first)].tobytes() == first.tobytes()
+
+
+def test_a_guest_that_changes_its_key_under_kept_leaf_values_is_refused():
+    room = made({**PAILLIER, "n_estimators": 2}, rows=40, least=2).room()
+    kept = now(broken_off(room, "start_round", 2))
+    own = {name: array for name, array in kept[GUEST].arrays.items() if name != KEY}
+    lost = {**kept, GUEST: Artefact(kept[GUEST].facts, own)}
+    with pytest.raises(PeerError, match="the guest changed its key"):
+        now(later(room).carry_on(lost, 1))
+
+
+def test_an_attempt_before_the_first_tree_may_have_another_key():
+    room = made({**PAILLIER, "n_estimators": 1}, rows=40, least=2).room()
+    kept = now(broken_off(room, "start_round", 1))
+    own = {name: array for name, array in kept[GUEST].arrays.items() if name != KEY}
+    shards = now(later(room).carry_on({**kept, GUEST: Artefact(kept[GUEST].facts, own)}, 0))
+    assert len(shards[HOSTS[0]].arrays["leaf_value"]) > 1
+
+
+# Whole jobs, from files
+
+
+def test_a_whole_unscored_job_learns(tmp_path):
+    done = run_job(tmp_path, tables(), spec(eval_metric=["auc"], n_estimators=10))
+    assert done.state == "finished", done.error.lines()
+    assert done.result["metrics"]["train"]["auc"] > 0.75
+    assert done.result["trees"] == 10
+    assert set(done.shards) == {GUEST, *HOSTS[:2]}
+    kinds = {row.kind.rpartition(".")[2] for row in done.ledgers[HOSTS[0]]}
+    assert {"AnswerKey", "LeafAnswers"} <= kinds
+    assert not {"CandidateSums", "RowDivisions"} & kinds
+
+
+def test_a_whole_job_that_paused_goes_on_behind_its_last_round(tmp_path, monkeypatch):
+    """Each round is closed once, and but the one that broke off none is grown again."""
+    closed = []
+    close_round = training.close_round
+
+    def failing(me):
+        closed.append(me.trees_closed)
+        if len(closed) == 3:
+            raise UnreachableError("the guest's memory is gone", party=GUEST)
+        return close_round(me)
+
+    monkeypatch.setattr(training, "close_round", failing)
+    sources = {}
+    for party, table in tables().items():
+        pq.write_table(table, tmp_path / f"{party}.parquet")
+        sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
+
+    async def work():
+        async with cluster(tmp_path / "cluster", spec(), sources, Serial()) as made_:
+            paused = await made_.run(spec())
+            assert paused.status.state == "paused"
+            job = JobId(id=paused.status.id)
+            await made_.coordinator.resume(made_.user, job)
+            async for _ in made_.events(job.id):
+                pass
+            return await made_.coordinator.journal(made_.user, job)
+
+    journal = asyncio.run(work())
+    assert journal.status.state == "finished"
+    assert closed == [1, 2, 3, 3, 4]
+
+
+# What is refused before it begins
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"goss": {"top_rate": 0.2, "other_rate": 0.1}}, "goss"),
+        ({"gamma": 0.0}, "gamma"),
+        ({"reg_alpha": 0.5}, "reg_alpha"),
+        ({"min_child_weight": 1.0}, "min_child_weight"),
+        ({"objective": "reg:absoluteerror"}, "medians"),
+        ({"encryption": {"scheme": "iterative-affine"}, "allow_insecure": True}, "multiplies"),
+    ],
+)
+def test_what_needs_sums_that_nobody_sees_is_refused(params, says):
+    with pytest.raises(ConfigError, match=says):
+        parse(HybridTreeParams, {"split": "unscored", **params})
+
+
+def precision(n_rows, n_hosts=3, **params):
+    return Precision.of(HybridTreeParams(split="unscored", **params), n_hosts, n_rows)
+
+
+def test_a_job_too_large_for_its_sums_is_refused_and_told_what_would_fit():
+    with pytest.raises(ConfigError, match="do not fit") as caught:
+        precision(1 << 40, n_estimators=1000)
+    assert "fewer rounds" in caught.value.todo
+
+
+@pytest.mark.parametrize("rounds", [1, 100, 10_000])
+@pytest.mark.parametrize("hosts", [1, 2, 7])
+@pytest.mark.parametrize("rows", [10, 10**4, 10**6])
+def test_sums_of_a_job_fit_its_answers_and_factors_tell_leaves_apart(rows, hosts, rounds):
+    found = precision(rows, hosts, n_estimators=rounds)
+    packing = found.layout(682)  # of a plaintext of okamoto-uchiyama with 2048 bits
+    most = packing.factors([1], 0.0)[0] * (1 << found.value_bits)
+    assert hosts * rounds * int(most) < 1 << 62
+    assert packing.factors([rows], 1.0)[0] >= 1 << 7
+    assert 12 <= found.value_bits <= 26
+    if rows == 10**4 and rounds < 10_000:
+        assert found.value_bits >= 24
+
+
+def test_a_job_that_asks_for_few_bits_of_a_gradient_gets_them():
+    assert precision(1000, precision_bits=8).value_bits == 8
+    assert precision(1000, precision_bits=20).value_bits == 20
