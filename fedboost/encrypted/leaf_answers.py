@@ -198,7 +198,8 @@ def read_answers(
         message = got[host].packages
         count = packing.package_count([len(rows)])
         if message.count != count:
-            raise PeerError(f"{host} sent {message.count} packages of answers, expected {count}")
+            what = f"{host} sent {message.count} packages of answers, expected {count}"
+            raise PeerError(what, party=host)
         packages = Ciphertexts.received(message.data, count, key.width)
         total[rows] += key.decrypt(packages, packing, [len(rows)])  # modulo 2^64, as masks cancel
         most[rows] += packing.bound
