@@ -77,12 +77,10 @@ def shapes_of(message: pb.CandidateSums, nodes: int, most: int, host: str) -> li
     least = min([*counts, *columns.tolist(), 0])
     if least < 0 or not all(1 <= count <= MAX_BIN for count in grouped.tolist()):
         raise PeerError(f"{host} sent a number of candidates or categories that cannot be")
-    ends = np.cumsum(columns)[:-1]
+    ends = np.cumsum(columns).tolist()
     shapes = [
-        Shape(count, tuple(own.tolist()), tuple(lacks.tolist()))
-        for count, own, lacks in zip(
-            counts, np.split(grouped, ends), np.split(missing, ends), strict=True
-        )
+        Shape(count, tuple(grouped[end - n : end].tolist()), tuple(missing[end - n : end].tolist()))
+        for count, n, end in zip(counts, columns.tolist(), ends, strict=True)
     ]
     largest = max((shape.n_sums for shape in shapes), default=0)
     if largest > most:

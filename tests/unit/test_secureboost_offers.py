@@ -224,6 +224,14 @@ def test_shapes_that_cannot_be_are_refused(fields, says):
         offers.shapes_of(spoilt(**fields), 2, 256, "shop")
 
 
+def test_a_layer_without_open_nodes_has_no_shapes():
+    empty = offers.write_shapes([])
+    assert offers.shapes_of(empty, 0, 256, "shop") == []
+    more = spoilt(candidates=ints([]), columns=ints([]))
+    with pytest.raises(PeerError, match="number of shop's categories must be"):
+        offers.shapes_of(more, 0, 256, "shop")
+
+
 # Both sides together
 
 
