@@ -17,7 +17,8 @@ from rich.text import Text
 from fedboost.cli.connect import JSON, connection
 from fedboost.cli.predicting import Wish, alone, in_cluster, over_daemons
 from fedboost.cli.shelves import Shelves, host_shards, open_shelves, pairs, stores
-from fedboost.model import inspection, vertical, whole
+from fedboost.errors import ConfigError
+from fedboost.model import hybrid, inspection, vertical, whole
 from fedboost.model.export import own_shard
 from fedboost.model.xgboost_json import xgboost_json
 from fedboost.report import units
@@ -262,6 +263,12 @@ def _rules(found: Sequence[inspection.SharedRule]) -> Table:
 
 def _joined(shelves: Shelves, model: str, given: tuple[str, ...]) -> vertical.Whole:
     """All of a model, from shards here and from the files that --shard names."""
+    if hybrid.is_hybrid(shelves.facts(model)):
+        raise ConfigError(
+            "a hybridtree model averages over the hosts that have a row, as no XGBoost model can",
+            todo="--format json writes each party's own part",
+            model=model,
+        )
     if whole.is_whole(shelves.facts(model)):
         if given:
             raise click.UsageError("--shard belongs to models whose parts lie with several parties")

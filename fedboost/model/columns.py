@@ -16,6 +16,7 @@ from scipy.sparse import csc_array
 from fedboost.core.binning import Binning, Codes
 from fedboost.data.frame import Frame, Values
 from fedboost.errors import DataError
+from fedboost.flow import MODEL, Seat
 
 Facts = Mapping[str, Any]  # of a shard: `columns`, and `categories` by the name of a column
 
@@ -63,6 +64,15 @@ def values(facts: Facts, frame: Frame) -> Values:
         if name in facts["categories"]:
             read[:, i] = listed(read[:, i], frame.categories[name], facts["categories"][name])
     return read
+
+
+def of_seat(seat: Seat) -> Values:
+    """The values of a party that predicts, by its own shard; a DataError names a wrong column."""
+    assert seat.frame is not None
+    try:
+        return values(seat.artefacts[MODEL].facts, seat.frame)
+    except DataError as error:
+        raise error.at(party=seat.party) from None
 
 
 def listed(

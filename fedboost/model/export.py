@@ -16,6 +16,13 @@
        {"network": 0, "mean": [0.5, …], "deviation": [1.5, …], "weights": [[0.01], …]}, …],
      "column_mean": [35.5, …], "column_deviation": […]  of dense rows, in the order of "columns"}
 
+     "below": [                                      trees of two parts: what a guest sees of hosts'
+       {"host": "telco", "tree": 0, "node": 31, "under": 17, "gain": 1.5, "cover": 30.0},
+       {"host": "telco", "tree": 0, "node": 63, "leaf": [0.02], "cover": 12.0}, …]
+
+Below leaf `under` of the guest's part a host knows its subtree's root by `node`; a row's value is
+the guest's leaf plus the mean over its hosts of theirs. Unscored splits and leaves are not seen.
+
 Of a model of trees that every party holds whole ("whole": true) the file of each is a guest's, in
 which nodes have no owner and every split its column.
 
@@ -40,7 +47,7 @@ from fedboost.core import categories
 from fedboost.core.params import MAX_BIN, MAX_DEPTH, NUM_CLASS_MAX, ROUNDS_MAX
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import networks, vertical, whole
+from fedboost.model import hybrid, networks, vertical, whole
 from fedboost.model.vertical import LEAF, OwnSplit
 from fedboost.settings import Settings, parse
 
@@ -94,6 +101,8 @@ def own_shard(shard: Artefact) -> str:
         entries = {"nodes": _nodes(whole.as_guests(shard))}
     elif facts["role"] == GUEST:
         entries = {"nodes": _nodes(shard)}
+        if hybrid.is_hybrid(facts):
+            entries["below"] = _below(shard)
     else:
         known = HostShard.model_fields  # what no reader knows stays at home
         facts = {name: value for name, value in facts.items() if name in known}
@@ -216,6 +225,23 @@ def _nodes(shard: Artefact) -> list[dict[str, Any]]:
         if node.split is not None:
             row |= _rule(node.split, shard)
         rows.append({**row, "gain": node.gain, "cover": node.cover})
+    return rows
+
+
+def _below(shard: Artefact) -> list[dict[str, Any]]:
+    """The hosts' nodes of trees in two parts; a guest's key for them stays at home."""
+    rows = []
+    for one in hybrid.from_arrays(shard.arrays)[1]:
+        node, host = one.node, shard.facts["hosts"][one.host - 1]
+        row: dict[str, Any] = {"host": host, "tree": node.tree, "node": node.node}
+        if one.under != hybrid.NO_NODE:
+            row["under"] = one.under
+        if node.owner == LEAF:
+            rows.append({**row, "leaf": node.value.tolist(), "cover": node.cover})
+        elif shard.facts["split"] == "scored":
+            rows.append({**row, "gain": node.gain, "cover": node.cover})
+        else:
+            rows.append(row)
     return rows
 
 

@@ -94,6 +94,16 @@ def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> tuple[list[GuestNo
     return vertical.arrays_to_nodes(arrays), below
 
 
+def seen_below(shard: Artefact) -> list[GuestNode]:
+    """The hosts' nodes that a guest's shard tells of: none of other models, nor where splits were
+    unscored.
+    """
+    if not is_hybrid(shard.facts) or shard.facts["split"] == "unscored":
+        return []
+    _, below = from_arrays(shard.arrays)
+    return [one.node for one in below]
+
+
 @dataclass(frozen=True)
 class Tops:
     """The guest's parts of all trees, for many rows at once."""

@@ -13,7 +13,7 @@ from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.core.tree import DTYPES, Tree
 from fedboost.errors import ConfigError
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import conditions, meta_rules, networks, vertical, whole
+from fedboost.model import conditions, hybrid, meta_rules, networks, vertical, whole
 from fedboost.model.export import left_categories, owner_name, short
 from fedboost.model.vertical import LEAF, GuestNode, OwnSplit
 
@@ -80,7 +80,7 @@ def importance(shard: Artefact) -> list[Share]:
         ]
         return sorted(shares, key=lambda share: -share.splits)
     summed: dict[tuple[str, str], tuple[float, int]] = {}
-    for node in vertical.arrays_to_nodes(shard.arrays):
+    for node in [*vertical.arrays_to_nodes(shard.arrays), *hybrid.seen_below(shard)]:
         if node.owner == LEAF:
             continue
         column = "" if node.split is None else columns[node.split.feature]
@@ -110,6 +110,7 @@ def tree_lines(shard: Artefact, trees: int) -> list[str]:
         for number in range(min(trees, shard.facts["trees"])):
             tree = {node.node: node for node in nodes if node.tree == number}
             lines += [f"tree {number}", *_below(shard, tree, ROOT, "  ")]
+            lines += _of_hosts(shard, number)
         return lines
     own = [s for s in vertical.arrays_to_splits(shard.arrays) if s.tree < trees]
     return [f"tree {s.tree}, node {s.node}: {_question(shard, s)}" for s in own]
@@ -126,6 +127,11 @@ def shared_rules(
     """
     if shard.facts.get("kind") == networks.NETWORKS:
         raise ConfigError("the model is made of networks, which have no split rules")
+    if hybrid.is_hybrid(shard.facts):
+        raise ConfigError(
+            "every rule of a hybridtree model ends at a host, so that none is whole here",
+            todo="count the rules of a model trained on pooled data",
+        )
     shard = whole.as_guests(shard) if whole.is_whole(shard.facts) else shard
     assert shard.facts["role"] == GUEST
     columns: list[str] = shard.facts["columns"]
@@ -190,6 +196,24 @@ def _below(shard: Artefact, tree: dict[int, GuestNode], at: int, indent: str) ->
         first = next(lines)
         yield f"{indent}  {word}: {first.lstrip()}"
         yield from lines
+
+
+def _of_hosts(shard: Artefact, number: int) -> Iterator[str]:
+    """What each host has grown below a tree of two parts."""
+    if not hybrid.is_hybrid(shard.facts):
+        return
+    _, below = hybrid.from_arrays(shard.arrays)
+    for host, name in enumerate(shard.facts["hosts"], start=1):
+        own = [one for one in below if (one.host, one.node.tree) == (host, number)]
+        under = sum(one.under != hybrid.NO_NODE for one in own)
+        if shard.facts["split"] == "unscored":
+            yield f"  {name}: below {under} bottom nodes, unseen"
+            continue
+        splits = [one.node.gain for one in own if one.node.owner != LEAF]
+        yield (
+            f"  {name}: {len(splits)} splits below {under} bottom nodes "
+            f"(gain {sum(splits):.4g} in all)"
+        )
 
 
 def _question(shard: Artefact, split: OwnSplit) -> str:

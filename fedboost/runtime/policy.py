@@ -19,7 +19,8 @@ from fedboost.settings import Settings
 
 Tell = Literal["metrics", "curves"]
 
-# Read and kept, but nothing in this version acts on them: `unenforced` says so to the owner.
+# Read and kept, but most protocols of this version do not act on them: `unenforced` says so to the
+# owner.
 UNENFORCED = ("group_rows_min",)
 
 

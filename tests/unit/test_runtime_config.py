@@ -42,6 +42,7 @@ JOB_SAMPLES = [
     "job-buckets.yaml",
     "job-horizontal.yaml",
     "job-gbun.yaml",
+    "job-hybrid.yaml",
 ]
 
 

@@ -272,7 +272,8 @@ def close_round(me: Guest) -> Out:
 def close_model(me: Guest) -> Out:
     """What the model came to: metrics of the round it keeps, curves, importance."""
     told, (tops, below) = me.told(), _kept(me)
-    told.importance.extend(words.importance(me.seat, [*tops, *(one.node for one in below)]))
+    seen = [one.node for one in below] if me.is_scored else []
+    told.importance.extend(words.importance(me.seat, [*tops, *seen]))
     return Out(told=told)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -17,6 +17,12 @@ from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.layout import Layout
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.encrypted import answers, cells, keys, leaf_values
+from fedboost.encrypted.answer_steps import (
+    hear_answer_keys,
+    learn_shared,
+    offer_answer_key,
+    shared_bytes_max,
+)
 from fedboost.encrypted.answers import PART_MAX, Gradients
 from fedboost.encrypted.grove import Grove
 from fedboost.encrypted.growth import Growth, read_sample
@@ -29,11 +35,17 @@ from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.job_pb2 import Told
-from fedboost.messages.protocol.encrypted_pb2 import AnswerKey, EncryptionKey, SharedRows
+from fedboost.messages.protocol.encrypted_pb2 import EncryptionKey
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows, ChosenSplits
 from fedboost.model import columns, hybrid, vertical
 from fedboost.model.vertical import OwnSplit
 from fedboost.protocols.hybridtree.unscored import Cutter
+
+__all__ = (
+    "accept_key", "answer_rows", "begin", "bytes_max", "divide_rows", "finish",
+    "hear_answer_keys", "learn_shared", "offer_answer_key", "receive_gradients", "restore",
+    "snapshot", "sum_candidates",
+)  # fmt: skip
 
 Bits = NDArray[np.bool_]
 Rows = NDArray[np.int32]
@@ -57,6 +69,11 @@ class Host:
     answering: Answering | None = None
     leaves: list[LeafValues] = field(default_factory=list)  # of finished trees
     earlier_key: bytes = b""  # of an attempt that this one carries on
+
+    @property
+    def n_rows(self) -> int:
+        """Our rows, those that are held out among them."""
+        return self.bins.shape[0]
 
     def growing(self) -> Grove[HostTree]:
         """The tree under way."""
@@ -88,28 +105,8 @@ def accept_key(me: Host, got: EncryptionKey) -> Out:
         raise PeerError("the guest changed its key, under which our leaf values are")
     packing = _packing(me, got, key.plaintext_bits)
     is_scored = me.answering is None
-    first = keys.first_sums(me.binning) if is_scored else me.bins.shape[0]
+    first = keys.first_sums(me.binning) if is_scored else me.n_rows
     me.keys = keys.host_key(key, packing, first)
-    return Out()
-
-
-def offer_answer_key(me: Host) -> Out:
-    """The public half of our key for masks, to the other hosts."""
-    assert me.answering is not None
-    return Out(send=me.answering.offer())
-
-
-def hear_answer_keys(me: Host, got: Mapping[str, AnswerKey]) -> Out:
-    """The other hosts' keys."""
-    assert me.answering is not None
-    me.answering.hear(got)
-    return Out()
-
-
-def learn_shared(me: Host, got: SharedRows) -> Out:
-    """Which of our rows the other hosts have as well."""
-    assert me.answering is not None
-    me.answering.learn(got, me.bins.shape[0])
     return Out()
 
 
@@ -161,7 +158,7 @@ def answer_rows(me: Host) -> Out:
     assert me.keys is not None
     assert me.gradients is not None
     assert me.answering is not None
-    params, [tree], n_rows = me.seat.params, me.growing().trees, me.bins.shape[0]
+    params, [tree], n_rows = me.seat.params, me.growing().trees, me.n_rows
     secrets = me.seat.job_secrets.child("cuts", me.number)
     least = me.seat.limits.group_rows_min
     cutter = Cutter(me.binning, me.bins, _usable(me, me.number), secrets, least)
@@ -219,11 +216,11 @@ def bytes_max(me: Host, step: str) -> int:
     depth = me.seat.params.guest_depth + me.seat.params.host_depth
     if step == "receive_gradients":
         width = 0 if me.keys is None else me.keys.key.width
-        return PART_MAX * width + 5 * me.bins.shape[0] + (4 << depth) + 1024
+        return PART_MAX * width + 5 * me.n_rows + (4 << depth) + 1024
     if step == "divide_rows":
         return choices_bytes_max(me.offers) + (8 << depth) + 1024
     if step == "learn_shared":
-        return len(me.seat.table.hosts) * me.bins.shape[0] // 8 + 1024
+        return shared_bytes_max(me)
     return wire.CONTROL_BYTES_MAX
 
 
@@ -247,7 +244,7 @@ def _begun(me: Host, first: BottomRows) -> tuple[HostTree, int]:
     if first.gradients.tree != number or number >= most:
         raise PeerError(f"the guest began tree {first.gradients.tree}, expected tree {number}")
     (training,) = np.nonzero(~me.seat.validation)
-    sampled = np.zeros(me.bins.shape[0], np.bool_)
+    sampled = np.zeros(me.n_rows, np.bool_)
     [sampled[training]] = read_sample(first.gradients, len(training), 1)
     least = hybrid.first_number(params.guest_depth)
     at = wire.unpack(first.at, "i4", (len(sampled),), "where our rows stand").astype(np.int32)

@@ -10,8 +10,7 @@ stage of a training, too, that continues an earlier model: the scores are its fi
 
 from fedboost.flow import GUEST, HOST, Protocol
 from fedboost.protocols.predict import guest, host
-from fedboost.protocols.predict.columns import fits
-from fedboost.protocols.predict.params import PredictParams
+from fedboost.protocols.predict.params import PredictParams, fits
 from fedboost.protocols.predict.walk import FLOW, walk
 
 PROTOCOL = Protocol(

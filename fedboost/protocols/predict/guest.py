@@ -9,49 +9,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.core import objectives
-from fedboost.data.frame import Values, values_at
-from fedboost.flow import Artefact, Out, Seat
-from fedboost.messages.job_pb2 import Count, Told
+from fedboost.data.frame import values_at
+from fedboost.flow import Out, Seat
+from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import rounds, vertical
+from fedboost.model.batches import Batches, finish, restore, snapshot
 from fedboost.model.vertical import Shape
-from fedboost.protocols.predict.columns import model_of, model_values
 
-CELLS_MAX = 1 << 24  # rows × trees of a batch: 128 MiB of places, 64 MiB to a host
+__all__ = (
+    "ask_hosts",
+    "begin",
+    "bytes_max",
+    "close_batch",
+    "finish",
+    "follow_answers",
+    "restore",
+    "snapshot",
+)  # fmt: skip
 
 Places = NDArray[np.int64]
 
 
 @dataclass
-class Guest:
+class Guest(Batches):
     """What the guest remembers between steps."""
 
-    seat: Seat
-    model: Artefact
-    shape: Shape
-    values: Values
-    margin: NDArray[np.float64]  # (rows, outputs) of finished batches
-    first: int = 0  # row of the batch under way
+    shape: Shape = field(init=False)
     at: Places = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, trees) in nodes
     asked: dict[str, Places] = field(default_factory=dict)  # per host: places in `at`, flat
 
-    @property
-    def rows(self) -> slice:
-        """The rows of the batch under way."""
-        most = max(1, CELLS_MAX // len(self.shape.roots))
-        count = min(self.seat.params.batch_rows, most)
-        return slice(self.first, min(self.first + count, self.values.shape[0]))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.shape = Shape.of(self.model.arrays)
+        self.start_batch()
+
+    def start_batch(self) -> None:
+        """At the roots, and down the guest's own nodes."""
+        self.at = np.tile(self.shape.roots, (self.rows.stop - self.rows.start, 1))
+        _descend(self)
 
 
 def begin(seat: Seat) -> Guest:
     """Reads the guest's shard and puts the first batch of rows at the roots."""
-    model = model_of(seat)
-    values = model_values(seat)
-    margin = np.tile(np.array(model.facts["base_margin"], np.float64), (values.shape[0], 1))
-    me = Guest(seat, model, Shape.of(model.arrays), values, margin)
-    _start_batch(me)
-    return me
+    return Guest(seat)
 
 
 def ask_hosts(me: Guest) -> Out:
@@ -94,45 +95,12 @@ def close_batch(me: Guest) -> Out:
     for tree, output in enumerate(rounds.classes(me.model.facts).tolist()):
         outputs = slice(None) if output == rounds.ALL else slice(output, output + 1)
         me.margin[me.rows, outputs] += value[me.at[:, tree]]
-    me.first = me.rows.stop
-    if me.first < me.values.shape[0]:
-        _start_batch(me)
-        return Out()
-    counts = [Count(name="predicted", count=me.values.shape[0])]
-    return Out(told=Told(ends="batch", counts=counts))
-
-
-def snapshot(me: Guest) -> Artefact:
-    """Margins of finished batches."""
-    return Artefact({"first": me.first}, {"margin": me.margin})
-
-
-def restore(me: Guest, kept: Artefact) -> Told:
-    """Carries on behind the last finished batch."""
-    me.first, me.margin = kept.facts["first"], kept.arrays["margin"].astype(np.float64)
-    if me.first >= me.values.shape[0]:
-        return Told(ends="batch")
-    _start_batch(me)
-    return Told()
-
-
-def finish(me: Guest) -> Artefact:
-    """The predictions float64 (rows, outputs): probabilities or means, or margins if wanted."""
-    prediction = me.margin
-    if not me.seat.params.output_margin:
-        prediction = objectives.transform(me.model.facts["objective"], me.margin)
-    return Artefact({"model": me.seat.params.model}, {"prediction": prediction})
+    return me.next_batch()
 
 
 def bytes_max(me: Guest, _: str) -> int:
     """One bit for each question."""
     return me.at.size // 8 + 1024
-
-
-def _start_batch(me: Guest) -> None:
-    count = me.rows.stop - me.rows.start
-    me.at = np.tile(me.shape.roots, (count, 1))
-    _descend(me)
 
 
 def _descend(me: Guest) -> None:

@@ -9,11 +9,10 @@ import numpy as np
 from fedboost import wire
 from fedboost.data.frame import Values, values_at
 from fedboost.errors import PeerError
-from fedboost.flow import Artefact, Out, Seat
+from fedboost.flow import MODEL, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
-from fedboost.model import vertical
-from fedboost.protocols.predict.columns import model_of, model_values
+from fedboost.model import columns, vertical
 
 
 @dataclass
@@ -28,9 +27,9 @@ class Host:
 
 def begin(seat: Seat) -> Host:
     """Reads the host's shard."""
-    model = model_of(seat)
+    model = seat.artefacts[MODEL]
     keys = zip(model.arrays["tree"].tolist(), model.arrays["node"].tolist(), strict=True)
-    return Host(seat, model, model_values(seat), {key: i for i, key in enumerate(keys)})
+    return Host(seat, model, columns.of_seat(seat), {key: i for i, key in enumerate(keys)})
 
 
 def direct_rows(me: Host, got: Questions) -> Out:

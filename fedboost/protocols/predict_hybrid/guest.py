@@ -8,53 +8,53 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import objectives
 from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.schemes import SCHEMES
-from fedboost.data.frame import Values
 from fedboost.encrypted import leaf_answers
 from fedboost.encrypted.leaf_answers import Precision
 from fedboost.errors import PeerError
-from fedboost.flow import Artefact, Out, Seat
-from fedboost.messages.job_pb2 import Count, Told
+from fedboost.flow import Out, Seat
 from fedboost.messages.protocol import encrypted_pb2
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
 from fedboost.model import hybrid, rounds
+from fedboost.model.batches import Batches, finish, restore, snapshot
 from fedboost.model.hybrid import NO_NODE, Tops
 from fedboost.protocols.predict_hybrid.places import (
-    model_of,
-    model_values,
     read_leaves,
     write_slots,
 )
 
-CELLS_MAX = 1 << 24  # rows × trees of a batch: 128 MiB of places
+__all__ = (
+    "add_values", "begin", "bytes_max", "close_batch", "finish", "follow_leaves", "place_rows",
+    "restore", "share_rows", "snapshot",
+)  # fmt: skip
 
 Places = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 @dataclass
-class Guest:
+class Guest(Batches):
     """What the guest remembers between steps."""
 
-    seat: Seat
-    model: Artefact
-    tops: Tops
-    numbers: Places  # (hosts, nodes of all tops) by which number a host knows a bottom node
-    values: Values
-    held: dict[str, Places]  # by host: the rows that it has, in its order
-    margin: Floats  # (rows, outputs) of finished batches
-    first: int = 0  # row of the batch under way
+    tops: Tops = field(init=False)
+    numbers: Places = field(init=False)  # (hosts, nodes of tops): how a host knows a bottom node
+    held: dict[str, Places] = field(init=False)  # by host: the rows that it has, in its order
     at: Places = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, trees) in tops
     added: Floats | None = None  # (rows, trees, values of a leaf), or (rows, outputs) unscored
 
-    @property
-    def rows(self) -> slice:
-        """The rows of the batch under way."""
-        most = max(1, CELLS_MAX // len(self.tops.shape.roots))
-        count = min(self.seat.params.batch_rows, most)
-        return slice(self.first, min(self.first + count, self.values.shape[0]))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        shared = self.seat.artefacts["align-pairs"].arrays
+        self.tops = Tops.of(self.model)
+        self.numbers = self.tops.numbers(self.model)
+        hosts = self.seat.table.hosts
+        self.held = {host: shared[f"with_{host}"].astype(np.int64) for host in hosts}
+        self.start_batch()
+
+    def start_batch(self) -> None:
+        """At the bottom nodes of all trees."""
+        self.at = self.tops.bottom(self.values, self.rows)
 
     def places(self, host: str) -> slice:
         """Which of a host's rows are in the batch."""
@@ -73,13 +73,7 @@ class Guest:
 
 def begin(seat: Seat) -> Guest:
     """Reads the guest's shard and puts the first batch of rows at the bottom nodes."""
-    model, shared = model_of(seat), seat.artefacts["align-pairs"].arrays
-    values, tops = model_values(seat), Tops.of(model)
-    held = {host: shared[f"with_{host}"].astype(np.int64) for host in seat.table.hosts}
-    margin = np.tile(np.array(model.facts["base_margin"], np.float64), (values.shape[0], 1))
-    me = Guest(seat, model, tops, tops.numbers(model), values, held, margin)
-    _start_batch(me)
-    return me
+    return Guest(seat)
 
 
 def share_rows(me: Guest) -> Out:
@@ -143,34 +137,8 @@ def close_batch(me: Guest) -> Out:
     if not is_scored:
         margin += me.added / mean
     me.margin[me.rows] = margin
-    me.added, me.first = None, me.rows.stop
-    if me.first < me.values.shape[0]:
-        _start_batch(me)
-        return Out()
-    counts = [Count(name="predicted", count=me.values.shape[0])]
-    return Out(told=Told(ends="batch", counts=counts))
-
-
-def snapshot(me: Guest) -> Artefact:
-    """Margins of finished batches."""
-    return Artefact({"first": me.first}, {"margin": me.margin})
-
-
-def restore(me: Guest, kept: Artefact) -> Told:
-    """Carries on behind the last finished batch."""
-    me.first, me.margin = kept.facts["first"], kept.arrays["margin"].astype(np.float64)
-    if me.first >= me.values.shape[0]:
-        return Told(ends="batch")
-    _start_batch(me)
-    return Told()
-
-
-def finish(me: Guest) -> Artefact:
-    """The predictions float64 (rows, outputs): probabilities or means, or margins if wanted."""
-    prediction = me.margin
-    if not me.seat.params.output_margin:
-        prediction = objectives.transform(me.model.facts["objective"], me.margin)
-    return Artefact({"model": me.seat.params.model}, {"prediction": prediction})
+    me.added = None
+    return me.next_batch()
 
 
 def bytes_max(me: Guest, step: str) -> int:
@@ -178,11 +146,6 @@ def bytes_max(me: Guest, step: str) -> int:
     if step == "add_values":
         return me.at.shape[0] * me.model.facts["trees_per_round"] * 2 * _key(me).width + 1024
     return 4 * me.at.size + 1024
-
-
-def _start_batch(me: Guest) -> None:
-    """Moves the batch's rows down to the bottom nodes."""
-    me.at = me.tops.bottom(me.values, me.rows)
 
 
 def _key(me: Guest) -> PrivateKey:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,22 +11,30 @@ from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.data.frame import Values
 from fedboost.encrypted import keys, leaf_values
+from fedboost.encrypted.answer_steps import (
+    hear_answer_keys,
+    learn_shared,
+    offer_answer_key,
+    shared_bytes_max,
+)
 from fedboost.encrypted.keys import HostKey
 from fedboost.encrypted.leaf_answers import Answering, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.errors import PeerError
-from fedboost.flow import Artefact, Out, Seat
+from fedboost.flow import MODEL, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
-from fedboost.messages.protocol.encrypted_pb2 import AnswerKey, SharedRows
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
-from fedboost.model import hybrid, rounds
+from fedboost.model import columns, hybrid, rounds
 from fedboost.model.hybrid import NO_NODE
 from fedboost.protocols.predict_hybrid.places import (
-    model_of,
-    model_values,
     read_slots,
     write_leaves,
 )
+
+__all__ = (
+    "answer_rows", "begin", "bytes_max", "find_leaves", "finish", "hear_answer_keys",
+    "learn_shared", "offer_answer_key", "restore", "snapshot",
+)  # fmt: skip
 
 Places = NDArray[np.int64]
 
@@ -46,10 +53,15 @@ class Host:
     keys: HostKey | None = None
     leaves: list[LeafValues] | None = None  # by tree
 
+    @property
+    def n_rows(self) -> int:
+        """Our rows."""
+        return self.values.shape[0]
+
 
 def begin(seat: Seat) -> Host:
     """Reads the host's shard."""
-    me = Host(seat, model_of(seat), model_values(seat))
+    me = Host(seat, seat.artefacts[MODEL], columns.of_seat(seat))
     facts = me.model.facts
     if facts["split"] == "unscored":
         me.answering = Answering(seat)
@@ -58,29 +70,9 @@ def begin(seat: Seat) -> Host:
         octets = me.model.arrays[hybrid.KEY].tobytes()
         key = scheme.load_public(octets, said["key_bits"], seat.workers)
         packing = Precision(**facts["precision"]).layout(key.plaintext_bits)
-        me.keys = keys.host_key(key, packing, me.values.shape[0])
+        me.keys = keys.host_key(key, packing, me.n_rows)
         me.leaves = leaf_values.from_arrays(me.model.arrays, facts["trees"])
     return me
-
-
-def offer_answer_key(me: Host) -> Out:
-    """The public half of our key for masks, to the other hosts."""
-    assert me.answering is not None
-    return Out(send=me.answering.offer())
-
-
-def hear_answer_keys(me: Host, got: Mapping[str, AnswerKey]) -> Out:
-    """The other hosts' keys."""
-    assert me.answering is not None
-    me.answering.hear(got)
-    return Out()
-
-
-def learn_shared(me: Host, got: SharedRows) -> Out:
-    """Which of our rows the other hosts have as well."""
-    assert me.answering is not None
-    me.answering.learn(got, me.values.shape[0])
-    return Out()
 
 
 def find_leaves(me: Host, got: BottomPlaces) -> Out:
@@ -132,18 +124,18 @@ def finish(_: Host) -> Artefact:
 def bytes_max(me: Host, step: str) -> int:
     """Every row at a bottom node of every tree, and of all others what they share."""
     if step == "learn_shared":
-        return len(me.seat.table.hosts) * me.values.shape[0] // 8 + 1024
-    rows = min(me.seat.params.batch_rows, me.values.shape[0])
+        return shared_bytes_max(me)
+    rows = min(me.seat.params.batch_rows, me.n_rows)
     return int(4 * rows * me.model.facts["trees"] + 1024)
 
 
 def _batch(me: Host, got: BottomPlaces) -> tuple[slice, Places]:
     """Which of our rows come, each once and in order, and where they stand."""
     rows = slice(me.scored, me.scored + got.rows)
-    if got.first_row != me.scored or rows.stop > me.values.shape[0]:
+    if got.first_row != me.scored or rows.stop > me.n_rows:
         raise PeerError(
             f"the guest places {got.rows} rows from row {got.first_row} on, expected row "
-            f"{me.scored} of {me.values.shape[0]}"
+            f"{me.scored} of {me.n_rows}"
         )
     trees = got.slots.shape[1] if len(got.slots.shape) == 2 else 0
     if not 0 < trees <= me.model.facts["trees"]:

@@ -9,30 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.data.frame import Values
-from fedboost.errors import DataError, PeerError
-from fedboost.flow import MODEL, Artefact, Seat
+from fedboost.errors import PeerError
 from fedboost.messages.array_pb2 import Array
-from fedboost.model import columns, hybrid
+from fedboost.model import hybrid
 from fedboost.model.hybrid import NO_NODE
 
 Places = NDArray[np.int64]
 
 BYTE_DEPTH_MAX = 7  # layers whose nodes, and one more, fit into a byte
-
-
-def model_of(seat: Seat) -> Artefact:
-    """The party's own shard of the model."""
-    return seat.artefacts[MODEL]
-
-
-def model_values(seat: Seat) -> Values:
-    """float32 (rows, the model's columns of this party); a DataError names one that is wrong."""
-    assert seat.frame is not None
-    try:
-        return columns.values(model_of(seat).facts, seat.frame)
-    except DataError as error:
-        raise error.at(party=seat.party) from None
 
 
 def write_slots(numbers: Places, facts: Mapping[str, Any]) -> Array:

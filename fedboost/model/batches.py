@@ -1,0 +1,75 @@
+"""Rows that a guest scores batch after batch, whatever its trees are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core import objectives
+from fedboost.data.frame import Values
+from fedboost.flow import MODEL, Artefact, Out, Seat
+from fedboost.messages.job_pb2 import Count, Told
+from fedboost.model import columns
+
+CELLS_MAX = 1 << 24  # rows × trees of a batch: 128 MiB of places, 64 MiB to a host
+
+
+@dataclass
+class Batches(ABC):
+    """What a guest remembers of finished batches; a protocol's guest adds the one under way."""
+
+    seat: Seat
+    model: Artefact = field(init=False)  # the guest's shard
+    values: Values = field(init=False)
+    margin: NDArray[np.float64] = field(init=False)  # (rows, outputs) of finished batches
+    first: int = 0  # row of the batch under way
+
+    def __post_init__(self) -> None:
+        self.model, self.values = self.seat.artefacts[MODEL], columns.of_seat(self.seat)
+        base = np.array(self.model.facts["base_margin"], np.float64)
+        self.margin = np.tile(base, (self.values.shape[0], 1))
+
+    @property
+    def rows(self) -> slice:
+        """The rows of the batch under way."""
+        most = max(1, CELLS_MAX // max(1, self.model.facts["trees"]))
+        count = min(self.seat.params.batch_rows, most)
+        return slice(self.first, min(self.first + count, self.values.shape[0]))
+
+    @abstractmethod
+    def start_batch(self) -> None:
+        """Puts the rows of the next batch where they begin."""
+
+    def next_batch(self) -> Out:
+        """Behind a finished batch: the next one, or the end of all."""
+        self.first = self.rows.stop
+        if self.first < self.values.shape[0]:
+            self.start_batch()
+            return Out()
+        counts = [Count(name="predicted", count=self.values.shape[0])]
+        return Out(told=Told(ends="batch", counts=counts))
+
+
+def snapshot(me: Batches) -> Artefact:
+    """Margins of finished batches."""
+    return Artefact({"first": me.first}, {"margin": me.margin})
+
+
+def restore(me: Batches, kept: Artefact) -> Told:
+    """Carries on behind the last finished batch."""
+    me.first, me.margin = kept.facts["first"], kept.arrays["margin"].astype(np.float64)
+    if me.first >= me.values.shape[0]:
+        return Told(ends="batch")
+    me.start_batch()
+    return Told()
+
+
+def finish(me: Batches) -> Artefact:
+    """The predictions float64 (rows, outputs): probabilities or means, or margins if wanted."""
+    prediction = me.margin
+    if not me.seat.params.output_margin:
+        prediction = objectives.transform(me.model.facts["objective"], me.margin)
+    return Artefact({"model": me.seat.params.model}, {"prediction": prediction})
