@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
@@ -108,6 +109,14 @@ def measure(name: str, plan: Plan, part: str) -> list[Row]:
     return found(name, plan) if name in known else []
 
 
+def timed(name: str, plan: Plan, part: str) -> list[Row]:
+    """The same, and how long it took, if there was anything to do."""
+    started = time.perf_counter()
+    rows = measure(name, plan, part)
+    spent = {"data": name, "part": part, "seconds": time.perf_counter() - started}
+    return [*rows, {"what": f"seconds of {part}", **spent}] if rows else []
+
+
 def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
     """What was run, in words and numbers."""
     return {
@@ -143,7 +152,7 @@ def main(given: Sequence[str] | None = None) -> None:
         report = Report(NAME, settings(plan, quick=asked.quick))
         for part in asked.part:
             for name in asked.data:
-                report.rows += measure(name, plan, part)
+                report.rows += timed(name, plan, part)
         report.figures = hybridtree_tables.figures(report.rows)
     pictures = [] if asked.plots is None else hybridtree_plots.write(asked.plots, report.rows)
     intro = "\n\n".join([INTRO, *pictures])

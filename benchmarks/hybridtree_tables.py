@@ -120,8 +120,14 @@ def shown(rows: Sequence[Row]) -> list[Shown]:
     pooled = of(rows, "pooled")
     found += [_trees(group, pooled) for group in grouped(of(rows, "trees"), "data")]
     found += [_predictions(group) for group in grouped(of(rows, "predictions"), "data")]
-    rules = of(rows, "meta_rules")
-    return [*found, *([_rules(rules)] if rules else [])]
+    for last, own in ((_rules, of(rows, "meta_rules")), (_spent, spent(rows))):
+        found += [last(own)] if own else []
+    return found
+
+
+def spent(rows: Sequence[Row]) -> list[Row]:
+    """How long each part of the benchmark took."""
+    return [row for row in rows if "part" in row]
 
 
 def _scores(table: str, group: list[Row], everything: Sequence[Row], metric: str) -> Shown:
@@ -306,6 +312,13 @@ def _rules(rows: Sequence[Row]) -> Shown:
         *("any held again", "held, of a host", "the most shared rule that is held"),
     )
     return Shown("Figure 3a: share of the trees that have the same rule", heads, lines)
+
+
+def _spent(rows: Sequence[Row]) -> Shown:
+    lines = [(row["data"], row["part"], f"{row['seconds']:,.0f}") for row in rows]
+    total = sum(row["seconds"] for row in rows)
+    lines.append(("all", "", f"{total:,.0f}"))
+    return Shown("What this benchmark took", ("", "part", "seconds"), lines)
 
 
 READINGS = {

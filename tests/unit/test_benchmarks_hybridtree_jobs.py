@@ -249,7 +249,9 @@ def test_runs_of_parts_are_shown_together(tmp_path, monkeypatch):
     for part, file in zip(hybridtree.KINDS, files, strict=True):
         hybridtree.main(["--quick", "--part", part, "--json", str(file)])
     report = hybridtree.earlier(files)
-    assert len(report.rows) == len(ROWS)
+    assert [row for row in report.rows if "part" not in row] == ROWS
+    took = [(row["data"], row["part"]) for row in report.rows if "part" in row]
+    assert took == [*(("adult", part) for part in hybridtree.KINDS[:3]), ("a9a", "rules")]
     assert report.figures == hybridtree_tables.figures(ROWS)
     shown, plots = tmp_path / "all.md", tmp_path / "plots"
     plots.mkdir()
@@ -257,6 +259,7 @@ def test_runs_of_parts_are_shown_together(tmp_path, monkeypatch):
     hybridtree.main([*given, *(f"--from={file}" for file in files)])
     assert "| speedup.adult | 5.0000 |" in shown.read_text()
     assert "(hybridtree-trees.svg)" in shown.read_text()
+    assert "| a9a | rules | 0 |" in shown.read_text()
     assert json.loads(files[0].read_text())["name"] == "hybridtree"
 
 
