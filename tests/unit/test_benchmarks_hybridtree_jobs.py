@@ -223,6 +223,11 @@ def test_plots_are_drawings(tmp_path):
         assert ElementTree.parse(path).getroot().tag.endswith("svg")
     drawn = (tmp_path / "hybridtree-hosts-adult.svg").read_text()
     assert all(system in drawn for system in hybridtree_plots.DRAWN)
+    looks = {
+        (colour, system in hybridtree_plots.DASHED)
+        for system, colour in hybridtree_plots.COLOURS.items()
+    }
+    assert len(looks) == len(hybridtree_plots.DRAWN)  # no two lines look alike
     assert hybridtree_plots.write(tmp_path, []) == []
 
 
