@@ -55,7 +55,7 @@ prediction protocol. Test rows are dealt to hosts as training rows are.
   have, which it reproduces; by all test rows, where of the rows that the host lacks its columns are
   missing ("else missing": no training row lacked them, so this is poor), or the guest's own model
   decides ("else SOLO"); and by the host's test rows alone ("its rows").
-- A model with each host: as many models as hosts, each test row by that of its host. The paper does
+- A model per host: as many models as hosts, each test row by that of its host. The paper does
   not compare with it.
 
 `accuracy_gap` and `gain_over_single_host` are of scored splits, five hosts, means over seeds; the

@@ -30,10 +30,10 @@ ALL_IN = (ALL_XGBOOST, ALL_LOCAL)
 SOLO, TFL = "SOLO", "TFL"
 VOTE = "vote"  # of the models of several label holders, whose mean stands under the plain name
 # SecureBoost with one host, judged by all test rows: where the host lacks a row its columns are
-# missing, or the guest takes its own model; or judged by the host's rows alone. And with each host
-# in turn, a model each, every test row by those of its hosts.
+# missing, or the guest takes its own model; or judged by the host's rows alone. And a model with
+# every host, each test row scored by those of its hosts.
 MISSING, FALLING_BACK = "one host, else missing", "one host, else SOLO"
-OWN_ROWS, EACH = "one host, its rows", "a model with each host"
+OWN_ROWS, EACH = "one host, its rows", "a model per host"
 HOST_DEPTH = 2
 SHAPE: dict[str, Any] = {"learning_rate": 0.1, "reg_lambda": 1.0}
 MAX_BIN = 32
