@@ -24,7 +24,13 @@ Likely = NDArray[np.float64]  # (n,) probabilities of class 1
 Scores = dict[str, float]
 
 SCORED, UNSCORED = "HybridTree, scored", "HybridTree, unscored"
-HYBRID = {SCORED: "scored", UNSCORED: "unscored"}
+SAMPLED = "HybridTree, scored, GOSS"
+GOSS: dict[str, Any] = {"goss": {"top_rate": 0.2, "other_rate": 0.1}}
+HYBRID: dict[str, dict[str, Any]] = {
+    SCORED: {"split": "scored"},
+    SAMPLED: {"split": "scored", **GOSS},
+    UNSCORED: {"split": "unscored"},
+}
 ALL_XGBOOST, ALL_LOCAL = "ALL-IN, XGBoost", "ALL-IN, core/local"
 ALL_IN = (ALL_XGBOOST, ALL_LOCAL)
 SOLO, TFL = "SOLO", "TFL"
@@ -53,6 +59,7 @@ class Experiment:
     train_rows: int = 1 << 62  # at most
     test_rows: int = 1 << 62
     label_holders: int = 1
+    sampled: bool = False  # whether HybridTree is trained with GOSS as well
 
     def dealt(self) -> Dealt:
         """The rows and columns of everybody."""
@@ -64,12 +71,12 @@ class Experiment:
         """Of everything but HybridTree and XGBoost."""
         return TreeParams(n_estimators=self.trees, max_depth=self.depth, max_bin=MAX_BIN, **SHAPE)
 
-    def hybrid(self, split: str, scheme: str = "plain") -> dict[str, Any]:
+    def hybrid(self, system: str) -> dict[str, Any]:
         """The parameters of a job of HybridTree, whose trees have as many layers in all."""
         return {
-            **SHAPE, "n_estimators": self.trees, "max_bin": MAX_BIN, "split": split,
+            **SHAPE, "n_estimators": self.trees, "max_bin": MAX_BIN, **HYBRID[system],
             "guest_depth": self.depth - HOST_DEPTH, "host_depth": HOST_DEPTH,
-            "encryption": {"scheme": scheme}, "eval_metric": ["error"],
+            "encryption": {"scheme": "plain"}, "eval_metric": ["error"],
         }  # fmt: skip
 
 
@@ -107,7 +114,8 @@ def one_holder(one: Experiment, dealt: Dealt) -> dict[str, Any]:
     None stands for a host whose rows are of one class.
     """
     y = dealt.test.y
-    likely = {name: system(one, dealt) for name, system in SYSTEMS.items()}
+    systems = {**SYSTEMS, **({SAMPLED: sampled} if one.sampled else {})}
+    likely = {name: system(one, dealt) for name, system in systems.items()}
     found: dict[str, Any] = {name: score(y, own) for name, own in likely.items()}
     hosts = list(dealt.train.hosts)
     singles = [with_one_host(one, dealt, host) for host in hosts]
@@ -180,16 +188,21 @@ def several_holders(one: Experiment, dealt: Dealt) -> dict[str, Any]:
 
 def scored(one: Experiment, dealt: Dealt) -> Likely:
     """HybridTree whose guest scores the hosts' splits."""
-    return _hybrid(one, dealt, HYBRID[SCORED])
+    return _hybrid(one, dealt, SCORED)
+
+
+def sampled(one: Experiment, dealt: Dealt) -> Likely:
+    """The same with rows sampled by gradients."""
+    return _hybrid(one, dealt, SAMPLED)
 
 
 def unscored(one: Experiment, dealt: Dealt) -> Likely:
     """HybridTree whose hosts cut without labels."""
-    return _hybrid(one, dealt, HYBRID[UNSCORED])
+    return _hybrid(one, dealt, UNSCORED)
 
 
-def _hybrid(one: Experiment, dealt: Dealt, split: str) -> Likely:
-    model = hybridtree_room.train(dealt.train, one.hybrid(split)).left
+def _hybrid(one: Experiment, dealt: Dealt, system: str) -> Likely:
+    model = hybridtree_room.train(dealt.train, one.hybrid(system)).left
     return hybridtree_room.probabilities(hybridtree_room.predict(model, dealt.test))
 
 

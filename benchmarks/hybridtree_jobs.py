@@ -15,7 +15,15 @@ import pyarrow as pa
 from benchmarks import harness, hybridtree_data, plus_jobs
 from benchmarks.federboost_jobs import Params
 from benchmarks.harness import JobRun, say
-from benchmarks.hybridtree_accuracy import HYBRID, MAX_BIN, SCORED, SHAPE, UNSCORED, Experiment
+from benchmarks.hybridtree_accuracy import (
+    GOSS,
+    HYBRID,
+    MAX_BIN,
+    SCORED,
+    SHAPE,
+    UNSCORED,
+    Experiment,
+)
 from benchmarks.hybridtree_data import LABEL, Dealing
 from benchmarks.hybridtree_plan import MANY, ONE, PAIR, Plan
 from benchmarks.plus_tables import Row
@@ -28,12 +36,14 @@ from fedboost.runtime.local import DATASET
 from fedboost.settings import parse
 
 NODE_LEVEL, PLUS = "SecureBoost, all switches off", "SecureBoost+"
+PLUS_SAMPLED = "SecureBoost+, GOSS"
 SECUREBOOST = "SecureBoost"  # whose predictions no switch changes
-SYSTEMS = (NODE_LEVEL, PLUS, SCORED, UNSCORED)
+SWITCHES: dict[str, dict[str, Any]] = {NODE_LEVEL: plus_jobs.OFF, PLUS: {}, PLUS_SAMPLED: GOSS}
+SYSTEMS = (NODE_LEVEL, PLUS, PLUS_SAMPLED, *HYBRID)
 SCHEME, KEY_BITS = "paillier", 2048
 PREDICTIONS = ("predict", "predict-hybrid")
 HOSTS = {ONE: 1, MANY: 5, PAIR: 5}
-TIMED: dict[str, Sequence[str]] = {ONE: SYSTEMS, MANY: (SCORED, UNSCORED), PAIR: (NODE_LEVEL, PLUS)}
+TIMED: dict[str, Sequence[str]] = {ONE: SYSTEMS, MANY: tuple(HYBRID), PAIR: (NODE_LEVEL, PLUS)}
 PREDICTED: dict[str, Sequence[str]] = {
     ONE: (SECUREBOOST, SCORED, UNSCORED),
     MANY: (SCORED, UNSCORED),
@@ -54,10 +64,10 @@ def protocol_of(system: str) -> str:
 def params(system: str, data: str, trees: int, scheme: str) -> dict[str, Any]:
     """The parameters of a job; trees have seven layers in all."""
     if system in HYBRID:
-        own = Experiment("", data, trees=trees).hybrid(HYBRID[system])
+        own = Experiment("", data, trees=trees).hybrid(system)
     else:
         own = {**SHAPE, "max_bin": MAX_BIN, "max_depth": 7, "n_estimators": trees}
-        own |= {"eval_metric": ["error"], **(plus_jobs.OFF if system == NODE_LEVEL else {})}
+        own |= {"eval_metric": ["error"], **SWITCHES[system]}
     return {**own, "encryption": encrypted(scheme)}
 
 
@@ -175,7 +185,10 @@ def measure_predictions(name: str, plan: Plan) -> list[Row]:
             for system in PREDICTED[setting]:
                 say.print(f"[bold]{name}[/], {setting}: prediction, {system}")
                 scheme = "plain" if system in PLAIN else SCHEME
-                model = run(protocol_of(system), params(system, name, plan.trees, scheme))
+                model = run(
+                    protocol_of(system),
+                    params(PLUS if system == SECUREBOOST else system, name, plan.trees, scheme),
+                )
                 found = [_predicted(run, system, model) for _ in range(plan.repeats)]
                 rows.append(
                     {"what": "predictions", **parties.facts(), "setting": setting,
@@ -193,7 +206,7 @@ def _predicted(run: Run, system: str, model: JobRun) -> dict[str, Any]:
     protocol = hybrid if system in HYBRID else plain
     given = {"model": model.result["job"]}
     if system in HYBRID:
-        given["split"] = HYBRID[system]
+        given["split"] = HYBRID[system]["split"]
     done = run(protocol, given)
     own = [step for step in done.steps if step.stage == protocol and step.bytes]
     return {

@@ -58,7 +58,7 @@ class Plan:
             scale=(10, 15, 20), skews=(0.1, 0.5, 1.0, 10.0), depths=(4, 6, 8),
             shares=(0.2, 0.5, 0.8), holders=5,
             timed_rows={"adult": 1 << 62, "covtype": 20_000}, settings=(ONE, MANY, PAIR),
-            fast_trees=4, slow_trees=2, predicted_rows=3000, repeats=3,
+            fast_trees=4, slow_trees=2, predicted_rows=2000, repeats=3,
             rule_rows=meta_rules.ROWS_MAX, rule_trees=meta_rules.TREES,
         )  # fmt: skip
 
@@ -72,7 +72,7 @@ class Plan:
             *(MAIN, data), trees=self.trees, train_rows=self.train_rows, test_rows=self.test_rows
         )
         yield from (
-            replace(plain, dealing=Dealing(hosts, seed))
+            replace(plain, dealing=Dealing(hosts, seed), sampled=True)
             for hosts in self.hosts
             for seed in self.seeds
         )

@@ -13,12 +13,13 @@ from benchmarks.hybridtree_accuracy import (
     ALL_LOCAL,
     EACH,
     FALLING_BACK,
+    SAMPLED,
     SCORED,
     SOLO,
     TFL,
     UNSCORED,
 )
-from benchmarks.hybridtree_jobs import NODE_LEVEL, PLUS
+from benchmarks.hybridtree_jobs import NODE_LEVEL, PLUS, PLUS_SAMPLED
 from benchmarks.hybridtree_plan import SCALE, SKEW
 from benchmarks.hybridtree_tables import READINGS, beside
 from benchmarks.plus_plots import Group
@@ -29,7 +30,7 @@ NAME = "hybridtree"
 DRAWN = (SCORED, UNSCORED, TFL, ALL_LOCAL, SOLO, EACH, FALLING_BACK)
 COLOURS = {SCORED: 1, UNSCORED: 1, SOLO: 2, FALLING_BACK: 2, TFL: 3, EACH: 3, ALL_LOCAL: 4}
 DASHED = (UNSCORED, FALLING_BACK, EACH)
-BARS = {NODE_LEVEL: 6, PLUS: 3, SCORED: 1, UNSCORED: 2}
+BARS = {NODE_LEVEL: 6, PLUS: 3, PLUS_SAMPLED: 3, SCORED: 1, SAMPLED: 1, UNSCORED: 2}
 
 
 def write(folder: Path, rows: Sequence[Row]) -> list[str]:

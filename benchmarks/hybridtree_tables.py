@@ -13,6 +13,7 @@ from benchmarks.hybridtree_accuracy import (
     FALLING_BACK,
     MISSING,
     OWN_ROWS,
+    SAMPLED,
     SCORED,
     SOLO,
     TFL,
@@ -34,8 +35,9 @@ from benchmarks.hybridtree_plan import (
 )
 from benchmarks.plus_tables import Row, disturbance, grouped, machine_cells, number, of, percent
 
-FIGURED = 5  # hosts of the figures
-SYSTEMS = (SOLO, MISSING, FALLING_BACK, OWN_ROWS, EACH, TFL, SCORED, UNSCORED, *ALL_IN)
+# What the figures are of, accuracy and time alike.
+FIGURED_HOSTS, FIGURED, FIGURED_PLUS = 5, SCORED, PLUS
+SYSTEMS = (SOLO, MISSING, FALLING_BACK, OWN_ROWS, EACH, TFL, SCORED, SAMPLED, UNSCORED, *ALL_IN)
 TITLES = {
     MAIN: "Table 1: everybody",
     HOLDERS: "Table 3: several label holders",
@@ -47,7 +49,8 @@ TITLES = {
     SKEW: "Figure 8: classes dealt unevenly",
 }
 BESIDE = {SCALE: "5", DEPTH: "7", GUEST_SIZE: "all", SKEW: "even"}  # what Table 1's first row is
-REFERENCES = ((ONE, SCORED), (MANY, SCORED), (ONE, UNSCORED), (MANY, UNSCORED))
+GAPS = (SCORED, SAMPLED, UNSCORED)
+REFERENCES = ((ONE, SCORED), (MANY, SCORED), (ONE, SAMPLED), (ONE, UNSCORED))
 
 
 # Figures
@@ -57,11 +60,11 @@ def figures(rows: Sequence[Row]) -> dict[str, float]:
     """INTERFACE.md's figures, of scored splits; those that the rows do not give are absent."""
     found: dict[str, float] = {}
     for group in grouped(main_rows(rows), "data"):
-        own = [row for row in group if row["dealing"]["hosts"] == FIGURED]
+        own = [row for row in group if row["dealing"]["hosts"] == FIGURED_HOSTS]
         if own:
             name = own[0]["data"]
-            found[f"accuracy_gap.{name}"] = mean(gap(row, SCORED) for row in own)
-            found[f"gain_over_single_host.{name}"] = mean(gain(row, SCORED) for row in own)
+            found[f"accuracy_gap.{name}"] = mean(gap(row, FIGURED) for row in own)
+            found[f"gain_over_single_host.{name}"] = mean(gain(row, FIGURED) for row in own)
     for group in grouped(of(rows, "trees"), "data"):
         found |= _time_figures(group)
     return found
@@ -94,12 +97,12 @@ def _time_figures(group: Sequence[Row]) -> dict[str, float]:
     ratios = {
         "speedup": (NODE_LEVEL, "wall_s"),
         "bytes_saving": (NODE_LEVEL, "sent"),
-        "speedup_plus": (PLUS, "wall_s"),
+        "speedup_plus": (FIGURED_PLUS, "wall_s"),
     }
     return {
-        f"{name}.{group[0]['data']}": own[other][what] / own[SCORED][what]
+        f"{name}.{group[0]['data']}": own[other][what] / own[FIGURED][what]
         for name, (other, what) in ratios.items()
-        if other in own and SCORED in own
+        if other in own and FIGURED in own
     }
 
 
@@ -147,10 +150,14 @@ def _scores(table: str, group: list[Row], everything: Sequence[Row], metric: str
             " With test rows dealt by class as well, which host has a row tells of its class; "
             "“even” deals test rows to hosts regardless."
         )
-    heads = ("", *SYSTEMS, "gap, scored", "gap, unscored")
+    heads = ("", *SYSTEMS, *(f"gap of {system}" for system in GAPS))
+    rows = [(label, *own) for label, own in lines]
+    kept = [place for place in range(len(heads)) if any(row[place] for row in rows)]
     return Shown(
-        f"{TITLES[table]}, {first['data']}: {what}, {size}", heads,
-        [(label, *own) for label, own in lines], note if metric == "accuracy" else "",
+        f"{TITLES[table]}, {first['data']}: {what}, {size}",
+        tuple(heads[place] for place in kept),
+        [tuple(row[place] for place in kept) for row in rows],
+        note if metric == "accuracy" else "",
     )  # fmt: skip
 
 
@@ -189,7 +196,7 @@ def cells(scores: dict[str, Any], metric: str) -> tuple[str, ...]:
     """A score of every system, of single hosts the worst and the best, and the gaps."""
     found = [_cell(scores.get(system), metric) for system in SYSTEMS]
     row = {"scores": scores}
-    gaps = [f"{gap(row, one, metric):+.4f}" if one in scores else "" for one in (SCORED, UNSCORED)]
+    gaps = [f"{gap(row, one, metric):+.4f}" if one in scores else "" for one in GAPS]
     return (*found, *gaps)
 
 
@@ -218,7 +225,7 @@ def _over_seeds(group: Sequence[Row], metric: str) -> Iterator[tuple[str, tuple[
     if len(group) < 2:
         return
     found = [[_best(row["scores"][one], metric) for row in group] for one in SYSTEMS]
-    found += [[gap(row, one, metric) for row in group] for one in (SCORED, UNSCORED)]
+    found += [[gap(row, one, metric) for row in group] for one in GAPS]
     label = f"{group[0]['dealing']['hosts']} hosts, mean (of the best)"
     yield label, tuple(f"{mean(one):.4f} ± {stdev(one):.4f}" for one in found)
 

@@ -1,5 +1,7 @@
 """The HybridTree benchmark: how tables are dealt, what trees are compared, its experiments."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +15,7 @@ from benchmarks.hybridtree_accuracy import (
     HYBRID,
     MISSING,
     OWN_ROWS,
+    SAMPLED,
     SCORED,
     SOLO,
     SYSTEMS,
@@ -150,7 +153,7 @@ def test_test_rows_are_skewed_as_training_rows_or_not_at_all(small):
 
 def test_the_protocol_scores_rows_as_the_pooled_twin_does(small):
     dealt = SMALL.dealt()
-    model = hybridtree_room.train(dealt.train, SMALL.hybrid("scored")).left
+    model = hybridtree_room.train(dealt.train, SMALL.hybrid(SCORED)).left
     done = hybridtree_room.predict(model, dealt.train)
     guest = dealt.train.alone()
     hosts = [
@@ -213,9 +216,9 @@ def test_tree_level_training_begins_with_the_guest_and_adds_where_a_party_has_ro
 
 
 def test_every_system_is_judged_by_all_test_rows(small):
-    row = hybridtree_accuracy.measured(SMALL)
+    row = hybridtree_accuracy.measured(replace(SMALL, sampled=True))
     scores = row["scores"]
-    assert set(scores) == {*SYSTEMS, MISSING, FALLING_BACK, OWN_ROWS, EACH}
+    assert set(scores) == {*SYSTEMS, SAMPLED, MISSING, FALLING_BACK, OWN_ROWS, EACH}
     assert [len(scores[one]) for one in (MISSING, FALLING_BACK, OWN_ROWS)] == [3, 3, 3]
     assert scores[ALL_LOCAL]["accuracy"] > row["majority"]
     assert scores[ALL_LOCAL]["auc"] > scores[SOLO]["auc"]
@@ -243,7 +246,7 @@ def test_no_experiment_is_done_twice(quick, data):
     assert len(set(found)) == len(found)
     assert [one for one in found if one.table == MAIN and one.dealing == Dealing()]
     for one in found:
-        assert one.hybrid("scored")["guest_depth"] + hybridtree_accuracy.HOST_DEPTH == one.depth
+        assert one.hybrid(SCORED)["guest_depth"] + hybridtree_accuracy.HOST_DEPTH == one.depth
         assert one.params.max_depth == one.depth
 
 
@@ -254,4 +257,4 @@ def test_the_full_plan_has_every_table_and_both_ways_to_deal_skewed_test_rows():
     skewed = [one for one in Plan.of(quick=False).experiments("covtype") if one.table == SKEW]
     assert {one.dealing.skewed_test for one in skewed} == {True, False}
     assert Plan.of(quick=False).seeds == (0, 1, 2)
-    assert set(HYBRID.values()) == {"scored", "unscored"}
+    assert {given["split"] for given in HYBRID.values()} == {"scored", "unscored"}
