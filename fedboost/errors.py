@@ -7,7 +7,7 @@ into `private`, which never crosses a boundary and never reaches `str`.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class FedboostError(Exception):
@@ -42,6 +42,10 @@ class FedboostError(Exception):
         where = f"where: {self.place}" if self.where else ""
         todo = f"to do: {self.todo}" if self.todo else ""
         return [line for line in (self.what, where, todo) if line]
+
+    def said(self) -> dict[str, Any]:
+        """What `--json` says of it."""
+        return {"code": self.code, "what": self.what, "where": self.where, "todo": self.todo}
 
 
 class ConfigError(FedboostError):

@@ -255,6 +255,7 @@ class Protocol:
     labelled: tuple[Role, ...] = (GUEST,)  # whose tables must hold the label
     is_horizontal: bool = False  # everybody has the same columns of other rows
     is_hybrid: bool = False  # hosts have other columns of some of the guest's rows, and of others
+    bags: bool = False  # a job may name several guests: each trains a model of its own
     model: Callable[[Any], str | None] | None = None  # the id of the model that the params name
     # The id of the job whose disclosure the params use again; nothing comes before such a job.
     reuses: Callable[[Any], str | None] | None = None

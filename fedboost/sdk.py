@@ -17,6 +17,7 @@ from scipy.sparse import csc_array, issparse
 from fedboost.core import gbun, metrics, objectives
 from fedboost.core.gbun import GbunParams, Trained
 from fedboost.core.local import Table
+from fedboost.core.params import CLASSIFYING
 from fedboost.errors import ConfigError, DataError
 from fedboost.settings import parse
 
@@ -197,7 +198,7 @@ class GBUNRegressor(_Estimator):
         eval_set: EvalSet | None = None,
     ) -> Self:
         """Trains on (n, columns) numbers and n labels; as GBUNClassifier's."""
-        if self.get_params()["objective"] in ("binary:logistic", "multi:softprob"):
+        if self.get_params()["objective"] in CLASSIFYING:
             raise ConfigError(
                 "GBUNRegressor learns numbers, not classes", todo="use GBUNClassifier for them"
             )

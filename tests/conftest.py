@@ -21,6 +21,15 @@ def data_dir() -> Path:
 def pytest_addoption(parser):
     """`--rewrite`: golden transcripts and vectors are written anew; look at the difference."""
     parser.addoption("--rewrite", action="store_true", help="write golden files anew")
+    parser.addoption("--long", action="store_true", help="run the tests that take minutes too")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Tests marked long run with `--long` only."""
+    if not config.getoption("--long"):
+        for item in items:
+            if "long" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="takes minutes: run it with --long"))
 
 
 @pytest.fixture

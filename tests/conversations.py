@@ -20,20 +20,20 @@ CITIES = ("Aachen", "Bonn", "Chur", "Dresden", "Ulm")  # five, of which four get
 PARAMS = {**PLAIN, "n_estimators": 2, "max_depth": 2, "max_bin": 4, "min_child_weight": 0.5}
 
 
-def tables() -> dict[str, Any]:
+def tables(rows: int = ROWS) -> dict[str, Any]:
     """Frames of the same ids in the same order; a few values are missing.
 
     The last column of the first host holds categories.
     """
     draw = np.random.default_rng(1)
-    ids = [b"%02d" % i for i in range(ROWS)]
-    frames, pull = {}, np.zeros(ROWS)
+    ids = [b"%02d" % i for i in range(rows)]
+    frames, pull = {}, np.zeros(rows)
     for k, party in enumerate(PARTIES):
-        values = np.round(draw.normal(size=(ROWS, 1 + k)), 1).astype(np.float32)
+        values = np.round(draw.normal(size=(rows, 1 + k)), 1).astype(np.float32)
         pull += (1 + k) * values[:, 0]
         values[k + 1 :: 7, 0] = np.nan
         frames[party] = (ids, values)
-    cities = draw.integers(0, len(CITIES), ROWS).astype(np.float32)
+    cities = draw.integers(0, len(CITIES), rows).astype(np.float32)
     pull += np.array([2.0, -3.0, 1.0, 0.0, -1.0])[cities.astype(np.int64)]
     cities[4::9] = np.nan
     frames[HOSTS[0]][1][:, -1] = cities
@@ -83,6 +83,24 @@ def forest(alter: Alter | None = None) -> Room:
     moving = {"n_trees": [3, 1], "subsample": [0.5, 1.0]}
     params = {**PARAMS, "forest": {"dynamic": moving}}
     return room_for("secureboost", tables(), params, held=0.25, alter=alter)
+
+
+def hybridtree(alter: Alter | None = None, **more: Any) -> Room:
+    """Two trees: two layers on the guest's 36 rows, and up to two of each host's below them.
+
+    The hosts have 15 and 27 of these rows and share ten; four of them nobody has.
+    """
+    frames, held = tables(36), {}
+    for host, rows in zip(PARTIES[1:], (range(15), range(5, 32)), strict=True):
+        frames[host] = frames[host].take(rows)
+        held[f"with_{host}"] = np.array(rows, np.int64)
+    pairs = Artefact(arrays={"rows": np.arange(36), **held})
+    own = {k: v for k, v in PARAMS.items() if k != "max_depth"}
+    own |= {"guest_depth": 2, "host_depth": 2, "min_child_weight": 0.2}
+    artefacts = {GUEST: {"align-pairs": pairs}}
+    return room_for(
+        "hybridtree", frames, {**own, **more}, held=0.25, artefacts=artefacts, alter=alter
+    )
 
 
 def federboost_vertical(alter: Alter | None = None) -> Room:

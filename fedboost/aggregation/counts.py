@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedboost.core import fixed_point
 from fedboost.core.objectives import Summary
-from fedboost.core.params import BoostingParams
+from fedboost.core.params import CLASSIFYING, BoostingParams
 from fedboost.errors import DataError, JobError
 
 Floats = NDArray[np.float64]
@@ -80,7 +80,7 @@ def summary(params: BoostingParams, counts: Counts, total: Vector) -> Summary:
     if weight <= 0:
         raise DataError(f"all {counts.train} weights are 0")
     by_class = classes or [mean, weight - mean]  # of binary labels, those of 1 and of 0
-    if params.objective in ("binary:logistic", "multi:softprob") and max(by_class) == weight:
+    if params.objective in CLASSIFYING and max(by_class) == weight:
         raise DataError(
             "all labels of all parties are the same class, so there is nothing to learn",
             todo="check the label columns and the rows chosen",

@@ -12,16 +12,16 @@ import click
 from rich.console import Console
 
 from fedboost import protocols
-from fedboost.cli.connect import JSON, conclude, follow, result_of, run, write_report
+from fedboost.cli import guests
+from fedboost.cli.connect import JSON, follow, result_of, run, write_report
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, FedboostError
+from fedboost.errors import ConfigError
 from fedboost.job import JobSpec, Parties
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.report.progress import Progress
 from fedboost.runtime import local
 from fedboost.runtime.client import Client
 from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.coordinator import read_spec
 from fedboost.runtime.workers import ProcessWorkers
 from fedboost.settings import parse, read_yaml
 
@@ -56,11 +56,23 @@ def cluster_group() -> None:
 @DIR
 @JSON
 def run_cluster(file: Path, data: tuple[str, ...], folder: Path, as_json: bool) -> int:
-    """Start a coordinator and every party of the job in FILE, run it, stop everything."""
+    """Start a coordinator and every party of the job in FILE, run it, stop everything.
+
+    \b
+      fedboost cluster run job.yaml --data bank=bank.parquet --data telco=telco.parquet
+
+    A job of hybridtree may name several label holders, `parties: {guests: [a, b], hosts: [c]}`:
+    they train one after the other, a model each, in jobs called NAME-a and NAME-b. Then
+
+    \b
+      fedboost model predict MODEL-A MODEL-B --data a=… --data b=… --data c=… --out P.parquet
+    """
     sources = read_sources(data)
     spec = complete(read_yaml(file), sources, file=str(file))
-    journal, result = run_job(spec, sources, folder)
-    return conclude(journal, result, as_json=as_json)
+    turns = guests.Turns(spec, as_json)
+    with Cluster(folder, spec, sources) as cluster:
+        run(turns.run(lambda one: _on(cluster, one)))
+    return turns.conclude()
 
 
 @click.command("simulate")
@@ -74,20 +86,21 @@ def run_cluster(file: Path, data: tuple[str, ...], folder: Path, as_json: bool) 
 )
 @JSON
 def simulate(file: Path, data: tuple[str, ...], folder: Path | None, as_json: bool) -> int:
-    """Run the job in FILE with all parties in this process."""
+    """Run the job in FILE with all parties in this process.
+
+    \b
+      fedboost simulate job.yaml --data bank=bank.parquet --data telco=telco.parquet
+
+    Where the job names several guests, they train one after the other, a model each.
+    """
     sources = read_sources(data)
     spec = complete(read_yaml(file), sources, file=str(file))
     if folder is None:
         _check_alone(spec, file=str(file))
+    turns = guests.Turns(spec, as_json)
     with tempfile.TemporaryDirectory() as scratch:
-        journal = run(_simulated(spec, sources, folder or Path(scratch)))
-        result = result_of(journal)
-        if result and folder is not None:
-            report = folder / "var" / spec.parties.guest / "reports" / f"{result['job']}.html"
-            result["report"] = str(report)
-        elif result:
-            result["model"] = result["report"] = ""
-        return conclude(journal, result, as_json=as_json)
+        run(_simulated(turns, sources, folder, Path(scratch)))
+        return turns.conclude()
 
 
 def _check_alone(spec: JobSpec, **where: str) -> None:
@@ -103,13 +116,27 @@ def _check_alone(spec: JobSpec, **where: str) -> None:
         )
 
 
-async def _simulated(spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path) -> JobJournal:
+async def _simulated(
+    turns: guests.Turns, sources: Mapping[str, SourceSpec], folder: Path | None, scratch: Path
+) -> None:
+    """Runs the jobs in `folder`, or in `scratch`, where they leave nothing that can be named."""
+
+    async def runs(one: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
+        with Progress(Console(stderr=True), one.name) as progress:
+            journal = await cluster.run(one, progress.event)
+        result = result_of(journal)
+        if result and folder is not None:
+            store = folder / "var" / one.parties.table().guest
+            result["report"] = str(store / "reports" / f"{result['job']}.html")
+        elif result:
+            result["model"] = result["report"] = ""
+        return journal, result
+
     with ProcessWorkers(len(os.sched_getaffinity(0))) as workers:
         async with local.cluster(
-            folder, spec, sources, workers, write_report=write_report
+            folder or scratch, turns.spec, sources, workers, write_report=write_report
         ) as cluster:
-            with Progress(Console(stderr=True), spec.name) as progress:
-                return await cluster.run(spec, progress.event)
+            await turns.run(runs)
 
 
 def run_job(
@@ -117,14 +144,17 @@ def run_job(
 ) -> tuple[JobJournal, dict[str, Any]]:
     """Runs a job on daemons of our own; gives its journal and, if it finished, its result."""
     with Cluster(folder, spec, sources) as cluster:
-        journal = run(_followed(cluster, spec))
-        result = result_of(journal)
-        if result:
-            guest = cluster.store(spec.parties.guest)
-            result["report"] = str(guest / "reports" / f"{result['job']}.html")
-        else:
-            report = folder / f"{journal.status.id}.html"
-            write_report(journal, str(report))
+        return run(_on(cluster, spec))
+
+
+async def _on(cluster: Cluster, spec: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
+    journal = await _followed(cluster, spec)
+    result = result_of(journal)
+    if result:
+        guest = cluster.store(spec.parties.table().guest)
+        result["report"] = str(guest / "reports" / f"{result['job']}.html")
+    else:
+        write_report(journal, str(cluster.folder / f"{journal.status.id}.html"))
     return journal, result
 
 
@@ -155,42 +185,46 @@ def read_sources(data: tuple[str, ...]) -> dict[str, SourceSpec]:
 
 
 def complete(raw: object, sources: Mapping[str, SourceSpec], **where: str) -> JobSpec:
-    """The job with `data:` filled in from `--data`: data set, and the label `y` of the guest."""
+    """The job with `data:` filled in from `--data`: data set, and the label `y` of each guest."""
     if not isinstance(raw, dict):
         raise ConfigError("expected keys and values", todo="see configs/job-credit.yaml", **where)
     job = dict(raw)
     stated = job.get("data")
     data: dict[str, Any] = dict(stated) if isinstance(stated, dict) else {}
     parties = job.get("parties")
-    _check_named(parties, sources, where)
-    guest = parties.get("guest") if isinstance(parties, dict) else None
+    labelled = _check_named(parties, sources, where)
+    protocol = protocols.known().get(str(job.get("protocol")))
+    scores = protocol is not None and protocol.leaves == "predictions"
     for party in sources:
         entry = data.get(party) or {}
         if not isinstance(entry, dict):
             continue  # refused below, by its key
         entry = dict(entry)
         entry["dataset"] = local.DATASET
-        if party == guest and job.get("protocol") != "predict":
+        if party in labelled and not scores:
             entry.setdefault("label", "y")
         data[party] = entry
     job["data"] = data
     spec = parse(JobSpec, job, **where)
-    try:
-        read_spec(spec.model_dump_json().encode())
-    except FedboostError as error:
-        raise error.at(**where) from None
+    guests.check(spec, **where)
     return spec
 
 
-def _check_named(parties: object, sources: Mapping[str, SourceSpec], where: dict[str, str]) -> None:
-    """Refuses tables of strangers and parties without a table; ill-typed parties come later."""
+def _check_named(
+    parties: object, sources: Mapping[str, SourceSpec], where: dict[str, str]
+) -> set[str]:
+    """Refuses tables of strangers and parties without a table; ill-typed parties come later.
+
+    Gives the guests.
+    """
     try:
         named = parse(Parties, parties, **where)
     except ConfigError:
-        return
-    everybody = {named.guest, *named.hosts}
+        return set()
+    everybody = set(named.with_data)
     for party in sorted(set(sources) - everybody):
         todo = "name it among the job's hosts, or leave its --data out"
         raise ConfigError(f"--data names {party}, which has no part in the job", todo=todo, **where)
     for party in sorted(everybody - set(sources)):
         raise ConfigError(f"--data is missing for {party}", todo=f"--data {party}=FILE", **where)
+    return everybody - set(named.hosts)

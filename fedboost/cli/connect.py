@@ -90,23 +90,32 @@ def result_of(journal: JobJournal) -> dict[str, Any]:
 
 def conclude(journal: JobJournal, result: dict[str, Any], *, as_json: bool) -> int:
     """Says how a job ended, for people or as JSON; gives the exit code."""
+    code, said = ended(journal, result, as_json=as_json)
+    if as_json:
+        click.echo(json.dumps(said))
+    return code
+
+
+def ended(
+    journal: JobJournal, result: dict[str, Any], *, as_json: bool
+) -> tuple[int, dict[str, Any]]:
+    """Says how a job ended, for people; gives the exit code, and what `--json` says of the job.
+
+    With `as_json` stdout stays empty.
+    """
     status = journal.status
     if status.state == JobState.FINISHED:
         Console(stderr=as_json).print(summary(result))
-        if as_json:
-            click.echo(json.dumps(result))
-        return 0
+        return 0, result
     error = faults.from_message(status.reason)
     if status.state == JobState.PAUSED and not error.todo:
         error.todo = f"fedboost job resume {status.id}"
     click.echo(f"job {status.id} is {status.state}", err=True)
     for line in error.lines():
         click.echo(line, err=True)
-    if as_json:
-        said = {"code": error.code, "what": error.what, "where": error.where, "todo": error.todo}
-        unfinished = {"job": status.id, "name": status.name, "state": status.state, "error": said}
-        click.echo(json.dumps(unfinished))
-    return UnreachableError.exit_code if status.state == JobState.PAUSED else error.exit_code
+    code = UnreachableError.exit_code if status.state == JobState.PAUSED else error.exit_code
+    said = {"job": status.id, "name": status.name, "state": status.state}
+    return code, {**said, "error": error.said()}
 
 
 def write_report(journal: JobJournal, path: str) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 from google.protobuf.json_format import MessageToDict
 from rich.console import Console
 from rich.table import Column, Table
 
+from fedboost.cli import guests
 from fedboost.cli.connect import (
     JSON,
     conclude,
@@ -25,7 +27,7 @@ from fedboost.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.runtime.client import Client
-from fedboost.runtime.coordinator import read_spec
+from fedboost.runtime.config import ClientConfig
 from fedboost.settings import parse, read_yaml
 
 JOB_FILE = click.Path(path_type=Path, dir_okay=False)
@@ -44,27 +46,62 @@ def job_group() -> None:
 def submit(
     file: Path, watch: bool, as_json: bool, coordinator: str | None, tls: Path | None
 ) -> int:
-    """Hand in the job in FILE; prints its id, or with --watch its result."""
+    """Hand in the job in FILE; prints its id, or with --watch its result.
+
+    \b
+      fedboost job submit job.yaml --watch
+
+    Of several guests, `parties: {guests: [a, b], hosts: [c]}`, each trains a model of its own, in
+    jobs called NAME-a and NAME-b: with --watch one after the other, until one does not finish.
+    """
     spec = parse(JobSpec, read_yaml(file), file=str(file))
-    text = spec.model_dump_json().encode()
-    try:
-        read_spec(text)
-    except FedboostError as error:
-        raise error.at(file=str(file)) from None
+    guests.check(spec, file=str(file))
     config = settings(coordinator, tls)
+    if not watch:
+        _print_handed_in(spec, run(_handed_in(spec, config)), as_json=as_json)
+        return 0
+    turns = guests.Turns(spec, as_json)
 
-    async def work() -> JobJournal:
+    async def work() -> None:
         async with Client(config) as client:
-            job = await client.submit(text)
-            if watch:
-                await follow(client, job)
-            return await client.journal(job)
 
-    journal = run(work())
-    if watch:
-        return conclude(journal, result_of(journal), as_json=as_json)
-    click.echo(json.dumps({"job": journal.status.id}) if as_json else journal.status.id)
-    return 0
+            async def runs(one: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
+                job = await client.submit(one.model_dump_json().encode())
+                await follow(client, job)
+                journal = await client.journal(job)
+                return journal, result_of(journal)
+
+            await turns.run(runs)
+
+    run(work())
+    return turns.conclude()
+
+
+async def _handed_in(spec: JobSpec, config: ClientConfig) -> dict[str, JobStatus]:
+    """Hands in the jobs of a file; gives their status by guest."""
+    found = {}
+    async with Client(config) as client:
+        for one in spec.one_each():
+            try:
+                job = await client.submit(one.model_dump_json().encode())
+                found[one.parties.table().guest] = await client.status(job)
+            except FedboostError as error:
+                before = ", ".join(job.id for job in found.values())
+                raise (error.at(handed_in=before) if before else error) from None
+    return found
+
+
+def _print_handed_in(spec: JobSpec, jobs: dict[str, JobStatus], *, as_json: bool) -> None:
+    """Prints their ids: that of one job alone, those of several beside their guests."""
+    if spec.parties.guests is None:
+        (job,) = jobs.values()
+        click.echo(json.dumps({"job": job.id}) if as_json else job.id)
+    elif as_json:
+        said = {g: {"job": j.id, "name": j.name, "state": j.state} for g, j in jobs.items()}
+        click.echo(json.dumps(guests.together(spec, said)))
+    else:
+        for guest, job in jobs.items():
+            click.echo(f"{guest}: {job.id}")
 
 
 @job_group.command("list")

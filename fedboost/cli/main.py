@@ -82,8 +82,7 @@ def refuse(error: FedboostError) -> int:
     for line in error.lines():
         click.echo(line, err=True)
     if "--json" in sys.argv:
-        said = {"code": error.code, "what": error.what, "where": error.where, "todo": error.todo}
-        click.echo(json.dumps({"error": said}))
+        click.echo(json.dumps({"error": error.said()}))
     return error.exit_code
 
 

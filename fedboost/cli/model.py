@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 from rich import box
@@ -14,11 +14,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedboost.cli import bagging
 from fedboost.cli.connect import JSON, connection
 from fedboost.cli.predicting import Wish, alone, in_cluster, over_daemons
 from fedboost.cli.shelves import Shelves, host_shards, open_shelves, pairs, stores
 from fedboost.errors import ConfigError
 from fedboost.model import hybrid, inspection, vertical, whole
+from fedboost.model.bag import By
 from fedboost.model.export import own_shard
 from fedboost.model.xgboost_json import xgboost_json
 from fedboost.report import units
@@ -37,6 +39,7 @@ OUT = click.option(
     required=True,
     help="The file to write.",
 )
+BY = click.Choice(get_args(By))
 PARTY = click.option("--party", metavar="NAME", help="Whose shard; absent: the guest's.")
 
 
@@ -157,16 +160,24 @@ def rules(
 
 
 @model_group.command("predict")
-@click.argument("model", metavar="ID")
+@click.argument("models", metavar="ID…", nargs=-1, required=True)
 @click.option("--data", multiple=True, required=True, metavar="PARTY=…",
               help="Once for each party (of a whole model, for one): a file; "
               "with --config a declared data set.")  # fmt: skip
+@click.option("--bag", "by", type=BY,
+              help="How several models' predictions become one.  [default: mean]")  # fmt: skip
 @OUT
 @stores
 @connection
 @JSON
-def predict(model: str, data: tuple[str, ...], out: Path, as_json: bool, **where: Any) -> int:
+def predict(
+    models: tuple[str, ...], data: tuple[str, ...], out: Path, as_json: bool, **where: Any
+) -> int:
     """Score rows with a model: the guest's table decides which, the hosts add what they know.
+
+    \b
+      fedboost model predict ID --data bank=new.parquet --data telco=b.parquet --out P.parquet
+      fedboost model predict ID-A ID-B --data a=… --data b=… --data telco=… --out P.parquet
 
     With --cluster DIR, --data are files and the daemons of that local cluster are started for it.
     With --config of the guest, --data are data sets that the parties have declared, and
@@ -174,8 +185,21 @@ def predict(model: str, data: tuple[str, ...], out: Path, as_json: bool, **where
 
     A model that every party holds whole scores the rows of one --data, a party whose store is
     here; nobody else takes part, and no daemon is needed.
+
+    Several models, such as one of each guest, score one after the other, each the rows of its own
+    guest. Rows are put together by their ids: of each row that a model has scored, the mean of the
+    predictions, or with --bag vote the share of the models that vote for each class; the column
+    models says how many they are. Where guests do not share a machine, each predicts at its own
+    place, and whoever has the files bags them: fedboost model bag.
     """
     shelves = open_shelves(where["config"], where["cluster"])
+    if len(models) > 1:
+        bag = bagging.Bag(models, pairs("--data", data), where["by"] or "mean", out)
+        daemons = (where["coordinator"], where["tls"])
+        return bagging.predict(bag, shelves, *daemons, as_json=as_json)
+    if where["by"]:
+        raise click.UsageError("--bag belongs to several models")
+    (model,) = models
     if whole.is_whole(shelves.facts(model)):
         if where["coordinator"] or where["tls"]:
             raise click.UsageError("a whole model predicts here: leave --coordinator and --tls out")
@@ -187,6 +211,27 @@ def predict(model: str, data: tuple[str, ...], out: Path, as_json: bool, **where
         assert shelves.cluster is not None
         scored = in_cluster(wish, shelves.cluster)
     return scored.conclude(as_json=as_json)
+
+
+@model_group.command("bag")
+@click.argument("files", metavar="P.parquet…", nargs=-1, required=True,
+                type=click.Path(path_type=Path, dir_okay=False))  # fmt: skip
+@click.option("--by", type=BY, default="mean", show_default=True,
+              help="The mean, or the share of the models that vote for each class.")  # fmt: skip
+@OUT
+@JSON
+def bag_files(files: tuple[Path, ...], by: By, out: Path, as_json: bool) -> None:
+    """Make one file of several models' predictions, such as those of several guests.
+
+    \b
+      fedboost model bag a.parquet b.parquet --out P.parquet
+      fedboost model bag a.parquet b.parquet --by vote --out P.parquet
+
+    Each file is one that `fedboost model predict` has written. Rows are put together by their ids;
+    the column models says how many files have a row. A model votes for the class by a probability
+    of 0.5 or more, or of several classes for the most probable one.
+    """
+    bagging.join(files, by, out, as_json=as_json)
 
 
 @model_group.command("export")

@@ -59,7 +59,7 @@ class Wish:
                     f"--data names {party}, which has no part in the model",
                     todo=f"its parties are {', '.join(parties)}",
                 )
-        _check_folder(out)
+        check_folder(out)
         return cls(guest.facts, data, out)
 
     @property
@@ -68,6 +68,12 @@ class Wish:
         party: str = self.facts["guest"]
         return party
 
+    @property
+    def model(self) -> str:
+        """The model's id, which is that of the job that trained it."""
+        job: str = self.facts["job"]
+        return job
+
     def job(self, datasets: dict[str, str]) -> JobSpec:
         """The job; every party's id columns are those of the training."""
         ids = self.facts.get("ids", {})
@@ -75,7 +81,7 @@ class Wish:
             party: {"dataset": name, "id": ids.get(party, ["id"])}
             for party, name in datasets.items()
         }
-        params = {"model": self.facts["job"]}
+        params = {"model": self.model}
         if hybrid.is_hybrid(self.facts):
             params["split"] = self.facts["split"]
         raw = {
@@ -101,20 +107,36 @@ class Scored:
         """Says what was predicted, or why not; gives the exit code."""
         if not self.result:
             return conclude(self.journal, self.result, as_json=as_json)
-        rows = self.result["rows"]["predicted"]
-        without = None if self.table_rows is None else self.table_rows - rows
         if as_json:
-            said = {"job": self.result["job"], "model": self.wish.facts["job"], "rows": rows}
-            more = {"rows_without_partner": without, "out": str(self.wish.out)}
-            click.echo(json.dumps(said | more))
-            return 0
-        click.echo(f"{rows} rows predicted: {self.wish.out}")
-        if without:
+            click.echo(json.dumps(self.said() | {"out": str(self.wish.out)}))
+        else:
+            self.tell(str(self.wish.out))
+        return 0
+
+    def said(self) -> dict[str, Any]:
+        """What was predicted, as `--json` says it."""
+        said = {"job": self.result["job"], "model": self.wish.model, "rows": self.rows}
+        return said | {"rows_without_partner": self.rows_without_partner}
+
+    def tell(self, where: str) -> None:
+        """What was predicted, for people; `where` it is, or by what."""
+        click.echo(f"{self.rows} rows predicted: {where}")
+        if self.rows_without_partner:
             click.echo(
-                f"{without} rows of {self.wish.guest}'s table are not predicted: "
+                f"{self.rows_without_partner} rows of {self.wish.guest}'s table are not predicted: "
                 "their ids are not at every host"
             )
-        return 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows a finished job has predicted."""
+        predicted: int = self.result["rows"]["predicted"]
+        return predicted
+
+    @property
+    def rows_without_partner(self) -> int | None:
+        """The rows of the guest's table that were not; None where it cannot be read here."""
+        return None if self.table_rows is None else self.table_rows - self.rows
 
 
 def in_cluster(wish: Wish, folder: Path) -> Scored:
@@ -158,7 +180,7 @@ def alone(shelves: Shelves, model: str, data: dict[str, str], out: Path, *, as_j
     ConfigError where it names several, or one whose shard is not here; a DataError for a table
     that lacks a column of the model, or has it otherwise.
     """
-    _check_folder(out)
+    check_folder(out)
     if len(data) > 1:
         raise ConfigError(
             f"--data names {len(data)} parties: a whole model scores the rows of one at a time",
@@ -175,9 +197,8 @@ def alone(shelves: Shelves, model: str, data: dict[str, str], out: Path, *, as_j
         prediction = whole.predict(shard, frame)
     except DataError as error:
         raise error.at(party=party, file=source.name) from None
-    written = pa.BufferOutputStream()
-    pq.write_table(predictions_table(ids, np.arange(frame.n_rows), prediction), written)
-    write_file(out, written.getvalue().to_pybytes(), PUBLIC_MODE)
+    objective = shard.facts.get("objective", "")
+    write_table(out, predictions_table(ids, np.arange(frame.n_rows), prediction, objective))
     if as_json:
         said = {"job": None, "model": model, "rows": frame.n_rows}
         click.echo(json.dumps(said | {"rows_without_partner": 0, "out": str(out)}))
@@ -206,7 +227,15 @@ def _selection(facts: dict[str, Any]) -> Selection:
     return parse(Selection, wanted)
 
 
-def _check_folder(out: Path) -> None:
+def write_table(out: Path, table: pa.Table) -> None:
+    """The table as a parquet file that everybody here may read."""
+    written = pa.BufferOutputStream()
+    pq.write_table(table, written)
+    write_file(out, written.getvalue().to_pybytes(), PUBLIC_MODE)
+
+
+def check_folder(out: Path) -> None:
+    """Refuses, by a ConfigError, a file whose folder does not exist."""
     if not out.absolute().parent.is_dir():
         raise ConfigError("the folder of --out does not exist", file=str(out))
 

@@ -165,8 +165,11 @@ class Subtrees:
         return nodes
 
     def predict(self, bins: Bins, at: Rows, missing: int) -> Floats:
-        """δ of each row, float64 (m, outputs); 0 below bottom nodes that the host never saw."""
-        width = len(next(iter(self.values.values())))
+        """δ of each row, float64 (m, outputs); 0 below bottom nodes that the host never saw.
+
+        (m, 1) where it saw none: a round's sample may leave out all of its rows.
+        """
+        width = len(next(iter(self.values.values()))) if self.values else 1
         found = np.zeros((len(at), width))
         leaves = self.leaves(bins, at, missing)
         for leaf, value in self.values.items():

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.fixed_point import FixedPoint, for_rows, power_of_two_above
-from fedboost.core.params import BoostingParams, ObjectiveName, TreeParams
+from fedboost.core.params import CLASSIFYING, BoostingParams, ObjectiveName, TreeParams
 from fedboost.errors import DataError
 
 Floats = NDArray[np.float64]
@@ -380,7 +380,7 @@ def check_labels(params: BoostingParams, y: Floats, learn: bool = True) -> None:
     bad = int(np.count_nonzero(~np.isfinite(y)))
     if bad:
         raise DataError(f"{bad} of {n} labels are missing or infinite", todo="leave those rows out")
-    if name in ("binary:logistic", "multi:softprob"):
+    if name in CLASSIFYING:
         classes = params.num_class or 2
         bad = int(np.count_nonzero(~((y >= 0.0) & (y < classes) & (y == np.floor(y)))))
         if bad:

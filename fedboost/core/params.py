@@ -18,6 +18,8 @@ ObjectiveName = Literal[
     "reg:tweedie",
 ]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
+# The others learn numbers.
+CLASSIFYING: tuple[ObjectiveName, ...] = ("binary:logistic", "multi:softprob")
 
 MAX_DEPTH = 14  # a layer has at most 2**14 nodes, the limit of every message that lists nodes
 MAX_BIN = 255  # with the index of missing values a bin fits into one byte

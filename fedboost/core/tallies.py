@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedboost.core import metrics
 from fedboost.core.fixed_point import bits_for, power_of_two_above
 from fedboost.core.metrics import MetricName, Ranking
-from fedboost.core.params import BoostingParams
+from fedboost.core.params import CLASSIFYING, BoostingParams
 from fedboost.errors import DataError, JobError
 
 Floats = NDArray[np.float64]
@@ -81,7 +81,7 @@ class Tally:
         self._names = params.metrics
         self._ranked = tuple(name for name in self._names if name in metrics.RANKINGS)
         self._classes = params.num_class or 1
-        self._regression = params.objective not in ("binary:logistic", "multi:softprob")
+        self._regression = params.objective not in CLASSIFYING
         self._rows, self._bits = rows, bits_for(rows)
         self._weight_bound, self._label_bound = weight_bound, label_bound
         self._centres = _centres(base_margin)

@@ -79,19 +79,18 @@ class Blinding:
     def __init__(self, key: ModularKey) -> None:
         self.n, self.modulus = mpz(key.n), key.modulus
         self._made = 0
-        self._base: FixedBase | None = None
-        self._subsets: list[list[mpz]] = []
+        self._tables: tuple[FixedBase, list[list[mpz]]] | None = None
 
     def make(self, count: int) -> list[mpz]:
         """`count` fresh ones."""
         self._made += count
         if self._made <= BLINDER_DIRECT:
             return [self._direct() for _ in range(count)]
-        if self._base is None:
-            self._base = self._tables()
-        base = self._base
+        if self._tables is None:
+            self._tables = self._drawn()  # at once: threads of two parties may be here
+        base, subsets = self._tables
         exponents = [secrets.randbits(len(base.table) * BLINDER_WINDOW_BITS) for _ in range(count)]
-        return [self._times_subset(power) for power in base.powers(exponents)]
+        return [self._times_subset(power, subsets) for power in base.powers(exponents)]
 
     def _direct(self) -> mpz:
         """r^n for a uniform unit r."""
@@ -100,18 +99,19 @@ class Blinding:
             if gmpy2.gcd(r, self.n) == 1:
                 return gmpy2.powmod(r, self.n, self.modulus)
 
-    def _tables(self) -> FixedBase:
+    def _drawn(self) -> tuple[FixedBase, list[list[mpz]]]:
+        subsets = []
         for _ in range(POOL // 8):  # the 256 products of 8, by which bits are set
             products = [mpz(1)]
             for _ in range(8):
                 residue = self._direct()
                 products += [product * residue % self.modulus for product in products]
-            self._subsets.append(products)
+            subsets.append(products)
         bits = self.n.bit_length() + SLACK_BITS
-        return FixedBase(self._direct(), self.modulus, bits, BLINDER_WINDOW_BITS)
+        return FixedBase(self._direct(), self.modulus, bits, BLINDER_WINDOW_BITS), subsets
 
-    def _times_subset(self, residue: mpz) -> mpz:
-        for products, chosen in zip(self._subsets, os.urandom(POOL // 8), strict=True):
+    def _times_subset(self, residue: mpz, subsets: list[list[mpz]]) -> mpz:
+        for products, chosen in zip(subsets, os.urandom(POOL // 8), strict=True):
             residue = residue * products[chosen] % self.modulus
         return residue
 

@@ -84,6 +84,18 @@ def check_value_bits(seat: Seat, got: EncryptionKey, n_rows: int) -> None:
         )
 
 
+def check_value_bits_fit(seat: Seat, got: EncryptionKey, n_rows: int) -> None:
+    """Refuses, by a PeerError, a precision that no job has of whose training rows we have `n_rows`,
+    perhaps not all.
+    """
+    own, most = seat.params.precision_bits, fixed_point.bits_for(n_rows)
+    if not (own or fixed_point.BITS_MIN) <= got.value_bits <= (own or most):
+        expected = str(own) if own else f"{fixed_point.BITS_MIN} to {most}"
+        raise PeerError(
+            f"the guest declares {got.value_bits} bits per gradient, the job has {expected}"
+        )
+
+
 def host_key(key: PublicKey, packing: Layout, first: int) -> HostKey:
     """The key at work; blinding for a first answer of so many sums is made in the background."""
     blinders = key.blinders()

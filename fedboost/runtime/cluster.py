@@ -15,7 +15,6 @@ from typing import Any
 
 import yaml
 
-from fedboost import flow
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
 from fedboost.job import JobSpec
@@ -40,7 +39,7 @@ LOG_LINES = 5  # of a daemon that did not come up, shown in the error
 
 
 class Cluster:
-    """Daemons for the parties of one job; a context manager that leaves no process behind.
+    """Daemons for the parties of one job file; a context manager that leaves no process behind.
 
     Everything lies in `folder`: certs/, configs/, var/NAME (stores, models), logs/NAME.log. A
     second cluster in the same folder finds the stores and models of the first.
@@ -56,7 +55,7 @@ class Cluster:
         workers: int | None = None,
     ) -> None:
         self.folder = folder
-        self.names = spec.parties.table().of(tuple(flow.Role))
+        self.names = spec.parties.everybody
         ports = _free_ports(len(self.names) + 1)
         self.addresses = {
             name: f"127.0.0.1:{port}"

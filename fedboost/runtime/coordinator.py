@@ -345,16 +345,17 @@ def read_spec(text: bytes) -> JobSpec:
     except ValueError:
         raise ConfigError("the job is not JSON") from None
     spec = parse(JobSpec, raw)
+    table = spec.parties.table()  # one guest
     protocol = protocols.named(spec.protocol)
     parse(protocol.params, spec.params, section="params")
     adds_up = flow.AGGREGATOR in protocol.modules
-    if adds_up and spec.parties.aggregator is None:
+    if adds_up and table.aggregator is None:
         raise ConfigError(
             f"{spec.protocol} needs an aggregator and parties names none",
-            todo=f"aggregator: a party of its own, or {spec.parties.guest}",
+            todo=f"aggregator: a party of its own, or {table.guest}",
             key="parties.aggregator",
         )
-    if spec.parties.aggregator is not None and not adds_up:
+    if table.aggregator is not None and not adds_up:
         raise ConfigError(
             f"{spec.protocol} has no part for an aggregator",
             todo="leave it out",

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedboost import flow, protocols, wire
+from fedboost import protocols, wire
 from fedboost.crypto.workers import Workers
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
@@ -104,9 +104,8 @@ class LocalCluster:
 
 
 def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
-    """The policy of a party that takes part in one job of its own making, and in nothing else."""
-    everybody = spec.parties.table().of(tuple(flow.Role))
-    peers = tuple(party for party in everybody if party != name)
+    """The policy of a party that takes part in the jobs of one file, and in nothing else."""
+    peers = tuple(party for party in spec.parties.everybody if party != name)
     asks = protocols.named(spec.protocol).asks
     wanted = (
         asks(protocols.named(spec.protocol).params.model_validate(spec.params)) if asks else None
@@ -136,8 +135,8 @@ async def cluster(
     write_report: WriteReport | None = None,
     timers: Timers | None = None,
 ) -> AsyncIterator[LocalCluster]:
-    """A cluster in `folder` for one job; every party's data set is called `data`."""
-    names = spec.parties.table().of(tuple(flow.Role))
+    """A cluster in `folder` for the jobs of one file; every party's data set is called `data`."""
+    names = spec.parties.everybody
     certs = folder / "certs"
     leaves = [Leaf("coordinator", COORDINATOR), Leaf("user", USER)]
     await asyncio.to_thread(

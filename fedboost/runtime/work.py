@@ -372,7 +372,8 @@ class Work:
         rows = self._aligned()
         assert self.id_cells is not None
         assert rows is not None
-        table = predictions_table(self.id_cells, rows, left.arrays["prediction"])
+        objective = "" if self.model is None else self.used_model().get("objective", "")
+        table = predictions_table(self.id_cells, rows, left.arrays["prediction"], objective)
         out = pa.BufferOutputStream()
         pq.write_table(table, out)
         write_file(self.predictions_file, out.getvalue().to_pybytes(), PUBLIC_MODE)

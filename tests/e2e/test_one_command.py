@@ -148,3 +148,27 @@ def test_what_is_wrong_with_the_command_is_said_before_anything_starts(place, tm
         assert words in said.err
         assert "Traceback" not in said.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_guests_train_in_turn_and_their_models_score_together(tmp_path):
+    raw = world.job(protocol="hybridtree", name="two")
+    raw["parties"] = {"guests": ["bank", "fund"], "hosts": ["telco"]}
+    raw["params"] = {**raw["params"], "guest_depth": 1, "host_depth": 1}
+    del raw["data"], raw["params"]["max_depth"]
+    tables = {"bank": world.toy(label=True), "fund": world.toy(label=True, first=30)}
+    tables["telco"] = world.toy(columns=1, rows=90)
+    for name, table in tables.items():
+        world.write(tmp_path / f"{name}.parquet", table)
+    file = world.job_file(tmp_path, raw)
+    data = [text for name in tables for text in ("--data", f"{name}={name}.parquet")]
+    said = world.fedboost("cluster", "run", file, *data, "--json", cwd=tmp_path)
+    assert said.code == 0, said.err
+    assert (said.last["state"], list(said.last["guests"])) == ("finished", ["bank", "fund"])
+    models = said.last["models"]
+    bag = ("--bag", "vote", "--out", "P.parquet", "--json")
+    said = world.fedboost("model", "predict", *models, *data, *bag, cwd=tmp_path)
+    assert said.code == 0, said.err
+    assert [one["model"] for one in said.last["models"]] == models
+    found = pq.read_table(tmp_path / "P.parquet").to_pydict()
+    assert found["id"] == [f"p{row}" for row in range(90)]
+    assert found["models"] == [1] * 30 + [2] * 30 + [1] * 30

@@ -12,7 +12,7 @@ NAMES = (
     *("echo", "align", "align_pairs", "secureboost", "forest"),
     *("federboost_vertical", "predict", "warm_start"),
     *("federboost_horizontal", "dropout"),
-    *("gbun", "gbun_dropout"),
+    *("gbun", "gbun_dropout", "hybridtree"),
 )
 
 

@@ -263,3 +263,24 @@ def test_blinders_are_random_residues_each_given_once(small):
     together = single(np.concatenate(taken))
     assert len({bytes(row) for row in together.data}) == rows
     assert small.by_phe(together) == [0] * rows
+
+
+def test_two_threads_may_draw_the_tables_of_one_key_at_once(small, monkeypatch):
+    """Two parties in one process share a key's tables; here the second comes amid the first's."""
+    shared = fixed_base.Blinding(PaillierKey(small.n))
+    rows = fixed_base.BLINDER_DIRECT + 1
+    direct, others = fixed_base.Blinding._direct, []
+
+    def interrupted(self):
+        monkeypatch.setattr(fixed_base.Blinding, "_direct", direct)
+        direct(self)
+        others.extend(self.make(rows))
+        return direct(self)
+
+    monkeypatch.setattr(fixed_base.Blinding, "_direct", interrupted)
+    made = shared.make(rows)
+    assert len(set(made) | set(others)) == 2 * rows
+    width = small.public.width
+    octets = b"".join(int(one).to_bytes(width, "big") for one in made + others)
+    together = Ciphertexts.received(octets, 2 * rows, width)
+    assert small.by_phe(together) == [0] * (2 * rows)

@@ -185,7 +185,7 @@ def test_every_policy_allows_the_job():
     protocol = protocols.named(spec.protocol)
     assert protocol.asks is not None
     asks = protocol.asks(parse(protocol.params, spec.params))
-    everybody = [spec.parties.guest, *spec.parties.hosts]
+    everybody = list(spec.parties.with_data)
     assert sorted(everybody) == sorted(PARTIES)
     for name in everybody:
         party = config(name)

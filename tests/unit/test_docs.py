@@ -89,11 +89,12 @@ def test_every_job_shown_can_be_read(document):
 
     from fedboost.cli.cluster import complete
     from fedboost.data.sources import SourceSpec
+    from fedboost.job import Parties
 
     for language, block in FENCE.findall(document.read_text()):
         raw = yaml.safe_load(block) if language == "yaml" else None
         if isinstance(raw, dict) and {"protocol", "parties"} <= set(raw):
-            everybody = [raw["parties"]["guest"], *raw["parties"]["hosts"]]
+            everybody = parse(Parties, raw["parties"]).with_data
             complete(raw, {party: SourceSpec(path="x.csv") for party in everybody})
 
 

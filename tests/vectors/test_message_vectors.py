@@ -24,7 +24,7 @@ from tests.federated import Posted, now, resealed, type_named
 FILE = Path(__file__).parent / "messages.json"
 NAMES = (
     *("echo", "align", "align_pairs", "secureboost", "federboost_vertical", "predict"),
-    *("federboost_horizontal", "gbun", "aggregation", "encrypted"),
+    *("federboost_horizontal", "gbun", "hybridtree", "aggregation", "encrypted"),
 )
 # Packages of messages that several protocols send: whose conversation shows them.
 SHOWN_BY = {"aggregation": "federboost_horizontal", "encrypted": "secureboost"}
@@ -42,7 +42,12 @@ def package(kind):
 
 
 KINDS = sorted(
-    {s.gives.DESCRIPTOR.full_name for n in NAMES for s in protocol_of(n).flow if s.gives}
+    {
+        step.gives.DESCRIPTOR.full_name
+        for name in NAMES
+        for step in protocol_of(name).flow
+        if step.gives and package(step.gives.DESCRIPTOR.full_name) == name
+    }
 )
 
 

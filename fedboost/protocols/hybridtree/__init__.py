@@ -29,6 +29,7 @@ PROTOCOL = Protocol(
     before=("align-pairs",),
     leaves="model",
     is_hybrid=True,
+    bags=True,
     asks=asks,
     check=check,
 )

@@ -377,8 +377,11 @@ def _side_by_side(streams: list[Iterator[Encrypted]]) -> Iterator[tuple[Encrypte
 
 def _write_places(me: Guest, host: str, part: hybridtree_pb2.BottomRows) -> None:
     """Says below which bottom node each of the host's rows stands, and which may divide."""
-    part.at.CopyFrom(wire.pack(me.views[host].at))
-    opened = me.groves[host].open_layer() if me.is_scored else []
+    view, opened = me.views[host], []
+    part.at.CopyFrom(wire.pack(view.at))
+    if me.is_scored:
+        [tree] = me.groves[host].trees
+        opened = tree.opened = [node for node in tree.open_layer() if node in view.learned]
     part.open.CopyFrom(wire.pack(np.array(opened, np.int32)))
 
 

@@ -144,8 +144,9 @@ def divide_rows(me: Host, got: ChosenSplits) -> Out:
     """How the rows of the won nodes divide; of tied candidates the lowest column and bin count."""
     won = read_choices(got.won, me.offers)
     [tree] = me.growing().trees
+    is_last = tree.growth.layers + 1 == me.seat.params.host_depth
     children = [child for node in won for child in (left_child(node), right_child(node))]
-    opened = _opened(got.open, children)
+    opened = _opened(got.open, [] if is_last else children)
     divided = answers.divisions(me.growing(), won, me.binning, me.bins)
     me.splits += answers.named_splits(won, me.binning, me.number)
     tree.growth.divide(list(divided.items()))
@@ -228,6 +229,7 @@ def _packing(me: Host, got: EncryptionKey, plaintext_bits: int) -> Layout:
     """How gradients come and answers go."""
     params, n_rows = me.seat.params, int(np.count_nonzero(~me.seat.validation))
     if me.answering is None:
+        keys.check_value_bits_fit(me.seat, got, n_rows)
         return keys.layout(params, got.value_bits, n_rows, plaintext_bits)
     return _precision(me, got.value_bits).layout(plaintext_bits)
 

@@ -71,25 +71,22 @@ class HostView:
         return Sample((chosen,), chosen, np.ones(len(chosen)))
 
     @property
-    def learned_at(self) -> Bits:
-        """bool (m,): which rows stand below bottom nodes where this host has rows to learn from."""
-        return np.isin(self.at, np.unique(self.at[self.learns]))
+    def learned(self) -> set[int]:
+        """The bottom nodes where this host has rows to learn from."""
+        return set(np.unique(self.at[self.learns]).tolist())
 
     def added(self, tree: GuestTree, values: Mapping[int, Floats]) -> Floats:
-        """What the subtrees add to each row, float64 (m, outputs), by the `values` of leaves.
-
-        0 where this host had nothing to learn from.
+        """What the subtrees add to each row, float64 (m, outputs), by the `values` of leaves: 0
+        where this host had nothing to learn from.
         """
         found = np.zeros((len(self.rows), next(iter(values.values())).shape[0] if values else 1))
         for leaf, value in values.items():
             found[tree.growth.everyone.rows(leaf)] = value
-        found[~self.learned_at] = 0.0
         return found
 
     def finished(self, number: int, tree: GuestTree, values: Mapping[int, Floats]) -> list[Below]:
         """The nodes below tree `number`, but those where this host had nothing to learn from."""
-        learned = {int(node) for node in np.unique(self.at[self.learns])}
-        below = []
+        learned, below = self.learned, []
         for node in tree.finished(number, values):
             if self._bottom(node.node) in learned:
                 owner = self.number if node.owner != vertical.LEAF else vertical.LEAF
@@ -100,8 +97,7 @@ class HostView:
 
     def unseen(self, number: int, outputs: int) -> list[Below]:
         """The bottom nodes of tree `number` below which this host has cut, unseen."""
-        zero = np.zeros(outputs)
-        learned = np.unique(self.at[self.learns]).tolist()
+        zero, learned = np.zeros(outputs), sorted(self.learned)
         nodes = [GuestNode(number, node, self.number, zero, 0.0, 0.0) for node in learned]
         return [Below(self.number, node, self.under[node.node]) for node in nodes]
 

@@ -1,0 +1,125 @@
+"""What each operation of the lattice scheme costs: processor time of one core, in one run.
+
+The least of several repetitions, on random messages and cells; two outputs, g and h.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.harness import Report, Shown, arguments
+from fedboost.crypto.lattice import parameters
+from fedboost.crypto.lattice.answers import TreeKey
+from fedboost.crypto.lattice.budget import Budget
+from fedboost.crypto.lattice.cells import Cells, Rows
+from fedboost.crypto.lattice.decryption import decrypt
+from fedboost.crypto.lattice.parameters import Parameters
+from fedboost.crypto.lattice.polynomials import DIGEST_BYTES, NONCE_BYTES, Origin, Tree
+from fedboost.crypto.lattice.secret import TreeSecret
+from fedboost.crypto.secrets import Secrets
+
+ABOUT = "what each operation of the lattice scheme costs"
+ROWS, QUICK_ROWS = 1_000_000, 100_000
+SPARSE = 20  # of so many rows one is in a node further down
+BINS, OUTPUTS, COLUMNS = 32, 2, 3
+REPEATS = 5
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one operation, and what it is counted in."""
+
+    scheme: str
+    operation: str
+    each: str
+    nanoseconds: float
+
+
+def measure(rows: int) -> list[Cost]:
+    """Every operation of both rings."""
+    return [cost for own in parameters.BY_NAME.values() for cost in measured(own, rows)]
+
+
+def measured(own: Parameters, rows: int) -> list[Cost]:
+    """One ring; each operation's result is what the next one takes, and sums are checked."""
+    seconds: dict[tuple[str, str], float] = {}
+
+    def spent(operation: str, each: str, count: int, work: Callable[[], Any]) -> Any:
+        result = work()  # compiles kernels and warms caches
+        times = []
+        for _ in range(REPEATS):
+            begun = time.process_time()
+            result = work()
+            times.append(time.process_time() - begun)
+        seconds[operation, each] = min(times) / count
+        return result
+
+    draw = np.random.default_rng(1)
+    budget = Budget(own, rows)
+    tree = Tree(own, Origin(bytes(DIGEST_BYTES), bytes(NONCE_BYTES), (bytes(NONCE_BYTES),)), 0)
+    most = budget.message_most
+    messages = draw.integers(-most, most + 1, (rows, OUTPUTS), dtype=np.int64)
+    secrets = Secrets.from_os()
+
+    def encrypted() -> tuple[TreeSecret, bytes]:
+        secret = TreeSecret(tree, budget, messages, secrets)
+        return secret, b"".join(block.to_bytes() for block in secret.encrypt())
+
+    secret, octets = spent("encrypt", "row", rows, encrypted)
+    received = spent("receive", "row", rows, lambda: Rows.received(tree, octets, messages.shape))
+    bins = draw.integers(0, BINS, (rows, COLUMNS), dtype=np.int32)
+    few = np.flatnonzero(draw.random(rows) < 1 / SPARSE)
+    for name, chosen in (("add, all rows", np.arange(rows)), ("add, a node of few rows", few)):
+        work = partial(summed, received, chosen, bins[chosen])
+        columns = spent(name, "row and feature", len(chosen) * COLUMNS, work)
+    cells = Cells.concat(columns)
+    spent("subtract", "cell", len(cells), lambda: cells.subtract(cells[::-1]))
+    offsets = np.arange(0, len(cells) + 1, BINS)
+    running = spent("prefix sum", "cell", len(cells), lambda: cells.prefix_sums(offsets))
+    key = TreeKey.received(tree, 0, secret.public_keys(0), OUTPUTS)
+    width = budget.width(len(few))
+    host = Secrets.from_os()
+    answers = spent("answer", "candidate", len(running), lambda: key.release(running, width, host))
+    found = spent(
+        "decrypt",
+        "candidate",
+        len(running),
+        lambda: decrypt(secret, answers.to_bytes(), len(running), len(few)),
+    )
+    assert (found[offsets[1:] - 1] == messages[few].sum(axis=0)).all()
+    return [Cost(own.name, *key, 1e9 * each) for key, each in seconds.items()]
+
+
+def summed(received: Rows, rows: NDArray[np.int64], bins: NDArray[np.int32]) -> list[Cells]:
+    """The cells of all columns."""
+    return list(received.segment_sums(rows, bins, BINS))
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Measures and prints; see the harness for the options."""
+    options: argparse.Namespace = arguments("lattice", ABOUT, (), given)
+    rows = QUICK_ROWS if options.quick else ROWS
+    costs = measure(rows)
+    report = Report("lattice", {"rows": rows, "bins": BINS, "outputs": OUTPUTS})
+    report.rows = [asdict(cost) for cost in costs]
+    for cost in costs:
+        name = f"{cost.scheme}.{cost.operation.replace(',', '').replace(' ', '_')}_ns"
+        report.figures[name] = cost.nanoseconds
+    table = Shown(
+        "Processor time of one core",
+        ("scheme", "operation", "for each", "ns"),
+        [(c.scheme, c.operation, c.each, f"{c.nanoseconds:.0f}") for c in costs],
+    )
+    report.write(options, [table], "# The lattice scheme, operation by operation")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Bags on the command line: rows scored by several models, and files of predictions made one."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow.parquet as pq
+
+from fedboost.cli.connect import run, settings
+from fedboost.cli.predicting import (
+    Wish,
+    check_folder,
+    in_cluster,
+    over_daemons,
+    write_table,
+)
+from fedboost.cli.shelves import Shelves
+from fedboost.data.predictions import Predictions, parted
+from fedboost.data.sources import SourceSpec, read_table
+from fedboost.errors import ConfigError, FedboostError
+from fedboost.flow import GUEST, Artefact
+from fedboost.model import bag, whole
+from fedboost.model.bag import By, Kind
+from fedboost.runtime.client import Client
+from fedboost.runtime.config import ClientConfig
+
+
+@dataclass(frozen=True)
+class Bag:
+    """Which models score which data, and what becomes of their predictions."""
+
+    models: tuple[str, ...]
+    data: dict[str, str]  # by party: a file or a data set's name
+    by: By
+    out: Path
+
+
+def predict(
+    wanted: Bag, shelves: Shelves, coordinator: str | None, tls: Path | None, *, as_json: bool
+) -> int:
+    """Has each model score its parties' rows, and joins what they say; gives the exit code.
+
+    A ConfigError for models that do not fit each other, that are not here, or that need no job,
+    and for data of strangers; nothing is scored then.
+    """
+    check_folder(wanted.out)
+    shards = _shards(wanted, shelves, coordinator, tls)
+    bag.check_alike([_kind(model, shard) for model, shard in shards.items()], wanted.by)
+    parts, said = [], []
+    with tempfile.TemporaryDirectory() as scratch:
+        for wish in _wishes(wanted, shards, Path(scratch)):
+            if shelves.config is not None:
+                scored = over_daemons(wish, shelves.config, coordinator, tls)
+            else:
+                assert shelves.cluster is not None
+                scored = in_cluster(wish, shelves.cluster)
+            if not scored.result:
+                return scored.conclude(as_json=as_json)
+            if not as_json:
+                scored.tell(f"by {wish.model}")
+            said.append(scored.said())
+            parts.append(parted(pq.read_table(wish.out), wish.model))
+    rows = _write(wanted.out, parts, wanted.by)
+    _tell(wanted, rows, said, as_json=as_json)
+    return 0
+
+
+def join(files: Sequence[Path], by: By, out: Path, *, as_json: bool) -> None:
+    """Bags files of predictions, each named once; a ConfigError or DataError says which cannot."""
+    check_folder(out)
+    if len(set(files)) < max(2, len(files)):
+        raise ConfigError(
+            "a bag needs two files of predictions at least, each named once",
+            todo="fedboost model bag P1.parquet P2.parquet --out P.parquet",
+        )
+    ends = [file.name for file in files]
+    names = ends if len(set(ends)) == len(ends) else [str(file) for file in files]
+    tables = [read_table(SourceSpec(path=str(file), format="parquet")) for file in files]
+    parts = [parted(table, name) for table, name in zip(tables, names, strict=True)]
+    rows = _write(out, parts, by)
+    said = [{"file": str(f), "rows": len(p.values)} for f, p in zip(files, parts, strict=True)]
+    _tell(Bag((), {}, by, out), rows, said, as_json=as_json)
+
+
+def _write(out: Path, parts: Sequence[Predictions], by: By) -> int:
+    """Bags the predictions into the file; gives how many rows it has."""
+    table = bag.bagged(parts, by)
+    write_table(out, table)
+    return len(table)
+
+
+def _tell(wanted: Bag, rows: int, said: list[dict[str, Any]], *, as_json: bool) -> None:
+    """`said`: what `--json` says of each model's predictions."""
+    if as_json:
+        own = {"bag": wanted.by, "models": said, "rows": rows, "out": str(wanted.out)}
+        click.echo(json.dumps(own))
+    else:
+        click.echo(f"{rows} rows, the {wanted.by} of {len(said)} models: {wanted.out}")
+
+
+def _wishes(wanted: Bag, shards: dict[str, Artefact], folder: Path) -> list[Wish]:
+    """What each model shall predict, into files of its own, from the data of its parties."""
+    parties = {m: (one.facts["guest"], *one.facts["hosts"]) for m, one in shards.items()}
+    known = {party for own in parties.values() for party in own}
+    for party in wanted.data:
+        if party not in known:
+            raise ConfigError(
+                f"--data names {party}, which has no part in the models",
+                todo=f"their parties are {', '.join(sorted(known))}",
+            )
+    wishes = []
+    for model, shard in shards.items():
+        own = {party: name for party, name in wanted.data.items() if party in parties[model]}
+        wishes.append(Wish.of(shard, own, folder / f"{model}.parquet"))
+    return wishes
+
+
+def _kind(model: str, shard: Artefact) -> Kind:
+    facts = shard.facts
+    ids = facts.get("ids", {}).get(facts["guest"], ["id"])
+    return Kind(model, facts.get("objective", ""), len(facts["base_margin"]), tuple(ids))
+
+
+def _shards(
+    wanted: Bag, shelves: Shelves, coordinator: str | None, tls: Path | None
+) -> dict[str, Artefact]:
+    """The guests' shards of the models, in their order."""
+    twice = sorted({model for model in wanted.models if wanted.models.count(model) > 1})
+    if twice:
+        raise ConfigError("the model is named twice", todo="name every model once", model=twice[0])
+    found = {}
+    for model in wanted.models:
+        if shelves.config is not None and model not in shelves.models():
+            raise _elsewhere(model, wanted.out, _guest_of(model, coordinator, tls))
+        if whole.is_whole(shelves.facts(model)):
+            raise ConfigError(
+                "every party holds the model whole, and no job scores rows with it",
+                todo="predict with each model alone, then: fedboost model bag P1 P2 … --out P",
+                model=model,
+            )
+        if shelves.config is not None and shelves.facts(model)["role"] != GUEST:
+            raise _elsewhere(model, wanted.out, shelves.facts(model)["guest"])
+        found[model] = shelves.guest_shard(model)
+    return found
+
+
+def _elsewhere(model: str, out: Path, guest: str | None) -> ConfigError:
+    whose = "another guest" if guest is None else f"its guest {guest}"
+    return ConfigError(
+        f"the model lies at {whose}, whose predictions are its own to hand over",
+        todo=f"predict with it there, and here with the others; then: "
+        f"fedboost model bag P1.parquet P2.parquet --out {out.name}",
+        model=model,
+    )
+
+
+def _guest_of(model: str, coordinator: str | None, tls: Path | None) -> str | None:
+    """Whose job has trained a model, if the coordinator can be asked and knows."""
+
+    async def ask(config: ClientConfig) -> str:
+        async with Client(config) as client:
+            spec = json.loads((await client.journal(model)).spec)
+            guest: str = spec["parties"]["guest"]
+            return guest
+
+    try:
+        return run(ask(settings(coordinator, tls)))
+    except FedboostError:
+        return None

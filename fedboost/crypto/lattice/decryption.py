@@ -1,0 +1,82 @@
+"""The guest reads answers: sums of messages, exact, and refused where they cannot be sums."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fedboost.crypto.lattice.answers import Shape
+from fedboost.crypto.lattice.secret import TreeSecret
+from fedboost.crypto.lattice.words import Octets, Words, unpack
+from fedboost.errors import PeerError
+
+_BATCH = 64  # answers whose vectors are unpacked at once: one megabyte of `lattice`
+
+Sums = NDArray[np.int64]  # (n, outputs)
+
+
+def decrypt(
+    secret: TreeSecret, answers: bytes, count: int, node_rows: int, most: Sums | None = None
+) -> Sums:
+    """The sums in `count` answers about a node of so many rows, int64 (count, outputs).
+
+    `most` int64 (outputs,) is what no sum can exceed either way: the node's own Σ|m|; without it
+    what so many rows can be at most. One and the same PeerError for answers of another size or
+    with bits where none belong, and for sums beyond that.
+    """
+    budget = secret.budget
+    shape = Shape(secret.tree.parameters, secret.outputs, budget.width(node_rows))
+    sums = _rounded(opened(secret, answers, count, shape), shape)
+    bound = np.int64(node_rows * budget.message_most) if most is None else most
+    if (np.abs(sums) > bound).any():
+        raise PeerError("an answer does not decrypt into a sum of its node's rows")
+    return sums
+
+
+def opened(secret: TreeSecret, answers: bytes, count: int, shape: Shape) -> Sums:
+    """Δ times the sums plus what noise there is, int64 (count, outputs); see `decrypt`."""
+    if count < 0 or len(answers) != count * shape.octets:
+        raise PeerError(
+            f"expected {count} answers of {shape.octets} octets, got {len(answers)} in all"
+        )
+    octets = np.frombuffer(answers, dtype=np.uint8).reshape(count, shape.octets)
+    found = np.empty((count, shape.outputs), dtype=np.int64)
+    secrets = secret.reversed_secrets()
+    for first in range(0, count, _BATCH):
+        cut = slice(first, first + _BATCH)
+        for group, spans in zip(shape.groups, shape.spans(), strict=True):
+            found[cut, group] = _opened_group(octets[cut], spans, secrets[group], shape)
+    return found
+
+
+def _opened_group(
+    octets: Octets, spans: tuple[slice, slice], secrets: NDArray[np.int8], shape: Shape
+) -> Sums:
+    vectors = np.empty((len(octets), shape.parameters.ring), dtype=np.uint64)
+    numbers = np.empty((len(octets), len(secrets)), dtype=np.uint64)
+    clean = unpack(octets[:, spans[0]], shape.vector_bits, vectors)
+    if not unpack(octets[:, spans[1]], shape.width, numbers) or not clean:
+        raise PeerError("an answer does not decrypt into a sum of its node's rows")
+    _subtract_products(vectors, secrets, np.uint64(shape.parameters.drop_bits), numbers)
+    unused = 64 - shape.width
+    return (numbers << np.uint64(unused)).view(np.int64) >> unused
+
+
+def _rounded(numbers: Sums, shape: Shape) -> Sums:
+    scale = shape.parameters.scale_bits
+    whole = numbers >> scale
+    return whole + (numbers >> (scale - 1) & 1)
+
+
+@njit(nogil=True, cache=True)
+def _subtract_products(
+    vectors: Words, secrets: NDArray[np.int8], drop: np.uint64, numbers: Words
+) -> None:
+    """numbers −= ⟨vector, secret⟩ · 2^drop, modulo 2^64."""
+    for n in range(vectors.shape[0]):
+        for j in range(secrets.shape[0]):
+            total = np.uint64(0)
+            for w in range(vectors.shape[1]):
+                total += vectors[n, w] * np.uint64(np.int64(secrets[j, w]))
+            numbers[n, j] -= total << drop

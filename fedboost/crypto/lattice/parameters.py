@@ -1,0 +1,112 @@
+"""The rings that there are, and the guard that refuses weaker ones.
+
+Security rests on the ring, the modulus, the ternary secrets and the error. For `lattice` the
+lattice estimator (Albrecht, Player, Scott, "On the concrete hardness of learning with errors",
+2015; cost model of MATZOV, 2022) gives 128.8 bits classically and about 122 bits with quantum
+sieving. The table of the Homomorphic Encryption Standard (2018, table 1, ternary secrets, 128 bits)
+allows a modulus of 54 bits for 2048 coefficients and of 109 bits for 4096, of which `lattice-4096`
+takes 64 (up to 75 bits the table has 192 bits of security).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedboost.errors import ConfigError
+
+# The largest modulus for 128 bits, in bits, by coefficients (the Standard's table 1).
+MODULUS_BITS_MOST = {2048: 54, 4096: 109, 8192: 218, 16384: 438}
+WORD_BITS = 64  # polynomials are arrays of machine words, whose overflow must be harmless
+ERROR_BITS_LEAST = 21  # a centred binomial error of 2 · 21 bits has σ = 3.24, and 3.2 is asked
+FLOOD_LEAST = 2.0**20  # what drowns a sum of row errors: 3.3e3 for 2^20 rows
+MESSAGE_ROOM_BITS = 29  # above the scale, for messages and their sums
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Polynomials of `ring` coefficients modulo 2^modulus_bits, and what is added to them.
+
+    A ConfigError for anything weaker than `lattice`, or if answers could not be decrypted.
+    """
+
+    name: str
+    ring: int  # coefficients of a polynomial, N
+    modulus_bits: int  # q = 2^modulus_bits
+    scale_bits: int  # a message is encrypted as Δ = 2^scale_bits times itself
+    drop_bits: int  # the vector of an answer leaves as multiples of 2^drop_bits
+    flood: float  # standard deviation of the Gaussian in an answer's numbers, σ_f
+    error_bits: int = ERROR_BITS_LEAST  # a centred binomial error is their sum minus another
+
+    def __post_init__(self) -> None:
+        check_strength(self)
+
+    @cached_property
+    def mask(self) -> np.uint64:
+        """q − 1."""
+        return np.uint64((1 << self.modulus_bits) - 1)
+
+    @property
+    def word_octets(self) -> int:
+        """Octets of one number modulo q on the wire."""
+        return -(-self.modulus_bits // 8)
+
+    @property
+    def error_variance(self) -> float:
+        """σ² of an error."""
+        return self.error_bits / 2
+
+    @property
+    def blinding_variance(self) -> float:
+        """σ² of what an answer's zero encryption, flood and rounding add to a decrypted number.
+
+        e'·v and e1·s are N products of an error and a ternary number, of variance 2/3; a number
+        rounded to 2^t is off by σ² = 4^t / 12, N times, times a ternary number again.
+        """
+        zero = self.error_variance * 4 * self.ring / 3
+        rounding = 4.0**self.drop_bits * self.ring / 18 if self.drop_bits else 0.0
+        return zero + self.flood**2 + rounding
+
+    def sigma(self, rows: int) -> float:
+        """Standard deviation of the noise in a decrypted sum of that many rows."""
+        return math.sqrt(rows * self.error_variance + self.blinding_variance)
+
+    def failure(self, rows: int) -> float:
+        """How likely a decrypted sum of that many rows is wrong, by a unit of its grid."""
+        return math.erfc(2.0**self.scale_bits / (2 * math.sqrt(2) * self.sigma(rows)))
+
+
+def check_strength(parameters: Parameters) -> None:
+    """A ConfigError unless at least as strong as `lattice`."""
+    most = MODULUS_BITS_MOST.get(parameters.ring)
+    if most is None or not 0 < parameters.modulus_bits <= min(most, WORD_BITS):
+        raise ConfigError(
+            f"a modulus of {parameters.modulus_bits} bits in a ring of {parameters.ring} "
+            "coefficients has less than 128 bits of security",
+            todo=f"take one of {', '.join(BY_NAME)}",
+        )
+    if parameters.error_bits < ERROR_BITS_LEAST or parameters.flood < FLOOD_LEAST:
+        raise ConfigError(
+            f"an error of {parameters.error_bits} bits and a flood of {parameters.flood:.0f} "
+            f"hide too little: {ERROR_BITS_LEAST} and {FLOOD_LEAST:.0f} are the least",
+            todo=f"take one of {', '.join(BY_NAME)}",
+        )
+
+
+BY_NAME: dict[str, Parameters] = {}
+BY_NAME["lattice"] = Parameters("lattice", 2048, 53, scale_bits=24, drop_bits=16, flood=2.0**20)
+BY_NAME["lattice-4096"] = Parameters(
+    "lattice-4096", 4096, 64, scale_bits=35, drop_bits=26, flood=2.0**31
+)
+
+
+def named(name: str) -> Parameters:
+    """The parameters of that name; a ConfigError names those there are."""
+    if name not in BY_NAME:
+        raise ConfigError(
+            f"there are no lattice parameters {name!r}", todo=f"one of {', '.join(BY_NAME)}"
+        )
+    return BY_NAME[name]

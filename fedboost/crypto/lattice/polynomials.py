@@ -1,0 +1,89 @@
+"""Public polynomials, which both sides derive from what both have agreed on; none is ever received.
+
+A polynomial of the guest's choice would let it read which rows a cell adds up: with a' = 0 an
+answer's zero encryption hides nothing. So each is the output of SHAKE256 on
+
+    length and text of the label │ length and name of the parameters │ manifest hash │ guest nonce
+    number of host nonces │ host nonces │ tree │ block or host
+
+with numbers of 8 octets, little-endian: 8 octets for each coefficient, little-endian, modulo q.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto.lattice.parameters import Parameters
+from fedboost.errors import PeerError
+
+DIGEST_BYTES = 32  # of the manifest: SHA-256
+NONCE_BYTES = 32
+ROWS = b"fedboost lattice rows 1"  # a release that derives differently must change these
+ANSWERS = b"fedboost lattice answers 1"
+COEFFICIENT_BYTES = 8
+
+Polynomial = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the polynomials of one attempt at a job come from.
+
+    Nonces are drawn afresh by each party for each attempt, the hosts' in the manifest's order. A
+    PeerError for one of another size.
+    """
+
+    manifest: bytes
+    guest_nonce: bytes
+    host_nonces: tuple[bytes, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.manifest) != DIGEST_BYTES:
+            raise PeerError(f"the manifest's hash has {len(self.manifest)} octets")
+        for nonce in (self.guest_nonce, *self.host_nonces):
+            if len(nonce) != NONCE_BYTES:
+                raise PeerError(f"expected a nonce of {NONCE_BYTES} octets, got {len(nonce)}")
+
+    def encoded(self) -> bytes:
+        """All of it; no two origins meet, for every part has a known length."""
+        hosts = _number(len(self.host_nonces)) + b"".join(self.host_nonces)
+        return self.manifest + self.guest_nonce + hosts
+
+
+@dataclass(frozen=True)
+class Tree:
+    """One tree of an attempt, and the polynomials that belong to it."""
+
+    parameters: Parameters
+    origin: Origin
+    number: int
+
+    def of_rows(self, block: int) -> Polynomial:
+        """a of rows N·block to N·(block + 1) − 1, uint64 (N,) below q."""
+        return self._derived(ROWS, block)
+
+    def of_answers(self, host: int) -> Polynomial:
+        """a' of the host at that place of the manifest, uint64 (N,) below q."""
+        return self._derived(ANSWERS, host)
+
+    def encoded(self, label: bytes, number: int) -> bytes:
+        """What is hashed, for this label and this block or host."""
+        names = _sized(label) + _sized(self.parameters.name.encode())
+        return names + self.origin.encoded() + _number(self.number) + _number(number)
+
+    def _derived(self, label: bytes, number: int) -> Polynomial:
+        absorbed = hashlib.shake_256(self.encoded(label, number))
+        octets = absorbed.digest(COEFFICIENT_BYTES * self.parameters.ring)
+        return np.frombuffer(octets, dtype="<u8").astype(np.uint64) & self.parameters.mask
+
+
+def _sized(octets: bytes) -> bytes:
+    return _number(len(octets)) + octets
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(8, "little")

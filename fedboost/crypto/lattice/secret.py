@@ -1,0 +1,133 @@
+"""The guest's side of one tree: its secrets, the encryption of its rows, its public keys.
+
+What `Secrets` draws is bound to the tree's origin and to all of its messages: a tree that is begun
+again with anything else, be it a nonce or one message, gets secrets and errors that have nothing to
+do with the first ones; with the same, the same octets. (Two encryptions under one a·s would tell
+the difference of their messages.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto.api import Encrypted, seal_encrypted
+from fedboost.crypto.lattice import samples
+from fedboost.crypto.lattice.budget import Budget
+from fedboost.crypto.lattice.polynomials import Polynomial, Tree
+from fedboost.crypto.lattice.product import multiplier
+from fedboost.crypto.lattice.words import Words, octets_of
+from fedboost.crypto.secrets import Secrets
+from fedboost.errors import ConfigError
+
+Messages = NDArray[np.int64]  # (n, outputs)
+_UNIT_BITS = 53
+
+
+class TreeSecret:
+    """Fresh secrets for one tree and its messages; it prints nothing and cannot be pickled.
+
+    `messages` int64 (n, outputs): one number per row and output (g and h, of each class), at most
+    `budget.message_most` either way; a ConfigError for others. `secrets` are the guest's own for
+    the job.
+    """
+
+    def __init__(self, tree: Tree, budget: Budget, messages: Messages, secrets: Secrets) -> None:
+        _check(messages, budget, tree)
+        self.tree = tree
+        self.budget = budget
+        self.outputs = messages.shape[1]
+        self._messages = messages
+        digest = hashlib.sha256(np.ascontiguousarray(messages, dtype="<i8").data)
+        origin = hashlib.sha256(tree.encoded(b"secrets", self.outputs)).digest()
+        self._secrets = secrets.child("lattice tree", origin, digest.digest())
+        parameters = tree.parameters
+        wanted = self.outputs * samples.ternary_octets(parameters.ring)
+        octets = np.frombuffer(self._secrets.bytes(wanted, "secrets"), dtype=np.uint8)
+        self._ternary = samples.ternary(octets.reshape(self.outputs, -1), parameters.ring)
+        self._multiplier = multiplier(parameters)
+        self._values = self._multiplier.values(self._ternary)
+
+    def encrypt(self) -> Iterator[Encrypted]:
+        """The rows, a block of N at a time, as `Rows.received` reads them: one ciphertext a row,
+        its outputs' numbers one after the other.
+        """
+        return self._stream()
+
+    def _stream(self) -> Iterator[Encrypted]:
+        for numbers in self.blocks():
+            yield seal_encrypted(octets_of(numbers, self.tree.parameters))
+
+    def blocks(self) -> Iterator[Words]:
+        """b of each block's rows, uint64 (at most N, outputs) below q."""
+        parameters = self.tree.parameters
+        scale = np.uint64(parameters.scale_bits)
+        for block, first in enumerate(range(0, len(self._messages), parameters.ring)):
+            messages = self._messages[first : first + parameters.ring].view(np.uint64)
+            masked = self._masked(self.tree.of_rows(block), "rows", block)[: len(messages)]
+            yield (masked + (messages << scale)) & parameters.mask
+
+    def public_keys(self, host: int) -> bytes:
+        """b' of every output for the host at that place of the manifest, as
+        `TreeKey.received` reads them.
+        """
+        keys = self._masked(self.tree.of_answers(host), "answers", host)
+        return octets_of(keys.T & self.tree.parameters.mask, self.tree.parameters).tobytes()
+
+    def reversed_secrets(self) -> NDArray[np.int8]:
+        """The secrets as windows are paired with them, highest coefficient first, int8
+        (outputs, N): for decryption and nothing else.
+        """
+        return np.ascontiguousarray(self._ternary[:, ::-1])
+
+    def _masked(self, polynomial: Polynomial, use: str, number: int) -> Words:
+        """polynomial · s + fresh e for each output, uint64 (N, outputs), modulo 2^64."""
+        parameters = self.tree.parameters
+        each = samples.ERROR_OCTETS * parameters.ring
+        drawn = self._secrets.bytes(self.outputs * each, "errors", use, number)
+        octets = np.frombuffer(drawn, dtype=np.uint8).reshape(self.outputs, each)
+        noise = samples.errors(octets, parameters.error_bits).astype(np.int64).view(np.uint64)
+        fixed = self._multiplier.fixed(polynomial)
+        return (self._multiplier.multiply(fixed, self._values) + noise).T
+
+    def __repr__(self) -> str:
+        return f"TreeSecret({len(self._messages)} rows × {self.outputs} outputs, hidden)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("secrets are not pickled")
+
+
+def rounded(values: NDArray[np.float64], secrets: Secrets) -> Messages:
+    """⌊x + r⌋ with r uniform in [0, 1), int64 of the same shape (n, outputs): unbiased messages.
+
+    r has 53 bits, drawn from `secrets`, which are the tree's own. Scaling to the grid of the
+    messages is the caller's: |x| ≤ message_most − 1 keeps within it whatever is drawn.
+    """
+    octets = secrets.bytes(8 * values.size, "lattice rounding")
+    words = np.frombuffer(octets, dtype="<u8").reshape(values.shape)
+    uniform = (words >> np.uint64(64 - _UNIT_BITS)).astype(np.float64) * 2.0**-_UNIT_BITS
+    whole = np.floor(values)
+    # Compared, not added: the sum of a float and a fraction would round.
+    return (whole + (uniform >= 1.0 - (values - whole))).astype(np.int64)
+
+
+def _check(messages: Messages, budget: Budget, tree: Tree) -> None:
+    if messages.dtype != np.int64 or messages.ndim != 2 or messages.shape[1] < 1:
+        raise ConfigError(
+            f"messages must be int64 (n, outputs), got {messages.dtype} {messages.shape}"
+        )
+    if budget.parameters != tree.parameters or len(messages) > budget.rows:
+        raise ConfigError(
+            f"{len(messages)} rows do not go with a budget for {budget.rows} "
+            f"of {budget.parameters.name}"
+        )
+    most = budget.message_most
+    if (messages > most).any() or (messages < -most).any():
+        raise ConfigError(
+            f"a message is outside the {budget.message_bits} bits that the budget leaves it",
+            todo="scale gradients and hessians to the budget's message_most",
+        )

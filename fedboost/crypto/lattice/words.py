@@ -1,0 +1,102 @@
+"""Numbers modulo powers of two as octets: whole words of a message, and fields of any width."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fedboost.crypto.lattice.parameters import Parameters
+from fedboost.errors import PeerError
+
+Words = NDArray[np.uint64]
+Octets = NDArray[np.uint8]
+_CHUNK = 32  # bits put or taken at once: with those left over they fit one machine word
+
+
+def low_bits(bits: int) -> np.uint64:
+    """2^bits − 1, for up to 64 bits."""
+    return np.uint64((1 << bits) - 1)
+
+
+def octets_of(words: Words, parameters: Parameters) -> Octets:
+    """Numbers below q, uint64 (n, k), as uint8 (n, k · word_octets): little-endian."""
+    count, each = words.shape
+    octets = np.ascontiguousarray(words, dtype="<u8").view(np.uint8).reshape(count, each, 8)
+    return octets[:, :, : parameters.word_octets].reshape(count, -1)
+
+
+def words_of(octets: bytes, shape: tuple[int, int], parameters: Parameters, what: str) -> Words:
+    """The numbers that `octets_of` wrote; a PeerError unless all are there and below q."""
+    width = parameters.word_octets
+    if len(octets) != shape[0] * shape[1] * width:
+        raise PeerError(
+            f"expected {shape[0]} times {shape[1]} numbers of {width} octets as {what}, "
+            f"got {len(octets)} octets in all"
+        )
+    raw = np.zeros((shape[0] * shape[1], 8), dtype=np.uint8)
+    raw[:, :width] = np.frombuffer(octets, dtype=np.uint8).reshape(-1, width)
+    words = raw.view("<u8").astype(np.uint64).reshape(shape)
+    if (words > parameters.mask).any():
+        raise PeerError(f"a number is out of range, of the {what}")
+    return words
+
+
+def field_octets(count: int, bits: int) -> int:
+    """Octets of that many fields of that width, the last octet filled up with zeros."""
+    return -(-count * bits // 8)
+
+
+@njit(nogil=True, cache=True)
+def pack(values: Words, bits: int, octets: Octets) -> None:
+    """Puts values below 2^bits, uint64 (n, k), one after the other into uint8 (n, ⌈k·bits/8⌉).
+
+    Lowest bit first, in octets from their lowest bit on.
+    """
+    for n in range(values.shape[0]):
+        own = octets[n]
+        held, filled, place = np.uint64(0), 0, 0
+        for k in range(values.shape[1]):
+            rest, left = values[n, k], bits
+            while left > 0:
+                taken = min(left, _CHUNK)
+                chunk = rest & np.uint64((1 << taken) - 1)
+                held |= chunk << np.uint64(filled)
+                rest >>= np.uint64(taken)
+                left -= taken
+                filled += taken
+                if filled >= _CHUNK:
+                    for octet in range(4):
+                        own[place + octet] = np.uint8((held >> np.uint64(8 * octet)) & 0xFF)
+                    held >>= np.uint64(_CHUNK)
+                    filled -= _CHUNK
+                    place += 4
+        while filled > 0:
+            own[place] = np.uint8(held & np.uint64(0xFF))
+            held >>= np.uint64(8)
+            filled -= 8
+            place += 1
+
+
+@njit(nogil=True, cache=True)
+def unpack(octets: Octets, bits: int, values: Words) -> bool:
+    """Reads what `pack` wrote; whether nothing but zeros fills up the last octet."""
+    clean = True
+    for n in range(values.shape[0]):
+        own = octets[n]
+        held, filled, place = np.uint64(0), 0, 0
+        for k in range(values.shape[1]):
+            value, got = np.uint64(0), 0
+            while got < bits:
+                taken = min(bits - got, _CHUNK)
+                while filled < taken:
+                    held |= np.uint64(own[place]) << np.uint64(filled)
+                    filled += 8
+                    place += 1
+                value |= (held & np.uint64((1 << taken) - 1)) << np.uint64(got)
+                held >>= np.uint64(taken)
+                filled -= taken
+                got += taken
+            values[n, k] = value
+        clean = clean and held == np.uint64(0)
+    return clean

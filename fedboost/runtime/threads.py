@@ -1,0 +1,47 @@
+"""Threads of one party for kernels that let go of the interpreter's lock and share big arrays.
+
+Arguments and results are not copied, as worker processes (`runtime.workers`) would copy them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class ThreadWorkers:
+    """Kernels in threads of this process, `count` at a time; close it, or use it in a `with`."""
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = count or os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(self.count, "kernel")
+
+    def map(self, kernel: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
+        """`kernel(*task)` for each task, results in the tasks' order; the first error is raised."""
+        return [pending.result() for pending in [self.submit(kernel, *task) for task in tasks]]
+
+    def submit(self, kernel: Callable[..., T], *task: Any) -> Future[T]:
+        """Starts `kernel(*task)` and returns at once."""
+        return self._pool.submit(kernel, *task)
+
+    def cpu_seconds(self) -> float:
+        """Zero: all the work is this process's own."""
+        return 0.0
+
+    def peak_rss_bytes(self) -> int:
+        """Zero: all the memory is this process's own."""
+        return 0
+
+    def close(self) -> None:
+        """Ends the threads; what has been started is finished first."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def __enter__(self) -> ThreadWorkers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
