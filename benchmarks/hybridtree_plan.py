@@ -50,7 +50,7 @@ class Plan:
             return cls(
                 train_rows=4000, test_rows=2000, trees=15, seeds=(0,), hosts=(5,), scale=(),
                 skews=(), depths=(), shares=(), holders=0, settings=(ONE,),
-                timed_rows={"adult": 200, "covtype": 100}, fast_trees=3, slow_trees=2,
+                timed_rows={"adult": 400, "covtype": 100}, fast_trees=3, slow_trees=2,
                 predicted_rows=200, repeats=1, rule_rows=5000, rule_trees=10,
             )  # fmt: skip
         return cls(
