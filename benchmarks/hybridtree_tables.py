@@ -142,7 +142,8 @@ def _scores(table: str, group: list[Row], everything: Sequence[Row], metric: str
         lines += [line for own in _by_hosts(group) for line in _over_seeds(own, metric)]
     if table == HOLDERS:
         lines += [("vote", cells(_voted(row["scores"]), metric)) for row in group]
-    first, what = group[0], {"accuracy": "accuracy", "auc": "AUC"}[metric]
+    first = max(group, key=lambda row: row["rows"]["train"])  # a guest may have fewer
+    what = {"accuracy": "accuracy", "auc": "AUC"}[metric]
     size = f"{first['rows']['train']:,} training rows, {first['rows']['test']:,} test rows"
     note = f"The more frequent class is {first['majority']:.4f} of the test rows."
     if table == SKEW:
