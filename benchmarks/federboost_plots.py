@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
 
-from benchmarks import federboost_horizontal_tables, federboost_tables
+from benchmarks import federboost_horizontal_tables, federboost_tables, parts
 from benchmarks.federboost_tables import gap
 from benchmarks.plus_tables import Row, grouped, of
 from fedboost.report import charts
@@ -43,13 +43,10 @@ def write(folder: Path, rows: Sequence[Row]) -> list[str]:
         "horizontal-buckets": _gaps(horizontal, "buckets", "buckets", HORIZONTAL),
         "horizontal-parties": _parties(of(rows, "horizontal_parties"), HORIZONTAL),
     }
-    shown = []
-    for name, chart in plots.items():
-        if chart is not None:
-            file = f"{NAME}-{name}.svg"
-            (folder / file).write_text(picture(chart) + "\n", encoding="utf-8")
-            shown.append(f"![{chart.title}]({file})")
-    return shown
+    drawn = {
+        name: (chart.title, picture(chart)) for name, chart in plots.items() if chart is not None
+    }
+    return parts.write_pictures(folder, NAME, drawn)
 
 
 def _gaps(

@@ -253,31 +253,52 @@ def _seats(
 ) -> tuple[flow.Protocol, dict[str, Seat]]:
     """Seats at one stage, the first frame's party as guest; an aggregator may have no frame."""
     guest, *hosts = frames
+    left = shards or {}
+    places = {
+        party: Place(
+            frame=frames.get(party),
+            held=held if party in frames else None,
+            artefacts={MODEL: left[party]} if party in left else {},
+        )
+        for party in flow.Table(guest, tuple(hosts), aggregator).of(tuple(Role))
+    }
+    return seats(name, flow.Table(guest, tuple(hosts), aggregator), given, places)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one party brings to a stage."""
+
+    frame: Frame | None
+    held: Rows | None = None  # rows for validation, bool (n,); None: none
+    artefacts: Mapping[str, Artefact] = field(default_factory=dict)
+
+
+def seats(
+    name: str, table: flow.Table, given: Params, places: Mapping[str, Place]
+) -> tuple[flow.Protocol, dict[str, Seat]]:
+    """Seats at the stage `name` with these parameters, for everybody at the table."""
     protocol = protocols.named(name)
     params = parse(protocol.params, dict(given))
-    table = flow.Table(guest, tuple(hosts), aggregator)
-    parties = table.of(tuple(Role))
-    keys = {party: Ed25519PrivateKey.generate() for party in parties}
-    left = shards or {}
-    seats = {}
-    for party in parties:
+    keys = {party: Ed25519PrivateKey.generate() for party in places}
+    found = {}
+    for party, place in places.items():
         secrets = Secrets.from_os()
-        frame = frames.get(party)
-        rows = 0 if frame is None else frame.n_rows
-        seats[party] = Seat(
+        rows = 0 if place.frame is None else place.frame.n_rows
+        found[party] = Seat(
             party=party,
             role=table.roles_of(party)[0],
             table=table,
             params=params,
-            frame=frame,
-            validation=np.zeros(rows, np.bool_) if held is None else held,
+            frame=place.frame,
+            validation=np.zeros(rows, np.bool_) if place.held is None else place.held,
             secrets=secrets.child(name, TERMS.attempt),
             job_secrets=secrets.child(name),
             context=bytes(32),
             signer=Hand(party, keys),
             notebook=Pad(),
             workers=Serial(),
-            artefacts={MODEL: left[party]} if party in left else {},
+            artefacts=place.artefacts,
             limits=LIMITS,
         )
-    return protocol, seats
+    return protocol, found

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from benchmarks import parts
 from benchmarks.federboost_plots import SIZE, picture
 from benchmarks.gbun_plan import GBUN, LIGHTGBM, RATES, XGBOOST
 from benchmarks.gbun_tables import RAW, seconds_ratio
@@ -25,13 +26,10 @@ def write(folder: Path, rows: Sequence[Row]) -> list[str]:
     }
     plots["bandwidth"] = _bandwidth(of(rows, "bandwidth"))
     plots["parties"] = _parties(of(rows, "parties"))
-    found = []
-    for name, chart in plots.items():
-        if chart is not None:
-            file = f"gbun-{name}.svg"
-            (folder / file).write_text(picture(chart) + "\n", encoding="utf-8")
-            found.append(f"![{chart.title}]({file})")
-    return found
+    drawn = {
+        name: (chart.title, picture(chart)) for name, chart in plots.items() if chart is not None
+    }
+    return parts.write_pictures(folder, "gbun", drawn)
 
 
 def _curves(group: Sequence[Row]) -> LineChart | None:

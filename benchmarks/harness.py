@@ -34,7 +34,7 @@ PACKAGES = (
 )
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 BUSY = (0, 1, 2, 5, 6)  # of /proc/stat: user, nice, system, irq, softirq
-TREE_ENDS = "close_trees"  # the step after which a tree is finished
+TREE_ENDS = ("close_trees", "close_tree")  # the steps after which a tree is finished
 say = Console(stderr=True)
 
 
@@ -169,7 +169,7 @@ class JobRun:
     result: dict[str, Any]
     steps: list[StepTotal]
     rounds: list[dict[str, Any]]  # seconds and metrics of each
-    shards: dict[str, Artefact]  # each party's part of the model
+    shards: dict[str, Artefact]  # each party's part of the model, if the job has trained one
     load_before: list[float]
     load_after: list[float]
     training: dict[str, float]  # processor seconds while training; empty where unknown
@@ -221,14 +221,14 @@ def daemons(
             before = load_average()
             watched = asyncio.run(_follow(cluster, job))
             result = _result(watched.journal)
-            models = {name: cluster.store(name) / "models" for name in sources}
+            kept = {name: cluster.store(name) / "models" for name in sources if result["model"]}
             return JobRun(
                 result=result,
                 steps=step_totals(watched.journal.events),
                 rounds=_rounds(watched.journal.events),
                 shards={
-                    name: shards.load(shards.folder_of(models[name], result["model"]))
-                    for name in models
+                    name: shards.load(shards.folder_of(kept[name], result["model"]))
+                    for name in kept
                 },
                 load_before=before,
                 load_after=load_average(),
@@ -263,7 +263,7 @@ async def _follow(cluster: Cluster, spec: JobSpec) -> _Watched:
                 ends[event.stage.stage or event.step.step] = event.at
             if what == "stage" and event.stage.stage != spec.protocol:
                 begun, last, at = Busy.now(), Busy.now(), event.at
-            elif what == "step" and event.step.step == TREE_ENDS:
+            elif what == "step" and event.step.step in TREE_ENDS:
                 now = Busy.now()
                 trees.append(_lap(event.at - at, last, now))
                 last, at = now, event.at

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
 from benchmarks.harness import Report
+from fedboost.report.html import Html
 
 Row = dict[str, Any]
 
@@ -50,3 +51,13 @@ def earlier(
         keys = [(name, what) for name in data for what in kinds]
     joined = [row for name in data for key in keys if key[0] == name for row in rows.get(key, [])]
     return Report(**{**reports[-1], "rows": joined, "figures": figures(joined)})
+
+
+def write_pictures(folder: Path, name: str, pictures: Mapping[str, tuple[str, Html]]) -> list[str]:
+    """Writes ``NAME-KEY.svg`` for each picture, a title and what is drawn; gives the Markdown."""
+    shown = []
+    for key, (title, drawn) in pictures.items():
+        file = f"{name}-{key}.svg"
+        (folder / file).write_text(f"{drawn}\n", encoding="utf-8")
+        shown.append(f"![{title}]({file})")
+    return shown

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import plus_tables
+from benchmarks import parts, plus_tables
 from benchmarks.plus_tables import ONE, Row, grouped, of
 from fedboost.report import charts
 from fedboost.report.charts import PITCH, Bar
@@ -49,13 +49,10 @@ def write(folder: Path, rows: Sequence[Row]) -> list[str]:
         "trees": ("Seconds to build one tree", tree_groups(rows)),
         "multi": ("Seconds to the accuracy of one tree a class", multi_groups(rows)),
     }
-    shown = []
-    for name, (title, groups) in plots.items():
-        if groups:
-            file = f"{NAME}-{name}.svg"
-            (folder / file).write_text(picture(title, groups) + "\n", encoding="utf-8")
-            shown.append(f"![{title}]({file})")
-    return shown
+    drawn = {
+        name: (title, picture(title, groups)) for name, (title, groups) in plots.items() if groups
+    }
+    return parts.write_pictures(folder, NAME, drawn)
 
 
 def tree_groups(rows: Sequence[Row]) -> list[Group]:

@@ -10,15 +10,15 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import mean, median
-from typing import Any, Self
+from typing import Any
 
 from benchmarks import harness, parts, plus_counts, plus_jobs, plus_plots, plus_tables, tables
-from benchmarks.harness import JobRun, Report, say
+from benchmarks.harness import Report, say
 from benchmarks.plus_counts import Shape
 from benchmarks.plus_jobs import BINARY, CLASSES, DATA, MODES, PATIENCE, ROUNDS, VARIANTS, Plan
 from benchmarks.plus_tables import Row
 from benchmarks.tables import HOST, Table
+from benchmarks.tree_cost import Cost
 from fedboost.crypto.packing import GhLayout
 
 NAME = "secureboost_plus"
@@ -41,37 +41,6 @@ per class gets there first: the median of encrypted trees, times trees counted w
 iterative-affine (1024 bits) is broken and below every policy's minimum; it is timed, with leave,
 because the paper does so. Paillier of 1024 bits, which the paper also times, is not: no policy can
 allow less than 2048 bits."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one tree takes."""
-
-    wall_s: float  # median of cycles, their mean each; the first cycle warms up
-    cpu_s: float | None  # of all our processes, mean of the same trees; None where unknown
-    sent: float  # bytes on the data plane, mean of all trees
-    others: float | None  # cores that other processes kept busy meanwhile; None where unknown
-    load: list[float]  # average before
-
-    @classmethod
-    def of(cls, run: JobRun, cycle: int = 1) -> Self:
-        """Of a job's trees, `cycle` of which give every party its turn.
-
-        The key's making and sharing, done once, is left out.
-        """
-        counted = run.trees[cycle:] or run.trees
-        seconds = [tree.seconds for tree in counted]
-        cycles = [seconds[i : i + cycle] for i in range(0, len(seconds), cycle)]
-        own = [step for step in run.steps if step.stage == "secureboost"]
-        sent = sum(sum(step.bytes.values()) for step in own if step.step != "share_key")
-        ours, others = harness.spent(counted)
-        return cls(
-            wall_s=median(mean(each) for each in cycles),
-            cpu_s=None if ours is None else ours / len(counted),
-            sent=sent / len(run.trees),
-            others=None if others is None else others / sum(seconds),
-            load=run.load_before,
-        )
 
 
 @dataclass(frozen=True)

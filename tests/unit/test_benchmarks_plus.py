@@ -23,7 +23,7 @@ from benchmarks.harness import JobRun, Lap, StepTotal
 from benchmarks.plus_counts import Operations, Shape
 from benchmarks.plus_jobs import Plan
 from benchmarks.plus_tables import MULTI, ONE, XGBOOST, Reached
-from benchmarks.secureboost_plus import Cost
+from benchmarks.tree_cost import Cost
 from fedboost.crypto.packing import GhLayout
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, JobJournal, StageDone, StepDone
@@ -148,7 +148,7 @@ def test_costs_are_of_trees_and_leave_the_keys_out():
         StepTotal("secureboost", "open", 3, 1.0, {"guest": 3.0, "host": 6.0}, {"a->b": 30}),
     ]
     trees = [Lap(9.0, 90.0, 9.0), Lap(1.0, 2.0, 0.5), Lap(2.0, 3.0, 1.0)]
-    run = JobRun({}, steps, [], {}, [0.5], [0.6], {}, trees)
+    run = JobRun({"protocol": "secureboost"}, steps, [], {}, [0.5], [0.6], {}, trees)
     assert Cost.of(run) == Cost(wall_s=1.5, cpu_s=2.5, sent=10.0, others=0.5, load=[0.5])
 
 
