@@ -215,7 +215,7 @@ def test_ids_that_are_too_large_for_numbers_are_refused_without_being_shown():
         ({"id": [SECRET], "prediction": [float("nan")]}, "1 predictions are no finite"),
         ({"id": [SECRET], "prediction": [float("inf")]}, "1 predictions are no finite"),
     ],
-    ids=str,
+    ids=range(11),
 )
 def test_files_that_hold_something_else_are_refused(columns, says):
     with pytest.raises(DataError) as error:
