@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedboost import wire
 from fedboost.core.hybrid import HybridParams
-from fedboost.crypto.api import Ciphertexts, PrivateKey, Released
+from fedboost.crypto.api import Ciphertexts, PrivateKey
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.crypto.masking import MaskKey, Masks, Pair, PairStream, answer_masks
 from fedboost.encrypted.keys import HostKey
@@ -28,7 +28,6 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 
 Places = NDArray[np.int64]
 Sums = NDArray[np.int64]
-Bits = NDArray[np.bool_]
 
 VALUE_BITS_MAX, VALUE_BITS_MIN = 26, 12  # of a gradient
 SUM_BITS = 60  # of the sum over all hosts and trees, below the 62 that fit
@@ -160,7 +159,7 @@ class Answering:
 def answered(keys: HostKey, values: Ciphertexts, masks: Masks | None) -> pb.LeafAnswers:
     """The rows' values, masked, compressed and blinded."""
     assert isinstance(keys.layout, LeafLayout)
-    released: Released = keys.key.release(values, keys.layout, keys.blinders, masks=masks)
+    released = keys.key.release(values, keys.layout, keys.blinders, masks=masks)
     keys.blinders.prepare(len(released))
     packages = pb.Ciphertexts(count=len(released), data=released.to_bytes())
     return pb.LeafAnswers(packages=packages)

@@ -9,15 +9,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import metrics, objectives
+from fedboost.core import metrics, objectives, sampling
 from fedboost.core.early_stopping import EarlyStopping
+from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.objectives import Objective
 from fedboost.core.params import TreeParams
+from fedboost.core.sampling import Sample
 from fedboost.flow import Seat
 from fedboost.messages.job_pb2 import Count, Told
 from fedboost.model import labels, words
 
 Floats = NDArray[np.float64]
+Sums = NDArray[np.int64]
 History = list[dict[str, dict[str, float]]]  # one a round
 
 
@@ -53,6 +56,9 @@ class Rounds:
     first_round: int = 0  # of this job; the rounds before are those of the model it continues
     history: History = field(default_factory=list)
     forest: list[int] = field(default_factory=list)  # trees of each round, for each class
+    # The round under way
+    sample: Sample | None = None
+    gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, 2·all outputs)
 
     def __post_init__(self) -> None:
         """Refuses rows that a metric cannot rank, before a tree has grown."""
@@ -76,10 +82,24 @@ class Rounds:
         """Values of a leaf."""
         return self.params.n_outputs // self.params.trees_per_round
 
-    def gradients(self) -> tuple[Floats, Floats]:
-        """g and h of the training rows at the margins so far; float64 (training rows, outputs)."""
-        train = self.seat.parts["train"]
-        return self.objective.gradients(self.margin[train], self.y[train], self.weight[train])
+    def draw(self, fixed: FixedPoint) -> None:
+        """Begins a round: its gradients at the margins so far, of the rows that it draws, as exact
+        integers in units of `fixed`.
+        """
+        number, train = len(self.history), self.seat.parts["train"]
+        g, h = self.objective.gradients(self.margin[train], self.y[train], self.weight[train])
+        sample = sampling.of_round(self.params, g, number, number - self.first_round)
+        self.forest.append(len(sample.trees))
+        chosen, factor = sample.rows, sample.factor[:, None]
+        self.gh = np.zeros((len(self.y), 2 * self.params.n_outputs), np.int64)
+        self.gh[train[chosen]] = fixed.encode(g[chosen] * factor, h[chosen] * factor)
+        self.sample = sample
+
+    def gh_of(self, tree: int) -> Sums:
+        """What tree number `tree` learns from, int64 (rows, 2·values of a leaf), contiguous."""
+        outputs = self.outputs_of(tree)
+        pairs = slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
+        return np.ascontiguousarray(self.gh[:, pairs])
 
     def outputs_of(self, tree: int) -> slice:
         """The margins that tree number `tree` of the round under way adds to: its class's, or all.
@@ -112,16 +132,12 @@ class Rounds:
         told.counts.add(name="trees", count=self.n_kept)
         if self.first_round:
             told.counts.add(name="earlier_rounds", count=self.first_round)
-        told.counts.extend(Count(name=name, count=len(rows)) for name, rows in self.parts.items())
+        parts = self.seat.parts
+        told.counts.extend(Count(name=name, count=len(rows)) for name, rows in parts.items())
         if self.params.objective == "binary:logistic":
             prediction = objectives.transform(self.params.objective, self.margin)[:, 0]
-            told.curves.extend(words.curves(self.y, prediction, self.parts))
+            told.curves.extend(words.curves(self.y, prediction, parts))
         return told
-
-    @property
-    def parts(self) -> Mapping[str, NDArray[np.int32]]:
-        """The rows by what they are for."""
-        return self.seat.parts
 
     def rounds_to_facts(self) -> dict[str, Any]:
         """What a checkpoint must say of them, beside the margins; JSON."""
@@ -148,4 +164,5 @@ class Rounds:
         }
 
     def _measure(self) -> dict[str, dict[str, float]]:
-        return words.measured(self.params, self.margin, self.y, self.weight, self.parts)
+        parts = self.seat.parts
+        return words.measured(self.params, self.margin, self.y, self.weight, parts)

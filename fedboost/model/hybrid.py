@@ -24,9 +24,8 @@ from fedboost.model.vertical import Arrays, GuestNode, OwnSplit
 
 KIND = "hybrid"  # of a shard's facts: trees of this module
 NO_NODE = -1
-KEY = (
-    "key"  # of a shard's arrays, with unscored splits: the guest's secret key, a host's public one
-)
+# In a shard with unscored splits: a guest's secret key, a host's public one.
+KEY = "key"
 
 Places = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -122,18 +121,9 @@ class Tops:
 
         values float32 (all rows, the guest's columns), as the model reads them.
         """
-        count = rows.stop - rows.start
-        at = np.tile(self.shape.roots, count)
-        trees = len(self.shape.roots)
-        places = np.flatnonzero(self.arrays["owner"][at] == vertical.GUEST)
-        while len(places):
-            nodes = at[places]
-            columns = self.arrays["feature"][nodes].astype(np.int64)
-            own = values_at(values, places // trees + rows.start, columns)
-            right = vertical.goes_right(own, self.arrays, nodes)
-            at[places] = np.where(right, self.shape.right[nodes], self.shape.left[nodes])
-            places = places[self.arrays["owner"][at[places]] == vertical.GUEST]
-        return at.reshape(count, trees)
+        at = np.tile(self.shape.roots, (rows.stop - rows.start, 1))
+        vertical.descend_own(self.arrays, self.shape, values, at, rows.start)
+        return at
 
     def numbers(self, shard: Artefact) -> Places:
         """By which number each host knows a bottom node, int64 (hosts, nodes); NO_NODE elsewhere,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedboost.core.categories import NO_THRESHOLD, as_sets
 from fedboost.core.partition import left_child, right_child
+from fedboost.data.frame import Values, values_at
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 
@@ -47,6 +48,7 @@ class GuestNode:
 
 
 Arrays = dict[str, NDArray[np.generic]]
+Places = NDArray[np.int64]
 
 
 def splits_to_arrays(splits: Sequence[OwnSplit]) -> Arrays:
@@ -231,3 +233,22 @@ def goes_right(
     held = arrays["left_bins"][nodes[by_category]].astype(np.uint8)
     right[by_category] = (held[np.arange(len(bins)), bins >> 3] >> (bins & 7)) & 1 == 0
     return np.where(np.isnan(values), ~arrays["missing_left"][nodes].astype(np.bool_), right)
+
+
+def descend_own(
+    arrays: Mapping[str, NDArray[np.generic]], shape: Shape, values: Values, at: Places, first: int
+) -> None:
+    """Moves rows, in place, down the guest's own nodes until each stands at a leaf or at somebody
+    else's.
+
+    at int64 (rows, trees), contiguous, are places in the guest's `arrays`; row i of it is row
+    `first` + i of the values float32 (all rows, the guest's columns), as the model reads them.
+    """
+    trees, flat = at.shape[1], at.reshape(-1)
+    places = np.flatnonzero(arrays["owner"][flat] == GUEST)
+    while len(places):
+        nodes = flat[places]
+        columns = arrays["feature"][nodes].astype(np.int64)
+        right = goes_right(values_at(values, places // trees + first, columns), arrays, nodes)
+        flat[places] = np.where(right, shape.right[nodes], shape.left[nodes])
+        places = places[arrays["owner"][flat[places]] == GUEST]

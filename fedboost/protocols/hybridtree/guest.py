@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from itertools import zip_longest
 
 import numpy as np
@@ -15,7 +16,6 @@ from fedboost.core import binning, hybrid, objectives, sampling
 from fedboost.core.bins import Bins
 from fedboost.core.growth import Rules
 from fedboost.core.objectives import Summary
-from fedboost.core.sampling import Sample
 from fedboost.core.tree import Positions, Tree
 from fedboost.crypto.api import Encrypted, PrivateKey
 from fedboost.crypto.layout import Layout
@@ -56,9 +56,7 @@ class Guest(Rounds):
     layouts: dict[str, Layout] = field(default_factory=dict)  # by host: of as many rows as it has
     tops: list[GuestNode] = field(default_factory=list)  # of finished trees
     below: list[Below] = field(default_factory=list)
-    # The round and the tree under way
-    sample: Sample | None = None
-    gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, 2·all outputs)
+    # The tree under way
     tree: Tree | None = None
     leaves: Positions = field(default_factory=lambda: np.empty(0, np.int32))  # (rows,) in `tree`
     groves: dict[str, GuestGrove] = field(default_factory=dict)  # with scored splits
@@ -76,7 +74,7 @@ class Guest(Rounds):
         n_rows = len(self.seat.parts["train"])
         return Precision.of(self.params, len(self.views), n_rows)
 
-    @property
+    @cached_property
     def holders(self) -> NDArray[np.int64]:
         """int64 (rows,): how many hosts have each row."""
         found = np.zeros(len(self.y), np.int64)
@@ -135,23 +133,14 @@ def share_rows(me: Guest) -> Out:
 
 def start_round(me: Guest) -> Out:
     """Gradients at the margins so far, of the rows that this round draws, as exact integers."""
-    number = len(me.history)
-    g, h = me.gradients()
-    me.sample = sampling.of_round(me.params, g, number, number)
-    me.forest.append(1)
-    chosen, factor = me.sample.rows, me.sample.factor[:, None]
-    me.gh = np.zeros((len(me.y), 2 * me.params.n_outputs), np.int64)
-    rows = me.seat.parts["train"][chosen]
-    me.gh[rows] = me.rules.fixed.encode(g[chosen] * factor, h[chosen] * factor)
+    me.draw(me.rules.fixed)
     return Out()
 
 
 def grow_top(me: Guest) -> Out:
     """The upper layers on the own columns; what they leave of the gradients goes to the hosts."""
     params, number = me.params, me.trees_closed
-    outputs = me.outputs_of(number)
-    pairs = slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
-    gh, taking_part = np.ascontiguousarray(me.gh[:, pairs]), me.taking_part
+    gh, taking_part = me.gh_of(number), me.taking_part
     usable = sampling.own_columns(params.seed, number, 0, me.bins.shape[1], params.column_rate)
     rows = np.flatnonzero(taking_part).astype(np.int32)
     me.tree = hybrid.top(me.rules, me.bins, gh, rows, usable, params.guest_depth)

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.data.frame import values_at
 from fedboost.flow import Out, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
@@ -47,7 +46,11 @@ class Guest(Batches):
     def start_batch(self) -> None:
         """At the roots, and down the guest's own nodes."""
         self.at = np.tile(self.shape.roots, (self.rows.stop - self.rows.start, 1))
-        _descend(self)
+        self.descend()
+
+    def descend(self) -> None:
+        """Down the guest's own nodes, as far as they lead."""
+        vertical.descend_own(self.model.arrays, self.shape, self.values, self.at, self.first)
 
 
 def begin(seat: Seat) -> Guest:
@@ -83,7 +86,7 @@ def follow_answers(me: Guest, got: Mapping[str, Directions]) -> Out:
         right = wire.unpack_bits(got[host].goes_right, len(places), f"the directions of {host}")
         nodes = at[places]
         at[places] = np.where(right, me.shape.right[nodes], me.shape.left[nodes])
-    _descend(me)
+    me.descend()
     done = bool((me.model.arrays["owner"][me.at] == vertical.LEAF).all())
     return Out(told=Told(ends="layer" if done else ""))
 
@@ -101,17 +104,3 @@ def close_batch(me: Guest) -> Out:
 def bytes_max(me: Guest, _: str) -> int:
     """One bit for each question."""
     return me.at.size // 8 + 1024
-
-
-def _descend(me: Guest) -> None:
-    """Moves rows down the guest's own nodes until each stands at a leaf or at somebody else's."""
-    arrays, at = me.model.arrays, me.at.reshape(-1)
-    trees = me.at.shape[1]
-    places = np.flatnonzero(arrays["owner"][at] == vertical.GUEST)
-    while len(places):
-        nodes = at[places]
-        columns = arrays["feature"][nodes].astype(np.int64)
-        values = values_at(me.values, places // trees + me.first, columns)
-        right = vertical.goes_right(values, arrays, nodes)
-        at[places] = np.where(right, me.shape.right[nodes], me.shape.left[nodes])
-        places = places[arrays["owner"][at[places]] == vertical.GUEST]

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.core import binning, objectives, sampling
+from fedboost.core import binning, objectives
 from fedboost.core.bins import Bins
 from fedboost.core.growth import Rules
 from fedboost.core.objectives import Summary
-from fedboost.core.sampling import Sample
 from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.packing import GhLayout
 from fedboost.encrypted import keys
@@ -46,8 +45,6 @@ class Guest(Rounds):
     nodes: list[GuestNode] = field(default_factory=list)  # of finished trees, earlier ones first
     # The round and the tree under way
     plan: Plan | None = None
-    sample: Sample | None = None
-    gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, 2·all outputs)
     trees_closed: int = 0
     grove: GuestGrove | None = None
 
@@ -98,16 +95,9 @@ def share_key(me: Guest) -> Out:
 
 def start_round(me: Guest) -> Out:
     """Gradients at the margins so far, of the rows that this round draws, as exact integers."""
-    params = me.rules.params
-    number = len(me.history)  # over all rounds; whose turn it is starts anew with every job
-    me.plan = plan.of_round(me.seat.params, me.seat.table, number - me.first_round)
-    train = me.seat.parts["train"]
-    g, h = me.gradients()
-    me.sample = sampling.of_round(params, g, number, number - me.first_round)
-    me.forest.append(len(me.sample.trees))
-    chosen, factor = me.sample.rows, me.sample.factor[:, None]
-    me.gh = np.zeros((len(me.y), 2 * params.n_outputs), np.int64)
-    me.gh[train[chosen]] = me.rules.fixed.encode(g[chosen] * factor, h[chosen] * factor)
+    this = len(me.history) - me.first_round  # whose turn it is starts anew with every job
+    me.plan = plan.of_round(me.seat.params, me.seat.table, this)
+    me.draw(me.rules.fixed)
     _plant(me)
     return Out()
 
@@ -270,10 +260,9 @@ def bytes_max(me: Guest, step: str) -> int:
 def _plant(me: Guest) -> None:
     """The next trees of the round, at their roots."""
     assert me.sample is not None
-    train, outputs = me.seat.parts["train"], me.outputs_of(me.trees_closed)
-    pairs = slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
-    gh, rows = np.ascontiguousarray(me.gh[:, pairs]), [train[own] for own in me.sample.trees]
-    me.grove = GuestGrove.planted(me.rules, me.bins, gh, rows, me.trees_closed)
+    train, number = me.seat.parts["train"], me.trees_closed
+    rows = [train[own] for own in me.sample.trees]
+    me.grove = GuestGrove.planted(me.rules, me.bins, me.gh_of(number), rows, number)
 
 
 def _leaves(me: Guest, tree: GuestTree) -> dict[int, Floats]:
