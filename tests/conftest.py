@@ -1,5 +1,6 @@
 """What every test may use: the public data sets, found or skipped with a reason."""
 
+import faulthandler
 import os
 from pathlib import Path
 
@@ -30,6 +31,11 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if "long" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="takes minutes: run it with --long"))
+
+
+def pytest_unconfigure():
+    """A thread or process that our code left behind is shown and ends the run; it cannot hang."""
+    faulthandler.dump_traceback_later(60, exit=True)
 
 
 @pytest.fixture

@@ -169,6 +169,7 @@ async def cluster(
             node.write_report = write_report
             node.cpu_clock = None
             stack.callback(node.close)
+            stack.push_async_callback(node.pause_all)
             nodes[name] = node
         leading = CoordinatorConfig(
             name=COORDINATOR,

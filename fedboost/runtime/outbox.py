@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
 from fedboost import wire
-from fedboost.errors import ProtocolError, UnreachableError
+from fedboost.errors import ProtocolError
 from fedboost.flow import Step
 from fedboost.messages.exchange_pb2 import Envelope
-
-log = logging.getLogger(__name__)
 
 
 class Links(Protocol):
@@ -29,7 +24,7 @@ class Links(Protocol):
 
 # Writes a line of the ledger for each message that leaves ("out") or has come ("in").
 Record = Callable[[str, Sequence[tuple[Envelope, Message]]], None]
-Keep = Callable[[Envelope, Message], Awaitable[None]]  # takes in what we give ourselves
+Keep = Callable[[Envelope, Message], Coroutine[Any, Any, None]]  # takes in what we give ourselves
 
 
 @dataclass(frozen=True)
@@ -80,14 +75,14 @@ class Outbox:
     sent: dict[str, Sent] = field(default_factory=dict)
 
     def send(
-        self, loop: asyncio.AbstractEventLoop, place: Place, messages: Mapping[str, Message]
-    ) -> list[Future[None]]:
-        """Sends to each peer its message, from any thread; the futures end as they arrive."""
+        self, place: Place, messages: Mapping[str, Message]
+    ) -> list[Coroutine[Any, Any, None]]:
+        """What brings each peer its message, noted as sent; each ends when its has arrived."""
         posts = self._posts(place, messages)
         leaving = {peer: post for peer, post in posts.items() if peer != self.party}
         if leaving:
             self.record("out", [(post.envelope, messages[peer]) for peer, post in leaving.items()])
-        arriving: list[Awaitable[None]] = []
+        arriving: list[Coroutine[Any, Any, None]] = []
         for peer, post in posts.items():
             if peer == self.party:  # in another role: nothing leaves
                 arriving.append(self.keep(post.envelope, messages[peer]))
@@ -96,7 +91,7 @@ class Outbox:
             sent.bytes += len(post.payload)
             sent.messages += 1
             arriving.append(self.links.deliver(post.envelope, post.payload))
-        return [asyncio.run_coroutine_threadsafe(_whole(one), loop) for one in arriving]
+        return arriving
 
     def _posts(self, place: Place, messages: Mapping[str, Message]) -> dict[str, Post]:
         """Each peer's message, encoded; one that goes to several of them once."""
@@ -129,17 +124,3 @@ class Outbox:
             payload_bytes=count,
             payload_sha256=digest,
         )
-
-
-async def _whole(arriving: Awaitable[None]) -> None:
-    await arriving
-
-
-def wait_for(arriving: Future[None], *, spares: bool) -> None:
-    """Waits until a message has arrived; `spares` passes over a peer that is gone."""
-    try:
-        arriving.result()
-    except UnreachableError as error:
-        if not spares:
-            raise
-        log.info("passed over: %s", "; ".join(error.lines()))

@@ -21,13 +21,14 @@ from typing import Any
 from google.protobuf.message import Message
 
 from fedboost import flow, wire
-from fedboost.errors import FedboostError, PeerError, ProtocolError
+from fedboost.errors import FedboostError, PeerError, ProtocolError, UnreachableError
 from fedboost.flow import Artefact, Out, Seat, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import StepCost, Told
 from fedboost.messages.party_pb2 import StepCall, StepReply, TurnReply
+from fedboost.runtime.bridge import Bridge
 from fedboost.runtime.inbox import Arrived, Inbox
-from fedboost.runtime.outbox import Links, Outbox, Place, Record, Sent, Terms, wait_for
+from fedboost.runtime.outbox import Links, Outbox, Place, Record, Sent, Terms
 from fedboost.runtime.roles import Roles
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self._inbox = Inbox(self.wait_s, self.seat.party)
+        self._bridge = Bridge()
         # Own threads: steps wait for one another, and a shared pool could be full of waiters.
         self._threads = ThreadPoolExecutor(STEPS_AT_ONCE, f"step-{self.seat.party}")
         self._roles = Roles(self.protocol, self.seat)
@@ -125,6 +127,7 @@ class Session:
         for started in self._eager.values():
             started.call.cancel()
         await self._inbox.stop(reason)
+        self._bridge.stop(reason)
 
     def sign_of_life(self) -> StepReply:
         """What a party says while it works: at which step it is, and who keeps it waiting."""
@@ -322,7 +325,8 @@ class Session:
         yield arrived.message
         while not arrived.last:
             following = self._inbox.next(kind, sender)
-            arrived = asyncio.run_coroutine_threadsafe(following, loop).result()
+            [arriving] = self._bridge.start(loop, following)
+            arrived = self._bridge.wait(arriving)
             yield arrived.message
 
     # What the step gives
@@ -353,7 +357,7 @@ class Session:
                 place = Place(step, call.result().number, part, following is None)
                 in_flight.extend(self._send(loop, place, call.result(), ahead.send))
             while len(in_flight) > (PARTS_IN_FLIGHT_MAX if following is not None else 0):
-                wait_for(in_flight.popleft(), spares=call.result().spares)
+                self._arrived(in_flight.popleft(), spares=call.result().spares)
             if following is None:
                 break
             ahead, part = following, part + 1
@@ -370,7 +374,16 @@ class Session:
     ) -> list[Future[None]]:
         if not isinstance(given, Mapping):
             given = dict.fromkeys(self._roles.receivers(place.step, asked.among), given)
-        return self._outbox.send(loop, place, given)
+        return self._bridge.start(loop, *self._outbox.send(place, given))
+
+    def _arrived(self, arriving: Future[None], *, spares: bool) -> None:
+        """Waits until a message has arrived; `spares` passes over a peer that is gone."""
+        try:
+            self._bridge.wait(arriving)
+        except UnreachableError as error:
+            if not spares or self._stopped is not None:
+                raise
+            log.info("passed over: %s", "; ".join(error.lines()))
 
     def _let_out(self, told: Told) -> Told:
         """What of a party's words its owner's policy lets the coordinator hear."""
