@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,46 @@ from fedboost.crypto.masking import Masks
 from fedboost.errors import PeerError
 
 Index = slice | NDArray[np.integer] | NDArray[np.bool_]
+
+
+class Held(Protocol):
+    """Rows, cells or sums under one key, as a party holds them."""
+
+    def joined(self, others: Sequence[Self]) -> Self:
+        """These and all the others, one after the other."""
+
+    def replaced(self, places: NDArray[np.integer], values: Self) -> Self:
+        """A copy with others at these places."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Index) -> Self:
+        """Those at these places; a copy unless `index` is a slice."""
+
+
+H = TypeVar("H", bound=Held)
+
+
+class Adds(Protocol[H]):
+    """Sums without seeing."""
+
+    def segment_sum(
+        self, held: H, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
+    ) -> H:
+        """Adds number `rows[i]` of `held` into each cell of `cells[i]`.
+
+        `rows` (n,) are places; `cells` int32 (n, columns) are cells below `n_cells`, −1 adds
+        nothing. A cell that nothing fell into is an encryption of zero.
+        """
+
+    def add(self, a: H, b: H) -> H:
+        """a[i] + b[i]."""
+
+    def subtract(self, a: H, b: H) -> H:
+        """a[i] − b[i]."""
+
+    def prefix_sums(self, cells: H, offsets: NDArray[np.integer]) -> H:
+        """Running sums within each segment cells[offsets[s]:offsets[s + 1]]; offsets span all."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -60,6 +100,16 @@ class Ciphertexts:
     def concat(cls, parts: Sequence[Ciphertexts]) -> Ciphertexts:
         """All parts, one after the other; at least one."""
         return cls(np.concatenate([part.data for part in parts]))
+
+    def joined(self, others: Sequence[Ciphertexts]) -> Ciphertexts:
+        """These and all the others, one after the other."""
+        return Ciphertexts.concat([self, *others])
+
+    def replaced(self, places: NDArray[np.integer], values: Ciphertexts) -> Ciphertexts:
+        """A copy with others at these places."""
+        data = self.data.copy()
+        data[places] = values.data
+        return Ciphertexts(data)
 
     @property
     def width(self) -> int:
@@ -154,8 +204,8 @@ class Blinders(Protocol):
         """`count` factors never given before, uint8 (count, width); waits for those that lack."""
 
 
-class PublicKey(Protocol):
-    """A host's side: sums without seeing."""
+class PublicKey(Adds[Ciphertexts], Protocol):
+    """A host's side of the schemes whose ciphertexts are numbers."""
 
     @property
     def width(self) -> int:
@@ -171,33 +221,11 @@ class PublicKey(Protocol):
     def check(self, ciphertexts: Ciphertexts) -> None:
         """A PeerError unless every one is of this key's width, in range and a unit."""
 
-    def segment_sum(
-        self,
-        ciphertexts: Ciphertexts,
-        rows: NDArray[np.integer],
-        cells: NDArray[np.int32],
-        n_cells: int,
-    ) -> Ciphertexts:
-        """Adds row `rows[i]` of `ciphertexts` into each cell of `cells[i]`.
-
-        `rows` (n,) are row numbers; `cells` int32 (n, columns) are cells below `n_cells`, −1 adds
-        nothing. A cell that nothing fell into is an encryption of zero.
-        """
-
-    def add(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
-        """a[i] + b[i]."""
-
-    def subtract(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
-        """a[i] − b[i]."""
-
     def scale(self, ciphertexts: Ciphertexts, factors: NDArray[np.int64]) -> Ciphertexts:
         """factors[i] · ciphertexts[i], in all lanes, for positive int64 (n,).
 
         A ConfigError from schemes that cannot (`Scheme.multiplies`).
         """
-
-    def prefix_sums(self, cells: Ciphertexts, offsets: NDArray[np.integer]) -> Ciphertexts:
-        """Running sums within each segment cells[offsets[s]:offsets[s + 1]]; offsets span all."""
 
     def blinders(self) -> Blinders:
         """A new pool of blinding factors for this key."""

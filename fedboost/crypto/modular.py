@@ -80,26 +80,26 @@ class ModularPublic:
 
     def segment_sum(
         self,
-        ciphertexts: Ciphertexts,
+        held: Ciphertexts,
         rows: NDArray[np.integer],
         cells: NDArray[np.int32],
         n_cells: int,
     ) -> Ciphertexts:
-        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.PublicKey`.
+        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adds`.
 
         Lane after lane, the workers take blocks of rows. Each converts a row once, adds rows that
         share cells once (`joint_sums`), and gives the cells it touched; these are added up by
         ranges of cells.
         """
         check_cells(rows, cells, n_cells)
-        sums = np.zeros((n_cells, ciphertexts.lanes, self.width), dtype=np.uint8)
+        sums = np.zeros((n_cells, held.lanes, self.width), dtype=np.uint8)
         sums[:, :, -1] = 1
         if cells.size:
             # Rows of one node lie together then, and few blocks touch its cells.
             order = np.argsort(cells.max(axis=1), kind="stable")
-            for lane in range(ciphertexts.lanes):
+            for lane in range(held.lanes):
                 tasks = [
-                    (self.key, ciphertexts.data[rows[order[cut]], lane], cells[order[cut]])
+                    (self.key, held.data[rows[order[cut]], lane], cells[order[cut]])
                     for cut in self._row_cuts(len(rows))
                 ]
                 parts = self.workers.map(kernels.sum_rows, tasks)
@@ -126,7 +126,7 @@ class ModularPublic:
         return ciphertexts.like(self._joined(parts))
 
     def prefix_sums(self, cells: Ciphertexts, offsets: NDArray[np.integer]) -> Ciphertexts:
-        """Running sums within each segment of cells; see `api.PublicKey`."""
+        """Running sums within each segment of cells; see `api.Adds`."""
         lengths = np.tile(check_segments(cells, offsets), cells.lanes)
         ends = np.cumsum(lengths)
         by_lane = cells.data.swapaxes(0, 1).reshape(-1, self.width)

@@ -86,19 +86,19 @@ class ResiduePublic:
 
     def segment_sum(
         self,
-        ciphertexts: Ciphertexts,
+        held: Ciphertexts,
         rows: NDArray[np.integer],
         cells: NDArray[np.int32],
         n_cells: int,
     ) -> Ciphertexts:
-        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.PublicKey`."""
+        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adds`."""
         check_cells(rows, cells, n_cells)
-        wide = ciphertexts.lanes * self.width // 4
-        values = limbs_of(ciphertexts[rows].each).reshape(-1, wide)
+        wide = held.lanes * self.width // 4
+        values = limbs_of(held[rows].each).reshape(-1, wide)
         sums = np.zeros((n_cells, wide), dtype=np.int64)
         if cells.size:
             _add_rows(values, np.ascontiguousarray(cells), sums)
-        return self._reduced(sums, ciphertexts.lanes)
+        return self._reduced(sums, held.lanes)
 
     def add(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
         """a[i] + b[i]."""
@@ -120,7 +120,7 @@ class ResiduePublic:
         return ciphertexts.like(scaled)
 
     def prefix_sums(self, cells: Ciphertexts, offsets: NDArray[np.integer]) -> Ciphertexts:
-        """Running sums within each segment of cells; see `api.PublicKey`."""
+        """Running sums within each segment of cells; see `api.Adds`."""
         lengths = check_segments(cells, offsets)
         wide = cells.lanes * self.width // 4
         running = np.zeros((len(cells) + 1, wide), dtype=np.int64)

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.api import Ciphertexts
+from fedboost.crypto.api import Ciphertexts, Held
 from fedboost.crypto.layout import Layout, Packages
 from fedboost.crypto.masking import Masks
 from fedboost.errors import PeerError, ProtocolError
 
 
 def check_cells(rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> None:
-    """A ProtocolError unless the rows go into the cells; see `api.PublicKey.segment_sum`."""
+    """A ProtocolError unless the rows go into the cells; see `api.Adds.segment_sum`."""
     if cells.ndim != 2 or len(rows) != len(cells) or (cells.size and cells.max() >= n_cells):
         raise ProtocolError(f"{len(rows)} rows do not go into {n_cells} cells by {cells.shape}")
 
 
-def check_segments(cells: Ciphertexts, offsets: NDArray[np.integer]) -> NDArray[np.int64]:
+def check_segments(cells: Held, offsets: NDArray[np.integer]) -> NDArray[np.int64]:
     """The segments' lengths, int64; a ProtocolError unless they span all cells."""
     lengths = np.diff(offsets).astype(np.int64)
     whole = len(offsets) and offsets[0] == 0 and offsets[-1] == len(cells)

@@ -5,19 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.api import Ciphertexts, PublicKey
+from fedboost.crypto.api import Adds, H
 from fedboost.errors import ProtocolError
 
 Places = NDArray[np.integer]
 
 
-def fill_skipped(
-    key: PublicKey,
-    cells: Ciphertexts,
-    offsets: Places,
-    skipped: Places,
-    totals: Ciphertexts,
-) -> Ciphertexts:
+def fill_skipped(key: Adds[H], cells: H, offsets: Places, skipped: Places, totals: H) -> H:
     """The cells with each skipped one set to its node's total minus the segment's other cells.
 
     Segment s, cells offsets[s] to offsets[s + 1], is one column of one node, all of a node's
@@ -36,14 +30,12 @@ def fill_skipped(
         place >= np.asarray(offsets)[chosen + 1]
     ).any():
         raise ProtocolError("a skipped cell lies outside its column")
-    filled = Ciphertexts(cells.data.copy())
     if not len(chosen):
-        return filled
+        return cells
     number = np.full(segments, -1, dtype=np.int32)
     number[chosen] = np.arange(len(chosen))
     into = np.repeat(number, np.diff(offsets))
     into[place] = -1
     (rest,) = np.nonzero(into >= 0)
     others = key.segment_sum(cells, rest, into[rest, None], len(chosen))
-    filled.data[place] = key.subtract(totals[chosen // (segments // nodes)], others).data
-    return filled
+    return cells.replaced(place, key.subtract(totals[chosen // (segments // nodes)], others))

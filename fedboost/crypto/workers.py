@@ -32,6 +32,10 @@ class Workers(Protocol):
     def count(self) -> int:
         """How many kernels run at the same time."""
 
+    @property
+    def threads(self) -> Workers:
+        """As many threads, for kernels that let go of the interpreter's lock and share arrays."""
+
     def map(self, kernel: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
         """`kernel(*task)` for each task, results in the tasks' order; the first error is raised."""
 
@@ -40,6 +44,9 @@ class Workers(Protocol):
 
     def cpu_seconds(self) -> float:
         """Processor seconds spent so far outside this process, in seconds."""
+
+    def busy_seconds(self) -> float:
+        """Processor seconds of all kernels so far but those in the caller's own thread."""
 
     def peak_rss_bytes(self) -> int:
         """The most memory that processes other than this one have held, summed."""
@@ -70,6 +77,11 @@ class Serial:
 
     count = 1
 
+    @property
+    def threads(self) -> Serial:
+        """The caller's own."""
+        return self
+
     def map(self, kernel: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
         """`kernel(*task)` for each task, in order."""
         return [kernel(*task) for task in tasks]
@@ -80,6 +92,10 @@ class Serial:
 
     def cpu_seconds(self) -> float:
         """Zero: all the work is this process's own."""
+        return 0.0
+
+    def busy_seconds(self) -> float:
+        """Zero: all the work is the caller's own."""
         return 0.0
 
     def peak_rss_bytes(self) -> int:

@@ -246,7 +246,7 @@ class Session:
 
     async def _perform(self, step: Step, call: Future[Asked]) -> TurnReply:
         started = time.monotonic()
-        worked = self.seat.workers.cpu_seconds()
+        worked = self.seat.workers.busy_seconds()
         before = {peer: (sent.bytes, sent.messages) for peer, sent in self.sent.items()}
         loop = asyncio.get_running_loop()
         try:
@@ -262,7 +262,7 @@ class Session:
         cost = StepCost(
             party=self.seat.party,
             seconds=time.monotonic() - started,
-            cpu_seconds=cpu + self.seat.workers.cpu_seconds() - worked,
+            cpu_seconds=cpu + self.seat.workers.busy_seconds() - worked,
         )
         for peer, sent in self.sent.items():
             old_bytes, old_messages = before.get(peer, (0, 0))

@@ -6,6 +6,8 @@ Arguments and results are not copied, as worker processes (`runtime.workers`) wo
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -19,6 +21,13 @@ class ThreadWorkers:
     def __init__(self, count: int | None = None) -> None:
         self.count = count or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self.count, "kernel")
+        self._lock = threading.Lock()
+        self._busy_seconds = 0.0
+
+    @property
+    def threads(self) -> ThreadWorkers:
+        """Themselves."""
+        return self
 
     def map(self, kernel: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
         """`kernel(*task)` for each task, results in the tasks' order; the first error is raised."""
@@ -26,11 +35,16 @@ class ThreadWorkers:
 
     def submit(self, kernel: Callable[..., T], *task: Any) -> Future[T]:
         """Starts `kernel(*task)` and returns at once."""
-        return self._pool.submit(kernel, *task)
+        return self._pool.submit(self._measured, kernel, *task)
 
     def cpu_seconds(self) -> float:
         """Zero: all the work is this process's own."""
         return 0.0
+
+    def busy_seconds(self) -> float:
+        """Processor seconds of all kernels that have ended."""
+        with self._lock:
+            return self._busy_seconds
 
     def peak_rss_bytes(self) -> int:
         """Zero: all the memory is this process's own."""
@@ -39,6 +53,14 @@ class ThreadWorkers:
     def close(self) -> None:
         """Ends the threads; what has been started is finished first."""
         self._pool.shutdown(cancel_futures=True)
+
+    def _measured(self, kernel: Callable[..., T], *task: Any) -> T:
+        started = time.thread_time()
+        try:
+            return kernel(*task)
+        finally:
+            with self._lock:
+                self._busy_seconds += time.thread_time() - started
 
     def __enter__(self) -> ThreadWorkers:
         return self

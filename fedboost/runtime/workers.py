@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar
 
 from fedboost.errors import JobError
 from fedboost.runtime import memory
+from fedboost.runtime.threads import ThreadWorkers
 
 T = TypeVar("T")
 
@@ -71,6 +72,7 @@ class ProcessWorkers:
         if count < 1:
             raise ValueError(f"{count} workers")
         self._count = count
+        self._threads = ThreadWorkers(count)
         self._pool: ProcessPoolExecutor | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -81,6 +83,11 @@ class ProcessWorkers:
     def count(self) -> int:
         """How many kernels run at the same time."""
         return self._count
+
+    @property
+    def threads(self) -> ThreadWorkers:
+        """As many threads of this process."""
+        return self._threads
 
     def map(self, kernel: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
         """`kernel(*task)` for each task, results in the tasks' order.
@@ -104,6 +111,10 @@ class ProcessWorkers:
         with self._lock:
             return self._cpu_seconds
 
+    def busy_seconds(self) -> float:
+        """Processor seconds of all tasks finished so far, in processes and in threads."""
+        return self.cpu_seconds() + self._threads.busy_seconds()
+
     def peak_rss_bytes(self) -> int:
         """Peak memory of the workers together: the sum of each one's own peak, in bytes."""
         with self._lock:
@@ -112,6 +123,7 @@ class ProcessWorkers:
     def close(self) -> None:
         """Ends the workers; tasks not yet started are dropped, running ones finish first."""
         self._closed = True
+        self._threads.close()
         self.discard()
 
     def discard(self) -> None:

@@ -29,6 +29,7 @@ class Budget:
 
     parameters: Parameters
     rows: int  # the most that any sum adds up: those of the job
+    bits: int = MESSAGE_BITS_MOST  # a message is to have no more, also where more fit
 
     def __post_init__(self) -> None:
         if self.rows < 1:
@@ -53,7 +54,7 @@ class Budget:
     @property
     def message_bits(self) -> int:
         """Bits of a message, its sign included: p."""
-        return min(MESSAGE_BITS_MOST, self._room - _log2(self.rows))
+        return min(self.bits, MESSAGE_BITS_MOST, self._room - _log2(self.rows))
 
     @property
     def message_most(self) -> int:

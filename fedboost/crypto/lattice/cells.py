@@ -8,9 +8,8 @@ So a cell, which adds up rows of any blocks, is the sum of their windows (16 KB 
 and of their b: one LWE ciphertext per output, all with the same vector. Sums wrap modulo 2^64 and
 are cut to q at the end.
 
-Memory: `segment_sums` is a stream of one column after the other, each of n_cells · 8·(N + outputs)
-octets, made when it is asked for; turn a column into answers (or keep what its siblings are
-subtracted from) before asking for the next. Rows take 16 + 8·outputs octets each.
+Memory: cells take 8·(N + outputs) octets each, rows 16 + 8·outputs. Whoever adds up many columns or
+nodes does so in parts (`segment_sums`, `encrypted.answers`).
 """
 
 from __future__ import annotations
@@ -23,17 +22,18 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from fedboost.crypto.api import Index
 from fedboost.crypto.lattice.parameters import Parameters
 from fedboost.crypto.lattice.polynomials import Tree
 from fedboost.crypto.lattice.words import Words, words_of
+from fedboost.crypto.shapes import check_cells, check_segments
 from fedboost.crypto.workers import Serial, Workers
 from fedboost.errors import ProtocolError
 
-CELLS_MOST = 1 << 16  # of a column at once: one gigabyte of `lattice`
+CELLS_MOST = 1 << 18  # at once: four gigabytes of `lattice`
 TOGETHER = 4  # windows added to a cell in one go over it
 
 CellNumbers = NDArray[np.int32]
-Index = slice | NDArray[np.integer] | NDArray[np.bool_]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -51,35 +51,61 @@ class Cells:
         scalars = np.concatenate([part.scalars for part in parts])
         return cls(parts[0].parameters, vectors, scalars)
 
+    def joined(self, others: Sequence[Cells]) -> Cells:
+        """These and all the others, one after the other."""
+        return Cells.concat([self, *others])
+
+    def replaced(self, places: NDArray[np.integer], values: Cells) -> Cells:
+        """A copy with others at these places."""
+        vectors, scalars = self.vectors.copy(), self.scalars.copy()
+        vectors[places], scalars[places] = values.vectors, values.scalars
+        return Cells(self.parameters, vectors, scalars)
+
     @property
     def outputs(self) -> int:
         """Numbers in a sum."""
         return self.scalars.shape[1]
 
+    def segment_sum(self, rows: NDArray[np.integer], cells: CellNumbers, n_cells: int) -> Cells:
+        """Adds cell `rows[i]` of these into each cell of `cells[i]`; see `api.Adds`."""
+        check_cells(rows, cells, n_cells)
+        sums = [np.zeros((n_cells, part.shape[1]), np.uint64) for part in self._parts]
+        for part, total in zip(self._parts, sums, strict=True):
+            for column in cells.T:
+                _gather(part, rows[column >= 0].astype(np.int64), column[column >= 0], total)
+        return Cells(self.parameters, *(total & self.parameters.mask for total in sums))
+
+    def add(self, other: Cells) -> Cells:
+        """self[i] + other[i]; a ProtocolError unless there are as many of both."""
+        self._check_pairs(other)
+        sums = [a + b for a, b in zip(self._parts, other._parts, strict=True)]
+        return Cells(self.parameters, *(part & self.parameters.mask for part in sums))
+
     def subtract(self, other: Cells) -> Cells:
         """self[i] − other[i]; a ProtocolError unless there are as many of both."""
-        if self.vectors.shape != other.vectors.shape or self.outputs != other.outputs:
-            raise ProtocolError(f"{len(self)} and {len(other)} cells are no pairs")
-        mask = self.parameters.mask
-        return Cells(
-            self.parameters,
-            (self.vectors - other.vectors) & mask,
-            (self.scalars - other.scalars) & mask,
-        )
+        self._check_pairs(other)
+        less = [a - b for a, b in zip(self._parts, other._parts, strict=True)]
+        return Cells(self.parameters, *(part & self.parameters.mask for part in less))
 
     def prefix_sums(self, offsets: NDArray[np.integer]) -> Cells:
         """Running sums within each segment self[offsets[s]:offsets[s + 1]].
 
         A ProtocolError unless the offsets span all cells.
         """
-        whole = len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == len(self)
-        if not whole or (np.diff(offsets) < 0).any():
-            raise ProtocolError(f"the segments do not span the {len(self)} cells")
-        sums = [self.vectors.copy(), self.scalars.copy()]
+        check_segments(self, offsets)
+        sums = [part.copy() for part in self._parts]
         for part in sums:
             for first, stop in itertools.pairwise(offsets):
                 _run(part[first:stop], self.parameters.mask)
         return Cells(self.parameters, *sums)
+
+    @property
+    def _parts(self) -> tuple[Words, Words]:
+        return self.vectors, self.scalars
+
+    def _check_pairs(self, other: Cells) -> None:
+        if self.vectors.shape != other.vectors.shape or self.outputs != other.outputs:
+            raise ProtocolError(f"{len(self)} and {len(other)} cells are no pairs")
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -90,6 +116,28 @@ class Cells:
 
     def __repr__(self) -> str:
         return f"Cells({len(self)} × ({self.vectors.shape[1]} + {self.outputs}))"
+
+
+class CellAdds:
+    """Sums of cells; implements `api.Adds`."""
+
+    def segment_sum(
+        self, held: Cells, rows: NDArray[np.integer], cells: CellNumbers, n_cells: int
+    ) -> Cells:
+        """See `Cells.segment_sum`."""
+        return held.segment_sum(rows, cells, n_cells)
+
+    def add(self, a: Cells, b: Cells) -> Cells:
+        """a[i] + b[i]."""
+        return a.add(b)
+
+    def subtract(self, a: Cells, b: Cells) -> Cells:
+        """a[i] − b[i]."""
+        return a.subtract(b)
+
+    def prefix_sums(self, cells: Cells, offsets: NDArray[np.integer]) -> Cells:
+        """Running sums within each segment."""
+        return cells.prefix_sums(offsets)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -106,9 +154,13 @@ class Rows:
 
         A PeerError unless the size is right and every number below q.
         """
-        numbers = words_of(octets, shape, tree.parameters, "rows")
+        return cls.of(tree, words_of(octets, shape, tree.parameters, "rows"))
+
+    @classmethod
+    def of(cls, tree: Tree, numbers: Words) -> Rows:
+        """Rows whose b, uint64 (n, outputs), have been checked."""
         ring = tree.parameters.ring
-        windows = np.empty((-(-shape[0] // ring), 2 * ring), dtype=np.uint64)
+        windows = np.empty((-(-len(numbers) // ring), 2 * ring), dtype=np.uint64)
         for block in range(len(windows)):
             windows[block, ring:] = tree.of_rows(block)
             np.negative(windows[block, ring:], out=windows[block, :ring])
@@ -124,34 +176,37 @@ class Rows:
         n_cells: int,
         workers: Workers | None = None,
     ) -> Iterator[Cells]:
-        """One `Cells` of n_cells for each column of `cells`, one after the other.
+        """`segment_sum` of each column by itself, made when it is asked for."""
+        self._check(rows, cells, n_cells)
+        for column in range(cells.shape[1]):
+            yield self.segment_sum(rows, cells[:, column : column + 1], n_cells, workers)
 
-        `rows` (n,) are row numbers, fastest ascending; `cells` int32 (n, columns) are below
-        `n_cells`, −1 adds nothing. A cell that nothing fell into is an encryption of zero. The
-        sums are the same whatever `workers` there are; threads share the rows, processes would
-        copy them. A ProtocolError for rows and cells that are not there.
+    def segment_sum(
+        self,
+        rows: NDArray[np.integer],
+        cells: CellNumbers,
+        n_cells: int,
+        workers: Workers | None = None,
+    ) -> Cells:
+        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adds`.
+
+        Fastest with `rows` ascending, and columns that have their own cells. The sums are the same
+        whatever `workers` there are: threads, which share rows and sums.
         """
         self._check(rows, cells, n_cells)
+        parameters, workers = self.tree.parameters, workers or Serial()
         chosen = np.ascontiguousarray(rows, dtype=np.int64)
-        for column in range(cells.shape[1]):
-            own = np.ascontiguousarray(cells[:, column])
-            yield self._column(chosen, own, n_cells, workers or Serial())
-
-    def _column(
-        self, rows: NDArray[np.int64], cells: CellNumbers, n_cells: int, workers: Workers
-    ) -> Cells:
-        parameters = self.tree.parameters
+        vectors = np.zeros((n_cells, parameters.ring), dtype=np.uint64)
+        scalars = np.zeros((n_cells, self.numbers.shape[1]), dtype=np.uint64)
         # Each worker adds up all rows, but only so many coefficients of their windows.
         cuts = np.linspace(0, parameters.ring, workers.count + 1).astype(int).tolist()
         tasks = [
-            (self.windows, rows, cells, n_cells, slice(first, stop))
+            (self.windows, chosen, cells, vectors, first, stop)
             for first, stop in itertools.pairwise(cuts)
         ]
-        parts = workers.map(sum_windows, tasks)
-        vectors = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        workers.map(sum_windows, tasks)
+        _add_numbers(self.numbers, chosen, cells, scalars)
         vectors &= parameters.mask
-        scalars = np.zeros((n_cells, self.numbers.shape[1]), dtype=np.uint64)
-        _add_numbers(self.numbers, rows, cells, scalars)
         scalars &= parameters.mask
         return Cells(parameters, vectors, scalars)
 
@@ -168,20 +223,20 @@ class Rows:
         return f"Rows({len(self)} × {self.numbers.shape[1]})"
 
 
+@njit(nogil=True, cache=True)
 def sum_windows(
-    windows: Words, rows: NDArray[np.int64], cells: CellNumbers, n_cells: int, part: slice
-) -> Words:
-    """Coefficients `part` of the sums of windows, uint64 (n_cells, part), modulo 2^64."""
-    sums = np.zeros((n_cells, part.stop - part.start), dtype=np.uint64)
-    _add_windows(windows, rows, cells, sums, part.start)
-    return sums
+    windows: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Words, first: int, stop: int
+) -> None:
+    """Adds coefficients `first` to `stop` of all windows to uint64 (n_cells, N), modulo 2^64."""
+    for column in range(cells.shape[1]):
+        _add_windows(windows, rows, cells[:, column], sums, first, stop)
 
 
 @njit(nogil=True, cache=True)
 def _add_windows(
-    windows: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Words, first: int
+    windows: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Words, first: int, stop: int
 ) -> None:
-    """Adds each row's window, from coefficient `first` on, to its cell.
+    """Adds those coefficients of each row's window to its cell.
 
     Rows of one block and cell wait until there are TOGETHER of them, so that a cell is read and
     written once for so many additions.
@@ -200,14 +255,14 @@ def _add_windows(
                 waiting[cell, count[cell]] = rows[i] - block * ring + 1 + first
                 count[cell] += 1
                 if count[cell] == TOGETHER:
-                    _add_four(own, waiting[cell], sums[cell])
+                    _add_four(own, waiting[cell], sums[cell, first:stop])
                     count[cell] = 0
             i += 1
         for j in range(begun, i):
             cell = cells[j]
             if cell >= 0 and count[cell] > 0:
                 for place in range(count[cell]):
-                    _add_one(own, waiting[cell, place], sums[cell])
+                    _add_one(own, waiting[cell, place], sums[cell, first:stop])
                 count[cell] = 0
 
 
@@ -234,9 +289,18 @@ def _add_numbers(
     numbers: Words, rows: NDArray[np.int64], cells: CellNumbers, scalars: Words
 ) -> None:
     for i in range(len(rows)):
-        if cells[i] >= 0:
-            for j in range(numbers.shape[1]):
-                scalars[cells[i], j] += numbers[rows[i], j]
+        for column in range(cells.shape[1]):
+            cell = cells[i, column]
+            if cell >= 0:
+                for j in range(numbers.shape[1]):
+                    scalars[cell, j] += numbers[rows[i], j]
+
+
+@njit(nogil=True, cache=True)
+def _gather(part: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Words) -> None:
+    for i in range(len(rows)):
+        for k in range(part.shape[1]):
+            sums[cells[i], k] += part[rows[i], k]
 
 
 @njit(nogil=True, cache=True)
