@@ -45,8 +45,12 @@ def begin(seat: Seat) -> Aggregator:
 def add_up(me: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Iterator[Out]:
     """The sum of all vectors, part by part as they come in; it leaves once all are there."""
     me.number += 1
-    parts = []
+    parts: list[Words] = []
+    senders = None
     for masked in got:
+        senders = senders or set(masked)
+        if set(masked) != senders:
+            raise PeerError(f"{min(senders - set(masked))} sent fewer parts than others")
         words = {party: _words(me, party, part) for party, part in masked.items()}
         lengths = {len(own) for own in words.values()}
         if len(lengths) != 1:

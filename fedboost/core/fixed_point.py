@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,21 +37,23 @@ class FixedPoint:
         """What 1 in an integer hessian is worth."""
         return math.ldexp(self.h_bound, -self.bits)
 
-    def encode(self, g: Floats, h: Floats) -> Integers:
+    def encode(
+        self, g: Floats, h: Floats, rounding: Callable[[Floats], Integers] | None = None
+    ) -> Integers:
         """Gradients and hessians float64 (n, k) as int64 (n, 2k): g0 h0 g1 h1 …
 
-        Rounded to the nearest, so one value is off by at most half a unit and a sum of n by n/2
-        units. A JobError where a value exceeds its declared bound or is not a number.
+        Rounded to the `nearest` if not otherwise, so one value is off by at most half a unit and a
+        sum of n by n/2 units. A JobError where a value exceeds its bound or is not a number.
         """
         if not (np.all(np.abs(g) <= self.g_bound) and np.all((h >= 0.0) & (h <= self.h_bound))):
             raise JobError(
                 "gradients left the bounds declared at the start of the job",
                 todo="check labels, weights and base_score, or lower learning_rate",
             )
-        encoded = np.empty((len(g), 2 * g.shape[1]), dtype=np.int64)
-        encoded[:, 0::2] = np.rint(g / self.g_unit)
-        encoded[:, 1::2] = np.rint(h / self.h_unit)
-        return encoded
+        scaled = np.empty((len(g), 2 * g.shape[1]))
+        scaled[:, 0::2] = g / self.g_unit
+        scaled[:, 1::2] = h / self.h_unit
+        return (rounding or nearest)(scaled)
 
     def decode_g(self, sums: Integers) -> Floats:
         """Integer gradient sums, any shape, as float64."""
@@ -59,6 +62,11 @@ class FixedPoint:
     def decode_h(self, sums: Integers) -> Floats:
         """Integer hessian sums, any shape, as float64."""
         return sums.astype(np.float64) * self.h_unit
+
+
+def nearest(values: Floats) -> Integers:
+    """Whole numbers nearest to these, even ones of two."""
+    return np.rint(values).astype(np.int64)
 
 
 def for_rows(n_rows: int, precision_bits: int | None, g_bound: float, h_bound: float) -> FixedPoint:

@@ -7,17 +7,24 @@ from dataclasses import dataclass
 
 from fedboost.crypto import iterative_affine, okamoto_uchiyama, paillier, plain
 from fedboost.crypto.api import PrivateKey, PublicKey
+from fedboost.crypto.lattice import parameters
 from fedboost.crypto.workers import Workers
 from fedboost.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a scheme makes and reads its keys; what keys do is in `api`."""
+    """What a job and a policy ask of any scheme."""
 
     name: str
     secure: bool  # whether it hides anything from whoever holds its ciphertexts
     multiplies: bool  # whether a host can multiply a sum by a number it knows, and add one
+
+
+@dataclass(frozen=True)
+class KeyScheme(Scheme):
+    """How a scheme whose ciphertexts are numbers makes and reads its keys; see `api`."""
+
     key_bits: int  # where the job does not say; 0: the scheme has no key
     key_bits_min: int  # shorter keys are refused
     plaintext_bits: Callable[[int], int]  # capacity of a plaintext, by key_bits
@@ -27,7 +34,7 @@ class Scheme:
 
 
 _ALL = (
-    Scheme(
+    KeyScheme(
         name="paillier",
         secure=True,
         multiplies=True,
@@ -38,7 +45,7 @@ _ALL = (
         load_private=paillier.load_private,
         load_public=paillier.load_public,
     ),
-    Scheme(
+    KeyScheme(
         name="okamoto-uchiyama",
         secure=True,
         multiplies=True,
@@ -49,7 +56,7 @@ _ALL = (
         load_private=okamoto_uchiyama.load_private,
         load_public=okamoto_uchiyama.load_public,
     ),
-    Scheme(
+    KeyScheme(
         name="iterative-affine",  # broken: see its module
         secure=False,
         multiplies=False,
@@ -60,7 +67,7 @@ _ALL = (
         load_private=iterative_affine.load_private,
         load_public=iterative_affine.load_public,
     ),
-    Scheme(
+    KeyScheme(
         name="plain",
         secure=False,
         multiplies=True,
@@ -72,13 +79,24 @@ _ALL = (
         load_public=plain.load_public,
     ),
 )
-SCHEMES: Mapping[str, Scheme] = {scheme.name: scheme for scheme in _ALL}
+SCHEMES: Mapping[str, KeyScheme] = {scheme.name: scheme for scheme in _ALL}
+# Without a key: both sides derive public polynomials, and each tree has secrets of its own.
+LATTICES: Mapping[str, Scheme] = {
+    name: Scheme(name, secure=True, multiplies=False) for name in parameters.BY_NAME
+}
+
+KNOWN: Mapping[str, Scheme] = {**SCHEMES, **LATTICES}
 
 
-def scheme(name: str) -> Scheme:
-    """The scheme of that name; a ConfigError names those there are."""
+def scheme(name: str) -> KeyScheme:
+    """The scheme with keys of that name; a ConfigError names those there are."""
     if name not in SCHEMES:
         raise ConfigError(
             f"unknown encryption scheme {name!r}", todo=f"one of {', '.join(SCHEMES)}"
         )
     return SCHEMES[name]
+
+
+def is_lattice(name: str) -> bool:
+    """Whether the scheme of that name is one of the lattice's."""
+    return name in LATTICES

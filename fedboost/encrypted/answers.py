@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,87 +13,118 @@ from fedboost.core import split
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.categories import NO_THRESHOLD
-from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.grove import STRIDE, Grove
-from fedboost.encrypted.host_tree import Found, HostTree
-from fedboost.encrypted.keys import HostKey
-from fedboost.encrypted.offers import Grouped, Named, Offer, write_shapes
+from fedboost.encrypted.host_tree import CELLS_OCTETS_MAX, Found, HostTree
+from fedboost.encrypted.offers import Grouped, Named, Offer, Shape, write_shapes
+from fedboost.encrypted.sides import Asked, HostRows, HostSide
 from fedboost.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.model.vertical import OwnSplit
 
 Bits = NDArray[np.bool_]
 Places = NDArray[np.int64]
-
-PART_MAX = 1 << 15  # ciphertexts in one part of the stream of gradients
+Group = list[tuple[int, list[int]]]  # places of trees, and nodes of each
 
 
 class Gradients:
     """The encrypted gradients of the rows that take part, as they come in."""
 
-    def __init__(self, keys: HostKey, tree: int, n_rows: int) -> None:
-        """Of so many rows, for the trees from number `tree` on."""
-        self._keys, self._tree, self._expected = keys, tree, n_rows
-        self._parts: list[Ciphertexts] = []
-        self._held = 0
+    def __init__(self, side: HostSide, first: pb.EncryptedGradients, n_rows: int) -> None:
+        """Of so many rows, for the trees from the `first` part's on; `add` that part, too."""
+        self._side, self._tree, self._key = side, first.tree, first.tree_key
+        self._expected, self._held = n_rows, 0
+        self._parts: list[Any] = []
 
     def add(self, part: pb.EncryptedGradients) -> None:
         """Takes in the next part; a PeerError unless it goes on where the last one ended.
 
         Parts behind the last row are empty: streams to several hosts have as many parts each.
         """
-        lanes, key = len(self._keys.layout.lanes), self._keys.key
-        rows, odd = divmod(part.rows.count, lanes)
+        rows, odd = divmod(part.rows.count, self._side.per_row)
         due = self._expected - self._held
         fits = (0 < rows <= due or not (rows or due)) and not odd
-        again = self._held > 0 and (part.HasField("taking_part") or part.HasField("trees"))
+        told = part.HasField("taking_part") or part.HasField("trees") or part.tree_key
+        again = bool(self._parts) and told
         if part.first_row != self._held or not fits or part.tree != self._tree or again:
             raise PeerError(
                 f"the guest sent gradients of row {part.first_row}, expected row {self._held}"
             )
-        self._parts.append(Ciphertexts.received(part.rows.data, rows, key.width, lanes))
-        key.check(self._parts[-1])
+        self._parts.append(self._side.received(part.rows.data, rows))
         self._held += rows
 
-    def whole(self) -> Ciphertexts:
+    def whole(self) -> HostRows[Any]:
         """All of them; a PeerError where some have not come."""
         if self._held != self._expected:
             raise PeerError(
                 f"the guest sent gradients of {self._held} rows, expected {self._expected}"
             )
-        return Ciphertexts.concat(self._parts)
+        return self._side.rows(self._parts, self._tree, self._key)
 
 
 def offered(
-    grove: Grove[HostTree], first: int, keys: HostKey, gradients: Ciphertexts, secrets: Secrets
-) -> tuple[pb.CandidateSums, dict[int, Offer]]:
-    """Encrypted sums of every candidate split of the open nodes, shuffled, compressed, blinded.
+    grove: Grove[HostTree[Any]], first: int, rows: HostRows[Any], secrets: Secrets
+) -> Iterator[tuple[pb.CandidateSums, dict[int, Offer]]]:
+    """Encrypted sums of every candidate split of the open nodes, shuffled, on their way out.
 
-    `first` is the number of the grove's first tree; the offers are by node.
+    In parts, each with the offers that begin in it, by node; `first` is the number of the grove's
+    first tree.
     """
-    offers, sent = {}, []
+    for tree in grove.trees:
+        tree.begin_layer()
+    for group in _at_once(grove, rows):
+        held: list[Any] = []
+        places, asked, offers = [], [], dict[int, Offer]()
+        for slot, nodes in group:
+            tree, base = grove.trees[slot], sum(map(len, held))
+            sums, found = tree.candidate_sums(rows, nodes)
+            held.append(sums)
+            for node, own in found.items():
+                offer, chosen = _shuffled(secrets, first + slot, node, own)
+                offers[slot * STRIDE + node] = offer
+                places.append(base + chosen)
+                training = len(tree.growth.training.rows(node))
+                asked.append(Asked(first + slot, node, training, offer.shape.n_sums))
+        if not held:
+            yield write_shapes([]), {}
+            return
+        joined = held[0].joined(held[1:]) if len(held) > 1 else held[0]
+        answers = rows.answers(joined, np.concatenate(places), asked)
+        yield from _parts([offer.shape for offer in offers.values()], answers, offers)
+
+
+def _at_once(grove: Grove[HostTree[Any]], rows: HostRows[Any]) -> Iterator[Group]:
+    """The open nodes, tree by tree, in groups whose cells fit into memory together; one at least,
+    which may be empty.
+    """
+    group: Group = []
+    room = CELLS_OCTETS_MAX
     for slot, tree in enumerate(grove.trees):
-        if not tree.opened:
-            continue
-        sums, found = tree.candidate_sums(keys.key, gradients)
-        for node, own in found.items():
-            offer, places = _shuffled(secrets, first + slot, node, own)
-            offers[slot * STRIDE + node] = offer
-            sent.append(sums[places])
-    shapes = [offer.shape for offer in offers.values()]
-    counts = [shape.n_sums for shape in shapes]
-    if not shapes:
-        return write_shapes([]), {}
-    released = keys.key.release(Ciphertexts.concat(sent), keys.layout, keys.blinders, counts)
-    keys.blinders.prepare(2 * len(released))  # the next layer has up to twice as many nodes
+        each = max(1, tree.octets(rows))
+        left = list(tree.opened)
+        while left:
+            if each > room and group:
+                yield group
+                group, room = [], CELLS_OCTETS_MAX
+            fits = max(1, room // each)
+            group.append((slot, left[:fits]))
+            room, left = room - each * len(left[:fits]), left[fits:]
+    yield group
+
+
+def _parts(
+    shapes: list[Shape], answers: Iterator[pb.Ciphertexts], offers: dict[int, Offer]
+) -> Iterator[tuple[pb.CandidateSums, dict[int, Offer]]]:
+    """The first part says how the sums are arranged, whether or not there are any."""
     message = write_shapes(shapes)
-    message.packages.CopyFrom(pb.Ciphertexts(count=len(released), data=released.to_bytes()))
-    return message, offers
+    message.packages.CopyFrom(next(answers, pb.Ciphertexts()))
+    yield message, offers
+    for packages in answers:
+        yield pb.CandidateSums(packages=packages), {}
 
 
 def divisions(
-    grove: Grove[HostTree], won: Mapping[int, Named], binning: Binning, bins: Bins
+    grove: Grove[HostTree[Any]], won: Mapping[int, Named], binning: Binning, bins: Bins
 ) -> dict[int, Bits]:
     """Which rows of each won node go right."""
     found = {}

@@ -16,6 +16,7 @@ from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.encrypted.grove import STRIDE, Grove
 from fedboost.encrypted.growth import Growth
 from fedboost.encrypted.offers import Best, Shape, best_of
+from fedboost.encrypted.sides import Expected
 from fedboost.errors import PeerError
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode, OwnSplit
@@ -120,6 +121,11 @@ class GuestTree:
         self.won.update(won)
         self.chosen = list(won)
         self._cells = {node: self._cells[node] for node in won if node in self._cells}
+
+    def expected(self) -> list[Expected]:
+        """What is known of the open nodes' sums."""
+        rows = [self.growth.training.rows(node) for node in self.opened]
+        return [Expected(len(own), np.abs(self.gh[own]).sum(axis=0)) for own in rows]
 
     def own_divisions(self) -> dict[int, NDArray[np.bool_]]:
         """How the rows of the nodes divide that a split of the guest's own won."""
@@ -235,6 +241,10 @@ class GuestGrove(Grove[GuestTree]):
         return dict(
             zip(self.numbers(found), [won for own in found for won in own.values()], strict=True)
         )
+
+    def expected(self) -> list[Expected]:
+        """What is known of the open nodes' sums."""
+        return [one for tree in self.trees for one in tree.expected()]
 
     def best_of(self, number: int, sums: Sums, shape: Shape) -> Best | None:
         """The best of a host's offer for an open node."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,18 +12,22 @@ from numpy.typing import NDArray
 from fedboost.core import split
 from fedboost.core.partition import parent, sibling
 from fedboost.core.split import Candidates
-from fedboost.crypto.api import Ciphertexts, PublicKey
+from fedboost.crypto.api import Adds, H
 from fedboost.crypto.sparse import fill_skipped
 from fedboost.encrypted.cells import Cells
 from fedboost.encrypted.growth import Growth
+from fedboost.encrypted.sides import HostRows
 
 Bits = NDArray[np.bool_]
 Places = NDArray[np.int64]
 
+KEPT_OCTETS_MAX = 1 << 29  # of a layer's cells, for the next layer to subtract from
+CELLS_OCTETS_MAX = 1 << 26  # of the nodes whose sums are made at once
+
 
 @dataclass(frozen=True)
 class Found:
-    """One node's candidates, with their places among the sums of its layer."""
+    """One node's candidates, with their places among the sums that were made with it."""
 
     listed: Candidates
     sums: Places  # (candidates,)
@@ -29,8 +35,10 @@ class Found:
     # that of missing rows if the node has any, which the bool says
 
 
-class HostTree:
-    """One tree. Every layer: divide as the guest says, then `candidate_sums` of the open nodes."""
+class HostTree(Generic[H]):
+    """One tree. Every layer: divide as the guest says, `open`, then `candidate_sums` of all the
+    open nodes, some at a time.
+    """
 
     def __init__(self, cells: Cells, growth: Growth, place: Places, *, subtraction: bool) -> None:
         """Cells of the columns that the tree may use; `growth`: where rows begin, and which of
@@ -44,28 +52,47 @@ class HostTree:
         self._columns, self._by_category = cells.columns, cells.by_category
         self._n_bins, self._starts = cells.n_bins, cells.starts
         self._ordered = np.where(self._by_category, 0, self._n_bins)  # bins that thresholds divide
-        self._cells: dict[int, Ciphertexts] = {}  # of the open nodes
+        self._parents: dict[int, H] = {}  # the cells of the layer above
+        self._cells: dict[int, H] = {}  # of the open nodes, as far as they have been made and kept
 
-    def candidate_sums(
-        self, key: PublicKey, gradients: Ciphertexts
-    ) -> tuple[Ciphertexts, dict[int, Found]]:
-        """Sums, and for each open node its candidates with their places among them.
+    def begin_layer(self) -> None:
+        """The cells of the layer before become those that may be subtracted from."""
+        self._parents, self._cells = self._cells, {}
+
+    def octets(self, rows: HostRows[H]) -> int:
+        """What a node's cells take in memory."""
+        return self._cells_of.n_cells * rows.cell_octets
+
+    def candidate_sums(self, rows: HostRows[H], nodes: Sequence[int]) -> tuple[H, dict[int, Found]]:
+        """Sums, and for each of some open nodes its candidates with their places among them.
 
         [ prefix sums | those with missing rows added | the cells, where a column is categorical ]
         """
-        self._cells = self._histograms(key, gradients)
-        nodes = Ciphertexts.concat([self._cells[node] for node in self.opened])
-        prefix = self._prefix_sums(key, nodes)
-        rows = [self.growth.training.rows(node) for node in self.opened]
-        missing = [self._cells_of.missing(own) for own in rows]
+        histograms, key = self._histograms(rows, nodes), rows.adds
+        self._keep(histograms, rows)
+        first, *others = (histograms[node] for node in nodes)
+        cells = first.joined(others) if others else first
+        prefix = self._prefix_sums(key, cells, len(nodes))
+        missing = [self._cells_of.missing(self.growth.training.rows(node)) for node in nodes]
         listed = [self._listed(lacks) for lacks in missing]
-        with_missing = len(prefix)
-        cells = with_missing + sum(int(own.missing_left.sum()) for own in listed)
+        found, base, absent = self._placed(nodes, listed, missing)
+        missing_left = key.add(prefix[base], cells[absent])
+        rest = [cells] if self._by_category.any() else []
+        return prefix.joined([missing_left, *rest]), found
+
+    def _placed(
+        self, nodes: Sequence[int], listed: Sequence[Candidates], missing: Sequence[Bits]
+    ) -> tuple[dict[int, Found], Places, Places]:
+        """Where the nodes' candidates are; which prefix sums and which cells of missing rows make
+        up the second part.
+        """
         width, per_node = int(self._ordered.sum()), int(self._starts[-1])
+        with_missing = width * len(nodes)
+        cells = with_missing + sum(int(own.missing_left.sum()) for own in listed)
         first_bin = np.cumsum(self._ordered) - self._ordered
         found: dict[int, Found] = {}
         base, absent = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for i, (node, own, lacks) in enumerate(zip(self.opened, listed, missing, strict=True)):
+        for i, (node, own, lacks) in enumerate(zip(nodes, listed, missing, strict=True)):
             sums = i * width + first_bin[own.column] + own.bin.astype(np.int64)
             left = np.flatnonzero(own.missing_left)
             base.append(sums[left])
@@ -74,20 +101,18 @@ class HostTree:
             with_missing += len(left)
             named = Candidates(self._columns[own.column], own.bin, own.missing_left)
             found[node] = Found(named, sums, self._grouped(cells + i * per_node, lacks))
-        missing_left = key.add(prefix[np.concatenate(base)], nodes[np.concatenate(absent)])
-        rest = [nodes] if self._by_category.any() else []
-        return Ciphertexts.concat([prefix, missing_left, *rest]), found
+        return found, np.concatenate(base), np.concatenate(absent)
 
-    def _prefix_sums(self, key: PublicKey, nodes: Ciphertexts) -> Ciphertexts:
+    def _prefix_sums(self, key: Adds[H], cells: H, nodes: int) -> H:
         """Of each column that thresholds divide, node after node, the sums up to each bin.
 
         They run within a column's bins; the cell of missing rows stays outside.
         """
         is_bin = np.repeat(~self._by_category, self._n_bins + 1)
         is_bin[self._starts[1:] - 1] = False
-        present = np.flatnonzero(np.tile(is_bin, len(self.opened)))
-        lengths = np.tile(self._ordered, len(self.opened))
-        return key.prefix_sums(nodes[present], np.concatenate(([0], np.cumsum(lengths))))
+        present = np.flatnonzero(np.tile(is_bin, nodes))
+        lengths = np.tile(self._ordered, nodes)
+        return key.prefix_sums(cells[present], np.concatenate(([0], np.cumsum(lengths))))
 
     def _listed(self, missing: Bits) -> Candidates:
         """A node's candidates at thresholds, columns counted among those that the tree may use."""
@@ -105,46 +130,53 @@ class HostTree:
             for c in np.flatnonzero(self._by_category)
         )
 
-    def _histograms(self, key: PublicKey, gradients: Ciphertexts) -> dict[int, Ciphertexts]:
-        """The encrypted histogram of every open node: added up, or its parent's minus its
-        sibling's.
-        """
-        added = self._to_add()
+    def _histograms(self, rows: HostRows[H], nodes: Sequence[int]) -> dict[int, H]:
+        """The encrypted histogram of each node: added up, or its parent's minus its sibling's."""
+        added = self._to_add(nodes)
         n_cells = int(self._starts[-1])
-        sums = self._added_up(key, gradients, added)
+        sums = self._added_up(rows, added)
         found = {node: sums[i * n_cells : (i + 1) * n_cells] for i, node in enumerate(added)}
-        rest = [node for node in self.opened if node not in found]
+        rest = [node for node in nodes if node not in found]
         if rest:
-            parents = Ciphertexts.concat([self._cells[parent(node)] for node in rest])
-            siblings = Ciphertexts.concat([found[sibling(node)] for node in rest])
-            minus = key.subtract(parents, siblings)
+            above, *more = (self._parents[parent(node)] for node in rest)
+            beside, *others = (found[sibling(node)] for node in rest)
+            minus = rows.adds.subtract(above.joined(more), beside.joined(others))
             for i, node in enumerate(rest):
                 found[node] = minus[i * n_cells : (i + 1) * n_cells]
-        return {node: found[node] for node in self.opened}
+        return {node: found[node] for node in nodes}
 
-    def _to_add(self) -> list[int]:
+    def _to_add(self, nodes: Sequence[int]) -> list[int]:
         """Of two siblings the one with fewer rows, whether or not it is open itself."""
-        if not self._subtraction or not self._cells:
-            return list(self.opened)
-        training = self.growth.training
-        size = {node: len(training.rows(node)) for node in training.leaves()}
-        smaller = {
-            min(node, sibling(node), key=lambda child: (size[child], child)) for node in self.opened
-        }
-        return sorted(smaller)
+        training, added = self.growth.training, set()
+        for node in nodes:
+            if self._subtraction and parent(node) in self._parents:
+                pair = (node, sibling(node))
+                added.add(min(pair, key=lambda child: (len(training.rows(child)), child)))
+            else:
+                added.add(node)
+        return sorted(added)
 
-    def _added_up(self, key: PublicKey, gradients: Ciphertexts, added: list[int]) -> Ciphertexts:
+    def _keep(self, histograms: dict[int, H], rows: HostRows[H]) -> None:
+        """Keeps cells for the next layer, while there is room."""
+        room = KEPT_OCTETS_MAX // max(1, self.octets(rows))
+        if self._subtraction:
+            for node, cells in histograms.items():
+                if len(self._cells) < room:
+                    self._cells[node] = cells
+
+    def _added_up(self, rows: HostRows[H], added: Sequence[int]) -> H:
         """The cells of these nodes, node after node, from their rows."""
-        rows = [self.growth.training.rows(node) for node in added]
-        asked, n_cells = self._cells_of.additions(rows), int(self._starts[-1])
+        own = [self.growth.training.rows(node) for node in added]
+        asked, n_cells = self._cells_of.additions(own), int(self._starts[-1])
         place, skipped = self._place[asked.rows], asked.skipped
-        sums = key.segment_sum(gradients, place, asked.cells, n_cells * len(added))
+        sums = rows.sums(place, asked.cells, n_cells * len(added))
         if (skipped < 0).all():
             return sums
-        joined = self._place[np.concatenate([np.empty(0, np.int32), *rows])]
-        node = np.repeat(np.arange(len(added), dtype=np.int32), [len(own) for own in rows])
-        totals = key.segment_sum(gradients, joined, node[:, None], len(added))
+        joined = self._place[np.concatenate([np.empty(0, np.int32), *own])]
+        node = np.repeat(np.arange(len(added), dtype=np.int32), [len(one) for one in own])
+        totals = rows.sums(joined, node[:, None], len(added))
         base = (n_cells * np.arange(len(added))[:, None] + self._starts[:-1]).ravel()
         offsets = np.append(base, n_cells * len(added))
         left_out = np.tile(skipped, len(added))
-        return fill_skipped(key, sums, offsets, np.where(left_out < 0, -1, base + left_out), totals)
+        filled = np.where(left_out < 0, -1, base + left_out)
+        return fill_skipped(rows.adds, sums, offsets, filled, totals)

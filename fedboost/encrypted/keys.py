@@ -1,28 +1,43 @@
-"""The beginning of an encrypted job: the guest's key, and how gradients are packed under it."""
+"""The beginning of an encrypted job: what both sides agree on before a gradient travels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 from fedboost.core import fixed_point
 from fedboost.core.binning import Binning
-from fedboost.crypto.api import Blinders, PrivateKey, PublicKey
-from fedboost.crypto.layout import Layout
+from fedboost.crypto.api import PrivateKey, PublicKey
+from fedboost.crypto.lattice.polynomials import NONCE_BYTES, Origin
 from fedboost.crypto.packing import GhLayout
-from fedboost.crypto.schemes import SCHEMES
+from fedboost.crypto.schemes import SCHEMES, is_lattice
+from fedboost.encrypted import precision
+from fedboost.encrypted.packed import HostKey, PackedGuest, PackedHost
 from fedboost.encrypted.params import EncryptedTreeParams
+from fedboost.encrypted.ring import RingGuest, RingHost
+from fedboost.encrypted.sides import GuestSide, HostSide
 from fedboost.errors import PeerError, PolicyError
 from fedboost.flow import Seat
-from fedboost.messages.protocol.encrypted_pb2 import EncryptionKey
+from fedboost.messages.protocol import encrypted_pb2 as pb
+
+NONCE_BYTES_MAX = 64  # of a message that carries one
 
 
-@dataclass(frozen=True)
-class HostKey:
-    """What a host works with: the guest's key, how sums are packed, and its own blinding."""
+def takes_nonces(params: EncryptedTreeParams) -> bool:
+    """Whether every party gives a nonce for public polynomials first."""
+    return is_lattice(params.encryption.scheme)
 
-    key: PublicKey
-    layout: Layout
-    blinders: Blinders
+
+def nonce(seat: Seat) -> bytes:
+    """Our share in the public polynomials of this attempt."""
+    return seat.secrets.child("polynomials").bytes(NONCE_BYTES)
+
+
+def read_nonces(seat: Seat, got: Mapping[str, pb.Nonce]) -> tuple[bytes, ...]:
+    """Ours, and each host's in the table's order; a PeerError for one of another size."""
+    for host, message in got.items():
+        if len(message.nonce) != NONCE_BYTES:
+            raise PeerError(f"{host} sent a nonce of {len(message.nonce)} octets", party=host)
+    return (nonce(seat), *(got[host].nonce for host in seat.table.hosts))
 
 
 def generate(seat: Seat) -> PrivateKey:
@@ -45,23 +60,64 @@ def layout(
     )
 
 
-def share(
-    params: EncryptedTreeParams, key: PrivateKey, value_bits: int, first_tree: int = 0
-) -> EncryptionKey:
-    """What the hosts are told of the key, and of the model that the job continues."""
-    return EncryptionKey(
-        scheme=params.encryption.scheme,
-        key=key.public_bytes(),
-        value_bits=value_bits,
-        first_tree=first_tree,
-    )
+def guest_side(
+    seat: Seat, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...] = ()
+) -> GuestSide:
+    """What the guest encrypts an attempt with: a fresh key, or what the `nonces` come to.
+
+    `rows` are the training rows that some host has.
+    """
+    params = seat.params
+    if is_lattice(params.encryption.scheme):
+        return RingGuest(seat, params, value_bits, nonces)
+    key = generate(seat)
+    layouts = {n: layout(params, value_bits, n, key.plaintext_bits) for n in set(rows)}
+    return PackedGuest(params, key, value_bits, dict(layouts))
 
 
-def accept(seat: Seat, got: EncryptionKey) -> PublicKey:
+def host_side(
+    seat: Seat, got: pb.EncryptionKey, n_rows: int, binning: Binning, *, are_all: bool
+) -> HostSide:
+    """What a host with `n_rows` training rows, `are_all` those of the job, takes gradients in with.
+
+    A PeerError for what is unsound or not what the job says; see `accept` and `accept_nonces`.
+    """
+    params, check = seat.params, check_value_bits if are_all else check_value_bits_fit
+    if is_lattice(params.encryption.scheme):
+        origin = accept_nonces(seat, got)
+        check(seat, got, n_rows)
+        columns = 2 * params.n_outputs // params.trees_per_round
+        return RingHost(seat, precision.budget(params, n_rows, got.value_bits), origin, columns)
+    key = accept(seat, got)
+    check(seat, got, n_rows)
+    packing = layout(params, got.value_bits, n_rows, key.plaintext_bits)
+    return PackedHost(HostKey.of(key, packing, first_sums(binning)))
+
+
+def accept(seat: Seat, got: pb.EncryptionKey) -> PublicKey:
     """The guest's key; a PeerError unless it is sound and the one that the job says.
 
     A PolicyError where it declares more bits of a gradient than our policy allows.
     """
+    _check_said(seat, got)
+    asked = seat.params.encryption
+    if got.nonces:
+        raise PeerError(f"the guest sent nonces, which {asked.scheme} has no use for")
+    return SCHEMES[asked.scheme].load_public(got.key, asked.key_bits, seat.workers)
+
+
+def accept_nonces(seat: Seat, got: pb.EncryptionKey) -> Origin:
+    """What public polynomials come from; refuses, by a PeerError, nonces without our own."""
+    _check_said(seat, got)
+    hosts = seat.table.hosts
+    if got.key or len(got.nonces) != 1 + len(hosts):
+        raise PeerError(f"the guest sent {len(got.nonces)} nonces for {1 + len(hosts)} parties")
+    if got.nonces[1 + hosts.index(seat.party)] != nonce(seat):
+        raise PeerError("the guest put another nonce in the place of ours")
+    return Origin(seat.context, got.nonces[0], tuple(got.nonces[1:]))
+
+
+def _check_said(seat: Seat, got: pb.EncryptionKey) -> None:
     asked, limits = seat.params.encryption, seat.limits
     if got.scheme != asked.scheme:
         raise PeerError(f"the guest sent a {got.scheme[:32]!r} key, the job says {asked.scheme}")
@@ -72,35 +128,31 @@ def accept(seat: Seat, got: EncryptionKey) -> PublicKey:
             todo="lower precision_bits, or ask the party's owner",
             key="policy.gradient_bits_max",
         )
-    return SCHEMES[asked.scheme].load_public(got.key, asked.key_bits, seat.workers)
 
 
-def check_value_bits(seat: Seat, got: EncryptionKey, n_rows: int) -> None:
+def check_value_bits(seat: Seat, got: pb.EncryptionKey, n_rows: int) -> None:
     """Refuses, by a PeerError, another precision than that of a job with `n_rows` training rows."""
-    bits = fixed_point.for_rows(n_rows, seat.params.precision_bits, 1.0, 1.0).bits
+    bits = precision.bits_of(seat.params, n_rows)
     if got.value_bits != bits:
         raise PeerError(
             f"the guest declares {got.value_bits} bits per gradient, the job has {bits}"
         )
 
 
-def check_value_bits_fit(seat: Seat, got: EncryptionKey, n_rows: int) -> None:
+def check_value_bits_fit(seat: Seat, got: pb.EncryptionKey, n_rows: int) -> None:
     """Refuses, by a PeerError, a precision that no job has of whose training rows we have `n_rows`,
     perhaps not all.
     """
-    own, most = seat.params.precision_bits, fixed_point.bits_for(n_rows)
-    if not (own or fixed_point.BITS_MIN) <= got.value_bits <= (own or most):
-        expected = str(own) if own else f"{fixed_point.BITS_MIN} to {most}"
+    own, least = seat.params.precision_bits, fixed_point.BITS_MIN
+    if is_lattice(seat.params.encryption.scheme):
+        least, most = precision.BITS_LEAST, precision.bits_of(seat.params, n_rows)
+    else:
+        most = fixed_point.bits_for(n_rows)
+    if not (own or least) <= got.value_bits <= (own or most):
+        expected = str(own) if own else f"{least} to {most}"
         raise PeerError(
             f"the guest declares {got.value_bits} bits per gradient, the job has {expected}"
         )
-
-
-def host_key(key: PublicKey, packing: Layout, first: int) -> HostKey:
-    """The key at work; blinding for a first answer of so many sums is made in the background."""
-    blinders = key.blinders()
-    blinders.prepare(packing.package_count([first]))
-    return HostKey(key, packing, blinders)
 
 
 def first_sums(binning: Binning) -> int:

@@ -21,7 +21,7 @@ from fedboost.core.hybrid import HybridParams
 from fedboost.crypto.api import Ciphertexts, PrivateKey
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.crypto.masking import MaskKey, Masks, Pair, PairStream, answer_masks
-from fedboost.encrypted.keys import HostKey
+from fedboost.encrypted.packed import HostKey
 from fedboost.errors import ConfigError, PeerError, ProtocolError
 from fedboost.flow import Seat
 from fedboost.messages.protocol import encrypted_pb2 as pb

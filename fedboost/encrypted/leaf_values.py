@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.encrypted.growth import Growth
-from fedboost.encrypted.keys import HostKey
+from fedboost.encrypted.packed import HostKey
 from fedboost.errors import PeerError
 
 Places = NDArray[np.int64]

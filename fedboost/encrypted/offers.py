@@ -23,8 +23,7 @@ from fedboost.core.categories import Divisions
 from fedboost.core.growth import Rules
 from fedboost.core.params import MAX_BIN
 from fedboost.core.split import Candidates
-from fedboost.crypto.api import Ciphertexts, PrivateKey
-from fedboost.crypto.packing import GhLayout
+from fedboost.encrypted.sides import Expected, GuestRows
 from fedboost.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
@@ -57,13 +56,15 @@ class Shape:
         return found
 
 
-def shapes_of(message: pb.CandidateSums, nodes: int, most: int, host: str) -> list[Shape]:
-    """The shapes of a host's offers for so many open nodes; a PeerError where they cannot be.
-
-    `most` bounds the sums of one node.
+def shapes_of(message: pb.CandidateSums, most_nodes: int, most: int, host: str) -> list[Shape]:
+    """The shapes of a host's offers for the next open nodes, of which there are at most so many; a
+    PeerError where they cannot be. `most` bounds the sums of one node.
     """
     what = f"the number of {host}'s candidates"
-    counts = wire.unpack(message.candidates, "i4", (nodes,), what).tolist()
+    counts = wire.unpack(message.candidates, "i4", (None,), what).tolist()
+    nodes = len(counts)
+    if nodes > most_nodes:
+        raise PeerError(f"{host} sent candidates of {nodes} nodes, {most_nodes} are open")
     columns, grouped, missing = np.zeros(nodes, np.int64), np.empty(0, np.int32), np.empty(0, bool)
     if any(message.HasField(name) for name in ("columns", "categories", "missing")):
         what = f"the number of {host}'s categorical columns"
@@ -105,18 +106,49 @@ def write_shapes(shapes: Sequence[Shape]) -> pb.CandidateSums:
 # The guest's side
 
 
-def read_sums(
-    message: pb.CandidateSums, key: PrivateKey, layout: GhLayout, nodes: int, most: int, host: str
-) -> list[tuple[Sums, Shape]]:
-    """A host's sums, one array (sums, 2·outputs) for each open node, and how they are arranged."""
-    shapes = shapes_of(message, nodes, most, host)
-    counts = [shape.n_sums for shape in shapes]
-    count = layout.package_count(counts)
-    if message.packages.count != count:
-        raise PeerError(f"{host} sent {message.packages.count} packages, its counts need {count}")
-    packages = Ciphertexts.received(message.packages.data, count, key.width)
-    sums = key.decrypt(packages, layout, counts)
-    return list(zip(np.split(sums, np.cumsum(counts)[:-1]), shapes, strict=True)) if counts else []
+class Offers:
+    """A host's sums for a layer's open nodes, as they come in."""
+
+    def __init__(self, rows: GuestRows, nodes: Sequence[Expected], most: int, host: str) -> None:
+        """Of these nodes, in their order; `most` bounds the sums of one."""
+        self._rows, self._nodes, self._most, self._host = rows, nodes, most, host
+        self._shapes: list[Shape] = []  # of the nodes whose sums come now
+        self._held = bytearray()
+        self._due = 0  # ciphertexts that these sums still lack
+        self._read: list[tuple[Sums, Shape]] = []
+
+    def add(self, part: pb.CandidateSums) -> None:
+        """Takes in the next part; decrypts when the sums that it began are all there."""
+        if part.HasField("candidates") == (self._due > 0):
+            raise PeerError(f"{self._host} sent sums of other nodes than it said")
+        if not self._due:
+            left = len(self._nodes) - len(self._read)
+            self._shapes = shapes_of(part, left, self._most, self._host)
+            self._due = self._rows.count([shape.n_sums for shape in self._shapes])
+        count = part.packages.count
+        if count > self._due or (self._due and not count):
+            raise PeerError(f"{self._host} sent {count} packages, its counts need {self._due}")
+        self._held += part.packages.data
+        self._due -= count
+        if not self._due:
+            self._decrypt()
+
+    def whole(self) -> list[tuple[Sums, Shape]]:
+        """One array (sums, 2·outputs) for each open node, and how it is arranged."""
+        if self._due or len(self._read) != len(self._nodes):
+            raise PeerError(
+                f"{self._host} sent sums of {len(self._read)} nodes, {len(self._nodes)} are open"
+            )
+        return self._read
+
+    def _decrypt(self) -> None:
+        counts = [shape.n_sums for shape in self._shapes]
+        first = len(self._read)
+        nodes = self._nodes[first : first + len(counts)]
+        sums = self._rows.read(bytes(self._held), counts, nodes)
+        split_up = np.split(sums, np.cumsum(counts)[:-1]) if counts else []
+        self._read += zip(split_up, self._shapes, strict=True)
+        self._held.clear()
 
 
 @dataclass(frozen=True)

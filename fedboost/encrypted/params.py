@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 
 from fedboost.core.fixed_point import BITS_MAX
 from fedboost.core.params import TreeParams
-from fedboost.crypto.schemes import SCHEMES
+from fedboost.crypto.lattice.budget import MESSAGE_BITS_MOST
+from fedboost.crypto.schemes import KNOWN, SCHEMES, is_lattice
 from fedboost.flow import Asks
 from fedboost.settings import Settings
 
@@ -16,8 +17,16 @@ from fedboost.settings import Settings
 class Encryption(Settings):
     """How gradients are hidden from the hosts."""
 
-    scheme: Literal["paillier", "okamoto-uchiyama", "iterative-affine", "plain"] = "paillier"
+    scheme: Literal[
+        "paillier", "okamoto-uchiyama", "lattice", "lattice-4096", "iterative-affine", "plain"
+    ] = "paillier"
     key_bits: int = Field(2048, ge=1024, le=8192)  # of the modulus; policies ask for 2048 at least
+
+    @model_validator(mode="after")
+    def _lattices_have_no_modulus(self) -> Self:
+        if is_lattice(self.scheme) and "key_bits" in self.model_fields_set:
+            raise ValueError(f"{self.scheme} has no modulus: leave key_bits out")
+        return self
 
 
 class EncryptedTreeParams(TreeParams):
@@ -37,7 +46,7 @@ class EncryptedTreeParams(TreeParams):
     @model_validator(mode="after")
     def _insecure_is_said(self) -> Self:
         scheme = self.encryption.scheme
-        if not SCHEMES[scheme].secure and scheme != "plain" and not self.allow_insecure:
+        if not KNOWN[scheme].secure and scheme != "plain" and not self.allow_insecure:
             raise ValueError(
                 f"{scheme} is broken: a host that knows a few gradients learns all of them; "
                 "set allow_insecure: true to reproduce the paper all the same"
@@ -47,10 +56,13 @@ class EncryptedTreeParams(TreeParams):
 
 def asks(params: EncryptedTreeParams) -> Asks:
     """What the parameters ask of a party's policy."""
-    scheme = SCHEMES[params.encryption.scheme]
+    scheme = KNOWN[params.encryption.scheme]
+    has_key, most = scheme.name in SCHEMES, BITS_MAX
+    if not has_key:
+        most = MESSAGE_BITS_MOST - 1
     return Asks(
-        scheme=params.encryption.scheme,
-        key_bits=params.encryption.key_bits if scheme.secure else None,
-        gradient_bits=params.precision_bits or BITS_MAX,
+        scheme=scheme.name,
+        key_bits=params.encryption.key_bits if has_key and scheme.secure else None,
+        gradient_bits=params.precision_bits or most,
         insecure=not scheme.secure,
     )

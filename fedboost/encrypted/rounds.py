@@ -15,6 +15,7 @@ from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.objectives import Objective
 from fedboost.core.params import TreeParams
 from fedboost.core.sampling import Sample
+from fedboost.encrypted.precision import Rounding
 from fedboost.flow import Seat
 from fedboost.messages.job_pb2 import Count, Told
 from fedboost.model import labels, words
@@ -82,7 +83,7 @@ class Rounds:
         """Values of a leaf."""
         return self.params.n_outputs // self.params.trees_per_round
 
-    def draw(self, fixed: FixedPoint) -> None:
+    def draw(self, fixed: FixedPoint, rounding: Rounding) -> None:
         """Begins a round: its gradients at the margins so far, of the rows that it draws, as exact
         integers in units of `fixed`.
         """
@@ -92,7 +93,7 @@ class Rounds:
         self.forest.append(len(sample.trees))
         chosen, factor = sample.rows, sample.factor[:, None]
         self.gh = np.zeros((len(self.y), 2 * self.params.n_outputs), np.int64)
-        self.gh[train[chosen]] = fixed.encode(g[chosen] * factor, h[chosen] * factor)
+        self.gh[train[chosen]] = fixed.encode(g[chosen] * factor, h[chosen] * factor, rounding)
         self.sample = sample
 
     def gh_of(self, tree: int) -> Sums:

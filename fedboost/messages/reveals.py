@@ -70,6 +70,10 @@ REVEALS: dict[str, tuple[str, str]] = {
         "to the guest, the sum of its own random numbers.",
         "not at all, it is no secret.",
     ),
+    "fedboost.encrypted.Nonce": (
+        "to the guest and, through it, to the hosts, that the host takes part.",
+        "random, and public by its nature.",
+    ),
     "fedboost.encrypted.EncryptionKey": (
         "to the hosts, the guest's public key and the number of bits of its fixed-point gradients; where the job continues a model, how many trees of it are kept.",
         "public by its nature.",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
-import itertools
 import logging
 import time
 from collections import deque
@@ -308,14 +307,19 @@ class Session:
     def _parts_of_all(
         self, kind: str, firsts: Mapping[str, Arrived], loop: asyncio.AbstractEventLoop
     ) -> Iterator[dict[str, Message]]:
-        """Part after part of streams that several parties send side by side."""
-        senders = list(firsts)
-        streams = [self._parts(kind, *first, loop) for first in firsts.items()]
-        for parts in itertools.zip_longest(*streams):
-            if any(part is None for part in parts):
-                short = senders[parts.index(None)]
-                raise PeerError(f"{short} sent fewer parts of a {kind} than others")
-            yield dict(zip(senders, parts, strict=True))
+        """Part after part of streams that several parties send side by side.
+
+        Each time of those whose streams have not ended.
+        """
+        streams = {
+            sender: self._parts(kind, sender, first, loop) for sender, first in firsts.items()
+        }
+        while True:
+            parts = {sender: next(stream, None) for sender, stream in streams.items()}
+            going_on = {sender: part for sender, part in parts.items() if part is not None}
+            if not going_on:
+                return
+            yield going_on
 
     def _parts(
         self, kind: str, sender: str, first: Arrived, loop: asyncio.AbstractEventLoop

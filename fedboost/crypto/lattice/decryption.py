@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from fedboost.crypto.lattice.answers import Shape
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.lattice.words import Octets, Words, unpack
+from fedboost.crypto.workers import Serial, Workers
 from fedboost.errors import PeerError
 
 _BATCH = 64  # answers whose vectors are unpacked at once: one megabyte of `lattice`
@@ -17,7 +18,12 @@ Sums = NDArray[np.int64]  # (n, outputs)
 
 
 def decrypt(
-    secret: TreeSecret, answers: bytes, count: int, node_rows: int, most: Sums | None = None
+    secret: TreeSecret,
+    answers: bytes,
+    count: int,
+    node_rows: int,
+    most: Sums | None = None,
+    workers: Workers | None = None,
 ) -> Sums:
     """The sums in `count` answers about a node of so many rows, int64 (count, outputs).
 
@@ -27,26 +33,32 @@ def decrypt(
     """
     budget = secret.budget
     shape = Shape(secret.tree.parameters, secret.outputs, budget.width(node_rows))
-    sums = _rounded(opened(secret, answers, count, shape), shape)
+    sums = _rounded(opened(secret, answers, count, shape, workers), shape)
     bound = np.int64(node_rows * budget.message_most) if most is None else most
     if (np.abs(sums) > bound).any():
         raise PeerError("an answer does not decrypt into a sum of its node's rows")
     return sums
 
 
-def opened(secret: TreeSecret, answers: bytes, count: int, shape: Shape) -> Sums:
+def opened(
+    secret: TreeSecret, answers: bytes, count: int, shape: Shape, workers: Workers | None = None
+) -> Sums:
     """Δ times the sums plus what noise there is, int64 (count, outputs); see `decrypt`."""
     if count < 0 or len(answers) != count * shape.octets:
         raise PeerError(
             f"expected {count} answers of {shape.octets} octets, got {len(answers)} in all"
         )
     octets = np.frombuffer(answers, dtype=np.uint8).reshape(count, shape.octets)
-    found = np.empty((count, shape.outputs), dtype=np.int64)
     secrets = secret.reversed_secrets()
-    for first in range(0, count, _BATCH):
-        cut = slice(first, first + _BATCH)
-        for group, spans in zip(shape.groups, shape.spans(), strict=True):
-            found[cut, group] = _opened_group(octets[cut], spans, secrets[group], shape)
+    tasks = [(octets[first : first + _BATCH], secrets, shape) for first in range(0, count, _BATCH)]
+    parts = (workers or Serial()).map(_opened_batch, tasks)
+    return np.concatenate([np.empty((0, shape.outputs), np.int64), *parts])
+
+
+def _opened_batch(octets: Octets, secrets: NDArray[np.int8], shape: Shape) -> Sums:
+    found = np.empty((len(octets), shape.outputs), dtype=np.int64)
+    for group, spans in zip(shape.groups, shape.spans(), strict=True):
+        found[:, group] = _opened_group(octets, spans, secrets[group], shape)
     return found
 
 

@@ -1,7 +1,8 @@
 from fedboost.messages import array_pb2 as _array_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -14,31 +15,41 @@ class Ciphertexts(_message.Message):
     data: bytes
     def __init__(self, count: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
+class Nonce(_message.Message):
+    __slots__ = ("nonce",)
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    nonce: bytes
+    def __init__(self, nonce: _Optional[bytes] = ...) -> None: ...
+
 class EncryptionKey(_message.Message):
-    __slots__ = ("scheme", "key", "value_bits", "first_tree")
+    __slots__ = ("scheme", "key", "value_bits", "first_tree", "nonces")
     SCHEME_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     VALUE_BITS_FIELD_NUMBER: _ClassVar[int]
     FIRST_TREE_FIELD_NUMBER: _ClassVar[int]
+    NONCES_FIELD_NUMBER: _ClassVar[int]
     scheme: str
     key: bytes
     value_bits: int
     first_tree: int
-    def __init__(self, scheme: _Optional[str] = ..., key: _Optional[bytes] = ..., value_bits: _Optional[int] = ..., first_tree: _Optional[int] = ...) -> None: ...
+    nonces: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, scheme: _Optional[str] = ..., key: _Optional[bytes] = ..., value_bits: _Optional[int] = ..., first_tree: _Optional[int] = ..., nonces: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class EncryptedGradients(_message.Message):
-    __slots__ = ("tree", "first_row", "rows", "taking_part", "trees")
+    __slots__ = ("tree", "first_row", "rows", "taking_part", "trees", "tree_key")
     TREE_FIELD_NUMBER: _ClassVar[int]
     FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     TAKING_PART_FIELD_NUMBER: _ClassVar[int]
     TREES_FIELD_NUMBER: _ClassVar[int]
+    TREE_KEY_FIELD_NUMBER: _ClassVar[int]
     tree: int
     first_row: int
     rows: Ciphertexts
     taking_part: _array_pb2.Array
     trees: _array_pb2.Array
-    def __init__(self, tree: _Optional[int] = ..., first_row: _Optional[int] = ..., rows: _Optional[_Union[Ciphertexts, _Mapping]] = ..., taking_part: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., trees: _Optional[_Union[_array_pb2.Array, _Mapping]] = ...) -> None: ...
+    tree_key: bytes
+    def __init__(self, tree: _Optional[int] = ..., first_row: _Optional[int] = ..., rows: _Optional[_Union[Ciphertexts, _Mapping]] = ..., taking_part: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., trees: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., tree_key: _Optional[bytes] = ...) -> None: ...
 
 class CandidateSums(_message.Message):
     __slots__ = ("candidates", "packages", "columns", "categories", "missing")

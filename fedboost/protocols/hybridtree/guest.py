@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +14,20 @@ from numpy.typing import NDArray
 from fedboost import wire
 from fedboost.core import binning, hybrid, objectives, sampling
 from fedboost.core.bins import Bins
+from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.growth import Rules
-from fedboost.core.objectives import Summary
+from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import Positions, Tree
-from fedboost.crypto.api import Encrypted, PrivateKey
-from fedboost.crypto.layout import Layout
-from fedboost.crypto.packing import GhLayout
+from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.schemes import SCHEMES
-from fedboost.encrypted import keys, leaf_answers
+from fedboost.encrypted import keys, leaf_answers, precision
 from fedboost.encrypted.growth import read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, Won
 from fedboost.encrypted.leaf_answers import Precision
-from fedboost.encrypted.offers import HOST_COLUMNS_MAX, read_sums, write_choices
+from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, write_choices
+from fedboost.encrypted.packed import PackedGuest
 from fedboost.encrypted.rounds import Labels, Rounds
+from fedboost.encrypted.sides import GuestRows, GuestSide
 from fedboost.errors import DataError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
@@ -52,14 +53,16 @@ class Guest(Rounds):
     rules: Rules
     bins: Bins
     views: dict[str, HostView]
-    key: PrivateKey | None = None
-    layouts: dict[str, Layout] = field(default_factory=dict)  # by host: of as many rows as it has
+    nonces: tuple[bytes, ...] = ()  # of this attempt, where the scheme takes any
+    side: GuestSide | None = None
+    key: PrivateKey | None = None  # under which hosts keep leaf values, with unscored splits
     tops: list[GuestNode] = field(default_factory=list)  # of finished trees
     below: list[Below] = field(default_factory=list)
     # The tree under way
     tree: Tree | None = None
     leaves: Positions = field(default_factory=lambda: np.empty(0, np.int32))  # (rows,) in `tree`
     groves: dict[str, GuestGrove] = field(default_factory=dict)  # with scored splits
+    encrypted: dict[str, GuestRows] = field(default_factory=dict)  # by host
     total: Floats | None = None  # (rows, outputs) of unscored ones: what all hosts' leaves add
     trees_closed: int = 0
 
@@ -107,10 +110,16 @@ def begin(seat: Seat) -> Guest:
         weight=own.weight,
         base_margin=objective.base_margin,
         margin=np.tile(objective.base_margin, (frame.n_rows, 1)),
-        rules=Rules(params, cuts, hybrid.encoding(params, objective, summary)),
+        rules=Rules(params, cuts, _encoding(params, objective, summary)),
         bins=cuts.transform(frame.values),
         views=_views(seat),
     )
+
+
+def hear_nonces(me: Guest, got: Mapping[str, encrypted_pb2.Nonce]) -> Out:
+    """What the hosts give for public polynomials."""
+    me.nonces = keys.read_nonces(me.seat, got)
+    return Out()
 
 
 def share_key(me: Guest) -> Out:
@@ -118,11 +127,15 @@ def share_key(me: Guest) -> Out:
 
     With unscored splits it is the job's: the hosts keep leaf values under it.
     """
-    if me.is_scored or me.key is None:
-        me.key = keys.generate(me.seat)
-    me.layouts = {host: _layout(me, view) for host, view in me.views.items()}
-    bits = me.rules.fixed.bits if me.is_scored else me.precision.value_bits
-    return Out(send=keys.share(me.params, me.key, bits))
+    rows = [view.n_training for view in me.views.values()]
+    if me.is_scored:
+        me.side = keys.guest_side(me.seat, me.rules.fixed.bits, rows, me.nonces)
+    else:
+        me.key = me.key or keys.generate(me.seat)
+        packing = me.precision.layout(me.key.plaintext_bits)
+        bits = me.precision.value_bits
+        me.side = PackedGuest(me.params, me.key, bits, dict.fromkeys(rows, packing))
+    return Out(send=me.side.told(first_tree=0))
 
 
 def share_rows(me: Guest) -> Out:
@@ -133,7 +146,8 @@ def share_rows(me: Guest) -> Out:
 
 def start_round(me: Guest) -> Out:
     """Gradients at the margins so far, of the rows that this round draws, as exact integers."""
-    me.draw(me.rules.fixed)
+    assert me.side is not None
+    me.draw(me.rules.fixed, me.side.rounding(len(me.history)))
     return Out()
 
 
@@ -162,38 +176,42 @@ def grow_top(me: Guest) -> Out:
 
 def encrypt_gradients(me: Guest) -> Iterator[Out]:
     """To each host the packed gradients of its rows that take part, in parts, side by side."""
-    assert me.key is not None
-    streams = [
-        me.key.encrypt(view.gh[view.learns], me.layouts[host]) for host, view in me.views.items()
-    ]
+    assert me.side is not None
+    number, side = me.trees_closed, me.side
+    me.encrypted = {
+        host: side.rows(number, view.gh[view.learns], view.n_training)
+        for host, view in me.views.items()
+    }
+    streams = {host: rows.parts() for host, rows in me.encrypted.items()}
     held = dict.fromkeys(me.views, 0)
-    for number, blocks in enumerate(_side_by_side(streams)):
+    for place, parts in enumerate(_side_by_side(streams)):
         sent = {}
-        for (host, view), block in zip(me.views.items(), blocks, strict=True):
-            part = encrypted_pb2.EncryptedGradients(tree=me.trees_closed, first_row=held[host])
-            part.rows.SetInParent()
-            if block is not None:
-                part.rows.count, part.rows.data = len(block), block.to_bytes()
-                held[host] += len(block) // len(me.layouts[host].lanes)
-            if number == 0:
-                write_sample(part, view.sample, int(view.training.sum()))
+        for host, view in me.views.items():
+            part = parts[host] or _nothing(number, held[host])
+            held[host] += part.rows.count // me.encrypted[host].per_row
+            if place == 0:
+                write_sample(part, view.sample, view.n_training)
+                part.tree_key = me.encrypted[host].key_for(host)
             sent[host] = hybridtree_pb2.BottomRows(gradients=part)
-            if number == 0:
+            if place == 0:
                 _write_places(me, host, sent[host])
         yield Out(send=sent)
 
 
-def choose_splits(me: Guest, got: Mapping[str, encrypted_pb2.CandidateSums]) -> Out:
+def choose_splits(me: Guest, got: Iterator[Mapping[str, encrypted_pb2.CandidateSums]]) -> Out:
     """Of every open node of every host the best split; no host's nodes compete with another's."""
-    assert me.key is not None
-    most = HOST_COLUMNS_MAX * 2 * me.params.max_bin
-    sent = {}
+    most, sent = _most_sums(me), {}
+    coming = {
+        host: Offers(me.encrypted[host], grove.expected(), most, host)
+        for host, grove in me.groves.items()
+    }
+    for parts in got:
+        for host, part in parts.items():
+            coming[host].add(part)
     for host, grove in me.groves.items():
-        layout, number = me.layouts[host], me.views[host].number
-        assert isinstance(layout, GhLayout)
-        offers = read_sums(got[host], me.key, layout, len(grove.opened), most, host)
+        number = me.views[host].number
         won, tied = {}, {}
-        for node, offer in zip(grove.opened, offers, strict=True):
+        for node, offer in zip(grove.opened, coming[host].whole(), strict=True):
             best = grove.best_of(node, *offer)
             if best is not None:
                 won[node] = Won(number, best.gain, best.left)
@@ -310,15 +328,16 @@ def bytes_max(me: Guest, step: str) -> int:
     """Answers are as large as the open nodes and the widest host make them."""
     if step == "grow_nodes":
         return len(me.y) // 8 + (8 << me.params.guest_depth + me.params.host_depth) + 1024
-    opened = max((len(grove.opened) for grove in me.groves.values()), default=0)
-    if me.key is None or not me.layouts:
-        return 0
-    if step == "add_values":
-        most = max(me.layouts[h].package_count([len(v.rows)]) for h, v in me.views.items())
+    if step == "hear_nonces":
+        return keys.NONCE_BYTES_MAX
+    if step == "add_values" and me.key is not None:
+        packing = me.precision.layout(me.key.plaintext_bits)
+        most = max(packing.package_count([len(view.rows)]) for view in me.views.values())
         return most * me.key.width + 1024
-    layout = next(iter(me.layouts.values()))
-    per_node = layout.package_count([HOST_COLUMNS_MAX * 2 * me.params.max_bin])
-    return min(wire.MESSAGE_BYTES_MAX, opened * per_node * me.key.width + wire.PIECE_BYTES)
+    opened = max((len(grove.opened) for grove in me.groves.values()), default=0)
+    sums = [_most_sums(me)] * opened
+    size = max((rows.octets_max(sums) for rows in me.encrypted.values()), default=0)
+    return min(wire.MESSAGE_BYTES_MAX, size + wire.PIECE_BYTES)
 
 
 def _views(seat: Seat) -> dict[str, HostView]:
@@ -337,13 +356,15 @@ def _views(seat: Seat) -> dict[str, HostView]:
     return views
 
 
-def _layout(me: Guest, view: HostView) -> Layout:
-    """How this host's gradients go and its answers come."""
-    assert me.key is not None
-    n_rows, plaintext_bits = int(view.training.sum()), me.key.plaintext_bits
-    if me.is_scored:
-        return keys.layout(me.params, me.rules.fixed.bits, n_rows, plaintext_bits)
-    return me.precision.layout(plaintext_bits)
+def _encoding(params: HybridTreeParams, objective: Objective, summary: Summary) -> FixedPoint:
+    """The job's integers, as exact as its scheme adds them up."""
+    fixed = hybrid.encoding(precision.without_bits(params), objective, summary)
+    return precision.encoding(params, summary.rows, fixed)
+
+
+def _most_sums(me: Guest) -> int:
+    """Of a host about one node."""
+    return HOST_COLUMNS_MAX * 2 * me.params.max_bin
 
 
 def _unit(me: Guest) -> float:
@@ -359,11 +380,20 @@ def _key_array(me: Guest) -> dict[str, NDArray[np.generic]]:
     return {model.KEY: np.frombuffer(me.key.to_bytes(), np.uint8)}
 
 
-def _side_by_side(streams: list[Iterator[Encrypted]]) -> Iterator[tuple[Encrypted | None, ...]]:
-    """Block after block of all streams; None behind a stream's end, one of these at least."""
-    blocks = zip_longest(*streams)
-    yield next(blocks, (None,) * len(streams))
-    yield from blocks
+def _side_by_side(
+    streams: Mapping[str, Iterator[encrypted_pb2.EncryptedGradients]],
+) -> Iterator[dict[str, encrypted_pb2.EncryptedGradients | None]]:
+    """Part after part of all streams; None behind a stream's end, one of these at least."""
+    parts = zip_longest(*streams.values())
+    for part in chain([next(parts, (None,) * len(streams))], parts):
+        yield dict(zip(streams, part, strict=True))
+
+
+def _nothing(tree: int, first_row: int) -> encrypted_pb2.EncryptedGradients:
+    """A part behind the last row."""
+    part = encrypted_pb2.EncryptedGradients(tree=tree, first_row=first_row)
+    part.rows.SetInParent()
+    return part
 
 
 def _write_places(me: Guest, host: str, part: hybridtree_pb2.BottomRows) -> None:

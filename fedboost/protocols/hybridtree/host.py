@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,6 @@ from fedboost.core import binning, sampling
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
 from fedboost.core.partition import left_child, right_child
-from fedboost.crypto.api import Ciphertexts
-from fedboost.crypto.layout import Layout
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.encrypted import answers, cells, keys, leaf_values
 from fedboost.encrypted.answer_steps import (
@@ -23,19 +22,20 @@ from fedboost.encrypted.answer_steps import (
     offer_answer_key,
     shared_bytes_max,
 )
-from fedboost.encrypted.answers import PART_MAX, Gradients
+from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.grove import Grove
 from fedboost.encrypted.growth import Growth, read_sample
 from fedboost.encrypted.host_tree import HostTree
-from fedboost.encrypted.keys import HostKey
 from fedboost.encrypted.leaf_answers import Answering, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.offers import Offer, choices_bytes_max, read_choices
+from fedboost.encrypted.packed import HostKey, PackedHost, PackedHostRows
+from fedboost.encrypted.sides import HostRows, HostSide
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.job_pb2 import Told
-from fedboost.messages.protocol.encrypted_pb2 import EncryptionKey
+from fedboost.messages.protocol.encrypted_pb2 import EncryptionKey, Nonce
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows, ChosenSplits
 from fedboost.model import columns, hybrid, vertical
 from fedboost.model.vertical import OwnSplit
@@ -43,8 +43,8 @@ from fedboost.protocols.hybridtree.unscored import Cutter
 
 __all__ = (
     "accept_key", "answer_rows", "begin", "bytes_max", "divide_rows", "finish",
-    "hear_answer_keys", "learn_shared", "offer_answer_key", "receive_gradients", "restore",
-    "snapshot", "sum_candidates",
+    "hear_answer_keys", "learn_shared", "offer_answer_key", "offer_nonce", "receive_gradients",
+    "restore", "snapshot", "sum_candidates",
 )  # fmt: skip
 
 Bits = NDArray[np.bool_]
@@ -58,12 +58,12 @@ class Host:
     seat: Seat
     binning: Binning
     bins: Bins
-    keys: HostKey | None = None
+    side: HostSide | None = None
     splits: list[OwnSplit] = field(default_factory=list)
     # The tree that grows
     number: int = -1
-    grove: Grove[HostTree] | None = None
-    gradients: Ciphertexts | None = None
+    grove: Grove[HostTree[Any]] | None = None
+    gradients: HostRows[Any] | None = None
     offers: dict[int, Offer] = field(default_factory=dict)  # of this layer
     # With unscored splits
     answering: Answering | None = None
@@ -75,7 +75,7 @@ class Host:
         """Our rows, those that are held out among them."""
         return self.bins.shape[0]
 
-    def growing(self) -> Grove[HostTree]:
+    def growing(self) -> Grove[HostTree[Any]]:
         """The tree under way."""
         assert self.grove is not None
         return self.grove
@@ -96,29 +96,33 @@ def begin(seat: Seat) -> Host:
     return Host(seat, cuts, bins, answering=answering)
 
 
+def offer_nonce(me: Host) -> Out:
+    """Our share in the public polynomials of a scheme that has any."""
+    return Out(send=Nonce(nonce=keys.nonce(me.seat)))
+
+
 def accept_key(me: Host, got: EncryptionKey) -> Out:
     """Takes the guest's key, if it is sound and as strong as the job and our policy say."""
-    key = keys.accept(me.seat, got)
+    if me.answering is None:
+        n_rows = int(np.count_nonzero(~me.seat.validation))
+        side = keys.host_side(me.seat, got, n_rows, me.binning, are_all=False)
+    else:
+        side = _leaf_side(me, got)
     if got.first_tree:
         raise PeerError(f"the guest begins at tree {got.first_tree}, the job continues no model")
-    if me.leaves and got.key != me.earlier_key:
-        raise PeerError("the guest changed its key, under which our leaf values are")
-    packing = _packing(me, got, key.plaintext_bits)
-    is_scored = me.answering is None
-    first = keys.first_sums(me.binning) if is_scored else me.n_rows
-    me.keys = keys.host_key(key, packing, first)
+    me.side = side
     return Out()
 
 
 def receive_gradients(me: Host, got: Iterator[BottomRows]) -> Out:
     """Where the own rows stand, and their packed gradients, checked; a new tree begins."""
-    assert me.keys is not None
+    assert me.side is not None
     gradients: Gradients | None = None
-    tree: HostTree | None = None
+    tree: HostTree[Any] | None = None
     for part in got:
         if gradients is None:
             tree, n_rows = _begun(me, part)
-            gradients = Gradients(me.keys, me.number + 1, n_rows)
+            gradients = Gradients(me.side, part.gradients, n_rows)
         elif part.HasField("at") or part.HasField("open"):
             raise PeerError("the guest said twice where our rows stand")
         gradients.add(part.gradients)
@@ -130,16 +134,15 @@ def receive_gradients(me: Host, got: Iterator[BottomRows]) -> Out:
     return Out()
 
 
-def sum_candidates(me: Host) -> Out:
+def sum_candidates(me: Host) -> Iterator[Out]:
     """Encrypted sums of every candidate split of the open nodes, shuffled, compressed, blinded."""
-    assert me.keys is not None
     assert me.gradients is not None
     if me.answering is not None:
         raise ProtocolError("the job's splits are unscored: hosts offer no sums")
-    message, me.offers = answers.offered(
-        me.growing(), me.number, me.keys, me.gradients, me.seat.secrets
-    )
-    return Out(send=message)
+    me.offers = {}
+    for part, offers in answers.offered(me.growing(), me.number, me.gradients, me.seat.secrets):
+        me.offers |= offers
+        yield Out(send=part)
 
 
 def divide_rows(me: Host, got: ChosenSplits) -> Out:
@@ -158,10 +161,10 @@ def divide_rows(me: Host, got: ChosenSplits) -> Out:
 
 def answer_rows(me: Host) -> Out:
     """Cuts the lower layers at random, and answers each row with its leaf's encrypted value."""
-    assert me.keys is not None
-    assert me.gradients is not None
     if me.answering is None:
         raise ProtocolError("the job's splits are scored: hosts answer with no leaf values")
+    own, held = _key(me), me.gradients
+    assert isinstance(held, PackedHostRows)
     params, [tree], n_rows = me.seat.params, me.growing().trees, me.n_rows
     secrets = me.seat.job_secrets.child("cuts", me.number)
     least = me.seat.limits.group_rows_min
@@ -170,13 +173,13 @@ def answer_rows(me: Host) -> Out:
     me.splits += answers.named_splits(won, me.binning, me.number)
     learns = tree.growth.training.node_of_rows(n_rows) >= 0
     leaves = LeafValues.of(
-        tree.growth, me.gradients, np.flatnonzero(learns), me.keys, params.reg_lambda
+        tree.growth, held.gradients, np.flatnonzero(learns), own, params.reg_lambda
     )
     me.leaves.append(leaves)
-    packing = me.keys.layout
+    packing = own.layout
     assert isinstance(packing, LeafLayout)
     masks = me.answering.masks(me.number, slice(0, n_rows), packing)
-    return Out(send=answered(me.keys, leaves.of_rows(tree.growth, n_rows), masks))
+    return Out(send=answered(own, leaves.of_rows(tree.growth, n_rows), masks))
 
 
 def snapshot(me: Host) -> Artefact:
@@ -209,8 +212,8 @@ def finish(me: Host) -> Artefact:
         "trees_per_round": params.trees_per_round,
         "forest": [1] * ((me.number + 1) // params.trees_per_round),
     }
-    if me.keys is not None and isinstance(me.keys.layout, LeafLayout):
-        facts["precision"] = asdict(_precision(me, me.keys.layout.value_bits))
+    if me.answering is not None:
+        facts["precision"] = asdict(_precision(me, _key(me).layout.value_bits))
         facts["encryption"] = params.encryption.model_dump()
     return Artefact(facts, _arrays(me))
 
@@ -219,8 +222,8 @@ def bytes_max(me: Host, step: str) -> int:
     """As large as rows, nodes and offers make it."""
     depth = me.seat.params.guest_depth + me.seat.params.host_depth
     if step == "receive_gradients":
-        width = 0 if me.keys is None else me.keys.key.width
-        return PART_MAX * width + 5 * me.n_rows + (4 << depth) + 1024
+        rows = 0 if me.side is None else me.side.octets_max
+        return rows + 5 * me.n_rows + (4 << depth) + 1024
     if step == "divide_rows":
         return choices_bytes_max(me.offers) + (8 << depth) + 1024
     if step == "learn_shared":
@@ -228,13 +231,19 @@ def bytes_max(me: Host, step: str) -> int:
     return wire.CONTROL_BYTES_MAX
 
 
-def _packing(me: Host, got: EncryptionKey, plaintext_bits: int) -> Layout:
-    """How gradients come and answers go."""
-    params, n_rows = me.seat.params, int(np.count_nonzero(~me.seat.validation))
-    if me.answering is None:
-        keys.check_value_bits_fit(me.seat, got, n_rows)
-        return keys.layout(params, got.value_bits, n_rows, plaintext_bits)
-    return _precision(me, got.value_bits).layout(plaintext_bits)
+def _leaf_side(me: Host, got: EncryptionKey) -> HostSide:
+    """The guest's key, under which leaf values go."""
+    key = keys.accept(me.seat, got)
+    if me.leaves and got.key != me.earlier_key:
+        raise PeerError("the guest changed its key, under which our leaf values are")
+    packing = _precision(me, got.value_bits).layout(key.plaintext_bits)
+    return PackedHost(HostKey.of(key, packing, me.n_rows))
+
+
+def _key(me: Host) -> HostKey:
+    """The key of a job with unscored splits."""
+    assert isinstance(me.side, PackedHost)
+    return me.side.keys
 
 
 def _precision(me: Host, value_bits: int) -> Precision:
@@ -242,7 +251,7 @@ def _precision(me: Host, value_bits: int) -> Precision:
     return Precision.agreed(me.seat.params, len(me.seat.table.hosts), value_bits)
 
 
-def _begun(me: Host, first: BottomRows) -> tuple[HostTree, int]:
+def _begun(me: Host, first: BottomRows) -> tuple[HostTree[Any], int]:
     """A tree at its bottom nodes, and how many rows' gradients come."""
     params, number = me.seat.params, me.number + 1
     most = params.n_estimators * params.trees_per_round
@@ -258,7 +267,7 @@ def _begun(me: Host, first: BottomRows) -> tuple[HostTree, int]:
     usable = _usable(me, number)
     own = cells.of_columns(me.binning, me.bins, usable, leave_out=params.sparse_histograms)
     growth, place = Growth(sampled, at), np.cumsum(sampled) - 1
-    tree = HostTree(own, growth, place, subtraction=params.histogram_subtraction)
+    tree: HostTree[Any] = HostTree(own, growth, place, subtraction=params.histogram_subtraction)
     tree.opened = _opened(first.open, growth.training.leaves())
     return tree, int(np.count_nonzero(sampled))
 
@@ -273,9 +282,8 @@ def _arrays(me: Host) -> vertical.Arrays:
     """The splits, and the encrypted values of leaves that no guest has seen."""
     arrays = vertical.splits_to_arrays(me.splits)
     if me.answering is not None:
-        assert me.keys is not None
         arrays |= leaf_values.as_arrays(me.leaves)
-        arrays[hybrid.KEY] = np.frombuffer(me.keys.key.to_bytes(), np.uint8)
+        arrays[hybrid.KEY] = np.frombuffer(_key(me).key.to_bytes(), np.uint8)
     return arrays
 
 

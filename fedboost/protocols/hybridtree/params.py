@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import model_validator
 
 from fedboost.core.hybrid import HybridParams
-from fedboost.crypto.schemes import SCHEMES
+from fedboost.crypto.schemes import KNOWN
 from fedboost.data.frame import Frame
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.flow import GUEST, Role
@@ -44,7 +44,7 @@ class HybridTreeParams(HybridParams, EncryptedTreeParams):
                 f"split: unscored cannot use {said[0]} ({_SCORED_ONLY[said[0]]}): leave it out"
             )
         scheme = self.encryption.scheme
-        if not SCHEMES[scheme].multiplies:
+        if not KNOWN[scheme].multiplies:
             raise ValueError(
                 f"split: unscored multiplies encrypted sums, which {scheme} cannot: "
                 "use another scheme, or split: scored"

@@ -64,6 +64,11 @@ class HostView:
         return GuestGrove([GuestTree(rules, none, self.gh, growth, np.empty(0, np.int32))])
 
     @property
+    def n_training(self) -> int:
+        """How many rows it has to learn from."""
+        return int(self.training.sum())
+
+    @property
     def sample(self) -> Sample:
         """Which of this host's training rows take part, counted among these."""
         (rows,) = np.nonzero(self.learns[self.training])

@@ -1,19 +1,24 @@
 """The table of steps, and the order in which they come."""
 
+from fedboost.encrypted import keys
 from fedboost.flow import GUEST, HOST, Run, Step
 from fedboost.messages.protocol.encrypted_pb2 import (
     AnswerKey,
     CandidateSums,
     EncryptionKey,
     LeafAnswers,
+    Nonce,
     RowDivisions,
     SharedRows,
 )
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows, ChosenSplits
 
 FLOW = (
-    share_key := Step("share_key", GUEST, gives=EncryptionKey),
-    accept_key := Step("accept_key", HOST, takes=EncryptionKey),
+    # With a scheme that derives public polynomials.
+    offer_nonce := Step("offer_nonce", HOST, gives=Nonce),
+    hear_nonces := Step("hear_nonces", GUEST, takes=Nonce),
+    share_key := Step("share_key", GUEST, gives=EncryptionKey, after=(None, "hear_nonces")),
+    accept_key := Step("accept_key", HOST, takes=EncryptionKey, after=(None, "offer_nonce")),
     # With unscored splits and several hosts: masks among a row's hosts.
     offer_answer_key := Step("offer_answer_key", HOST, gives=AnswerKey),
     hear_answer_keys := Step("hear_answer_keys", HOST, takes=AnswerKey),
@@ -31,7 +36,11 @@ FLOW = (
     ),
     # Scored: once for each of the hosts' layers.
     sum_candidates := Step(
-        "sum_candidates", HOST, gives=CandidateSums, after=("receive_gradients", "divide_rows")
+        "sum_candidates",
+        HOST,
+        gives=CandidateSums,
+        after=("receive_gradients", "divide_rows"),
+        streams=True,
     ),
     choose_splits := Step(
         "choose_splits",
@@ -53,6 +62,8 @@ FLOW = (
 
 async def walk(run: Run) -> None:
     """Tree after tree: the guest's layers alone, then the hosts' below them."""
+    if keys.takes_nonces(run.params):
+        await run(offer_nonce, hear_nonces)
     await run(share_key, accept_key)
     if run.params.split == "unscored" and len(run.table.hosts) > 1:
         await run(offer_answer_key, share_rows, hear_answer_keys, learn_shared)

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.data.frame import Values
-from fedboost.encrypted import keys, leaf_values
+from fedboost.encrypted import leaf_values
 from fedboost.encrypted.answer_steps import (
     hear_answer_keys,
     learn_shared,
     offer_answer_key,
     shared_bytes_max,
 )
-from fedboost.encrypted.keys import HostKey
 from fedboost.encrypted.leaf_answers import Answering, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
+from fedboost.encrypted.packed import HostKey
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import MODEL, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
@@ -70,7 +70,7 @@ def begin(seat: Seat) -> Host:
         octets = me.model.arrays[hybrid.KEY].tobytes()
         key = scheme.load_public(octets, said["key_bits"], seat.workers)
         packing = Precision(**facts["precision"]).layout(key.plaintext_bits)
-        me.keys = keys.host_key(key, packing, me.n_rows)
+        me.keys = HostKey.of(key, packing, me.n_rows)
         me.leaves = leaf_values.from_arrays(me.model.arrays, facts["trees"])
     return me
 

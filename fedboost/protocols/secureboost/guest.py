@@ -13,14 +13,12 @@ from fedboost.core import binning, objectives
 from fedboost.core.bins import Bins
 from fedboost.core.growth import Rules
 from fedboost.core.objectives import Summary
-from fedboost.crypto.api import PrivateKey
-from fedboost.crypto.packing import GhLayout
-from fedboost.encrypted import keys
+from fedboost.encrypted import keys, precision
 from fedboost.encrypted.growth import read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestTree, Won
-from fedboost.encrypted.offers import HOST_COLUMNS_MAX, read_sums, write_choices
+from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, Shape, write_choices
 from fedboost.encrypted.rounds import Labels, Rounds
-from fedboost.errors import PeerError
+from fedboost.encrypted.sides import GuestRows, GuestSide, addressed
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -40,13 +38,14 @@ class Guest(Rounds):
 
     rules: Rules
     bins: Bins
-    key: PrivateKey | None = None
-    layout: GhLayout | None = None
+    nonces: tuple[bytes, ...] = ()  # of this attempt, where the scheme takes any
+    side: GuestSide | None = None
     nodes: list[GuestNode] = field(default_factory=list)  # of finished trees, earlier ones first
     # The round and the tree under way
     plan: Plan | None = None
     trees_closed: int = 0
     grove: GuestGrove | None = None
+    encrypted: GuestRows | None = None
 
     def growing(self) -> GuestGrove:
         """The trees under way."""
@@ -63,7 +62,8 @@ def begin(seat: Seat) -> Guest:
     objective = objectives.start(params, summary)
     known = earlier.known_codes(seat)
     cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical, known)
-    fixed = objectives.encoding(params, objective, summary)
+    own_bounds = objectives.encoding(precision.without_bits(params), objective, summary)
+    fixed = precision.encoding(params, int(train.sum()), own_bounds)
     start = earlier.start(seat, objective)
     return Guest(
         seat=seat,
@@ -83,43 +83,43 @@ def begin(seat: Seat) -> Guest:
     )
 
 
+def hear_nonces(me: Guest, got: Mapping[str, pb.Nonce]) -> Out:
+    """What the hosts give for public polynomials."""
+    me.nonces = keys.read_nonces(me.seat, got)
+    return Out()
+
+
 def share_key(me: Guest) -> Out:
     """A fresh key for this attempt, and how gradients are packed (SecureBoost+, section 4.2)."""
     params, bits = me.seat.params, me.rules.fixed.bits
-    me.key = keys.generate(me.seat)
-    n_rows = len(me.seat.parts["train"])
-    me.layout = keys.layout(params, bits, n_rows, me.key.plaintext_bits)
-    first = sum(me.forest[: me.first_round]) * params.trees_per_round
-    return Out(send=keys.share(params, me.key, bits, first))
+    me.side = keys.guest_side(me.seat, bits, [_training(me)], me.nonces)
+    return Out(send=me.side.told(sum(me.forest[: me.first_round]) * params.trees_per_round))
 
 
 def start_round(me: Guest) -> Out:
     """Gradients at the margins so far, of the rows that this round draws, as exact integers."""
     this = len(me.history) - me.first_round  # whose turn it is starts anew with every job
     me.plan = plan.of_round(me.seat.params, me.seat.table, this)
-    me.draw(me.rules.fixed)
+    assert me.side is not None
+    me.draw(me.rules.fixed, me.side.rounding(len(me.history)))
     _plant(me)
     return Out()
 
 
 def encrypt_gradients(me: Guest) -> Iterator[Out]:
     """The packed gradients of the rows that take part, in parts (Algorithms 3 and 7, signed)."""
-    assert me.key is not None
-    assert me.layout is not None
+    assert me.side is not None
+    assert me.plan is not None
     assert me.sample is not None
     train, sample = me.seat.parts["train"], me.sample
     gh = me.growing().trees[0].gh[train[sample.rows]]
-    first, lanes = 0, len(me.layout.lanes)
-    for block in me.key.encrypt(gh, me.layout):
-        part = pb.EncryptedGradients(
-            tree=me.trees_closed,
-            first_row=first,
-            rows=pb.Ciphertexts(count=len(block), data=block.to_bytes()),
-        )
-        if first == 0:
-            write_sample(part, sample, len(train))
-        yield Out(send=part)
-        first += len(block) // lanes
+    rows = me.encrypted = me.side.rows(me.trees_closed, gh, _training(me))
+    for number, part in enumerate(rows.parts()):
+        if number:
+            yield Out(send=part)
+            continue
+        write_sample(part, sample, len(train))
+        yield Out(send=addressed(part, rows, me.plan.hosts))
 
 
 def open_layer(me: Guest) -> Out:
@@ -136,22 +136,13 @@ def open_layer(me: Guest) -> Out:
     )
 
 
-def choose_splits(me: Guest, got: Mapping[str, pb.CandidateSums]) -> Out:
+def choose_splits(me: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]) -> Out:
     """The best split of every open node among all candidates; ties as in the pooled table."""
     assert me.plan is not None
     grove = me.growing()
-    if set(got) != set(me.plan.hosts):
-        raise PeerError(f"{', '.join(got)} offered splits, expected {', '.join(me.plan.hosts)}")
-    assert me.key is not None
-    assert me.layout is not None
-    most = HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
-    opened = len(grove.opened)
-    offers = {
-        host: read_sums(message, me.key, me.layout, opened, most, host)
-        for host, message in got.items()
-    }
+    offers = _read(me, got)
     won = grove.own_best(me.trees_closed) if me.plan.guest_competes else {}
-    tied: dict[str, dict[int, list[NDArray[np.int64]]]] = {host: {} for host in got}
+    tied: dict[str, dict[int, list[NDArray[np.int64]]]] = {host: {} for host in offers}
     for place, node in enumerate(grove.opened):
         best, winner = won.get(node), ""
         for host in me.plan.hosts:
@@ -250,11 +241,10 @@ def bytes_max(me: Guest, step: str) -> int:
     if step == "grow_nodes":
         trees = 0 if me.grove is None else len(me.grove.trees)
         return trees * len(me.y) // 8 + 8 * len(opened) + wire.PIECE_BYTES
-    if me.key is None or me.layout is None:
-        return 0
-    per_node = me.layout.package_count([HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin])
-    size = len(opened) * per_node * me.key.width + wire.PIECE_BYTES
-    return min(wire.MESSAGE_BYTES_MAX, size)
+    if me.encrypted is None:
+        return keys.NONCE_BYTES_MAX
+    size = me.encrypted.octets_max([_most_sums(me)] * len(opened))
+    return min(wire.MESSAGE_BYTES_MAX, size + wire.PIECE_BYTES)
 
 
 def _plant(me: Guest) -> None:
@@ -263,6 +253,30 @@ def _plant(me: Guest) -> None:
     train, number = me.seat.parts["train"], me.trees_closed
     rows = [train[own] for own in me.sample.trees]
     me.grove = GuestGrove.planted(me.rules, me.bins, me.gh_of(number), rows, number)
+
+
+def _training(me: Guest) -> int:
+    """How many rows there are to learn from."""
+    return len(me.seat.parts["train"])
+
+
+def _most_sums(me: Guest) -> int:
+    """Of a host about one node."""
+    return HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
+
+
+def _read(
+    me: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]
+) -> dict[str, list[tuple[Sums, Shape]]]:
+    """Each host's sums of the open nodes, decrypted as they come in."""
+    assert me.plan is not None
+    assert me.encrypted is not None
+    nodes, most = me.growing().expected(), _most_sums(me)
+    coming = {host: Offers(me.encrypted, nodes, most, host) for host in me.plan.hosts}
+    for parts in got:
+        for host, part in parts.items():
+            coming[host].add(part)
+    return {host: one.whole() for host, one in coming.items()}
 
 
 def _leaves(me: Guest, tree: GuestTree) -> dict[int, Floats]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,18 +14,17 @@ from fedboost.core import binning, forest, sampling
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
 from fedboost.core.partition import ROOT, left_child, right_child
-from fedboost.crypto.api import Ciphertexts
 from fedboost.encrypted import answers, cells, keys
-from fedboost.encrypted.answers import PART_MAX, Gradients
+from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.grove import STRIDE, Grove
 from fedboost.encrypted.growth import Growth, read_divisions, read_sample
 from fedboost.encrypted.host_tree import HostTree
-from fedboost.encrypted.keys import HostKey
 from fedboost.encrypted.offers import (
     Offer,
     choices_bytes_max,
     read_choices,
 )
+from fedboost.encrypted.sides import HostRows, HostSide
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
@@ -46,17 +46,17 @@ class Host:
     seat: Seat
     binning: Binning
     bins: Bins
-    keys: HostKey | None = None
+    side: HostSide | None = None
     splits: list[OwnSplit] = field(default_factory=list)  # of this job
     first_tree: int | None = None  # of this job, once the guest has said
     # The trees that grow
     number: int = -1  # of the first, counted with the trees of the model that the job continues
-    grove: Grove[HostTree] | None = None
-    gradients: Ciphertexts | None = None
+    grove: Grove[HostTree[Any]] | None = None
+    gradients: HostRows[Any] | None = None
     offers: dict[int, Offer] = field(default_factory=dict)  # of this layer
     divided: dict[int, NDArray[np.bool_]] = field(default_factory=dict)  # our own, this layer
 
-    def growing(self) -> Grove[HostTree]:
+    def growing(self) -> Grove[HostTree[Any]]:
         """The trees under way."""
         assert self.grove is not None
         return self.grove
@@ -75,11 +75,15 @@ def begin(seat: Seat) -> Host:
     return Host(seat, cuts, bins)
 
 
+def offer_nonce(me: Host) -> Out:
+    """Our share in the public polynomials of a scheme that has any."""
+    return Out(send=pb.Nonce(nonce=keys.nonce(me.seat)))
+
+
 def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
     """Takes the guest's key, if it is sound and as strong as the job and our policy say."""
     n_rows = int(np.count_nonzero(~me.seat.validation))
-    key = keys.accept(me.seat, got)
-    keys.check_value_bits(me.seat, got, n_rows)
+    side = keys.host_side(me.seat, got, n_rows, me.binning, are_all=True)
     earlier.check_first_tree(me.seat, got.first_tree)
     if me.first_tree is None:
         me.first_tree, me.number = got.first_tree, got.first_tree - 1
@@ -87,20 +91,19 @@ def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
         raise PeerError(
             f"the guest begins at tree {got.first_tree}, it began at {me.first_tree} before"
         )
-    packing = keys.layout(me.seat.params, got.value_bits, n_rows, key.plaintext_bits)
-    me.keys = keys.host_key(key, packing, keys.first_sums(me.binning))
+    me.side = side
     return Out()
 
 
 def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
     """The packed gradients of the rows that take part, checked; new trees begin."""
-    assert me.keys is not None
+    assert me.side is not None
     gradients: Gradients | None = None
     number, grove = 0, None
     for part in got:
         if gradients is None:
             number, (grove, expected) = part.tree, _begun(me, part)
-            gradients = Gradients(me.keys, number, expected)
+            gradients = Gradients(me.side, part, expected)
         gradients.add(part)
     if gradients is None:
         raise PeerError("the guest sent no gradients")
@@ -110,15 +113,14 @@ def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
     return Out()
 
 
-def sum_candidates(me: Host, got: Frontier) -> Out:
+def sum_candidates(me: Host, got: Frontier) -> Iterator[Out]:
     """Encrypted sums of every candidate split of the open nodes, shuffled, compressed, blinded."""
-    assert me.keys is not None
     assert me.gradients is not None
     _follow(me, got)
-    message, me.offers = answers.offered(
-        me.growing(), me.number, me.keys, me.gradients, me.seat.secrets
-    )
-    return Out(send=message)
+    me.offers = {}
+    for part, offers in answers.offered(me.growing(), me.number, me.gradients, me.seat.secrets):
+        me.offers |= offers
+        yield Out(send=part)
 
 
 def divide_rows(me: Host, got: pb.WonSplits) -> Out:
@@ -152,8 +154,8 @@ def bytes_max(me: Host, step: str) -> int:
     """As large as rows, nodes and offers make it."""
     trees = int(forest.sizes(me.seat.params).max())
     if step == "receive_gradients":
-        width = 0 if me.keys is None else me.keys.key.width
-        return PART_MAX * width + (1 + trees) * me.bins.shape[0] // 8 + 1024
+        rows = 0 if me.side is None else me.side.octets_max
+        return rows + (1 + trees) * me.bins.shape[0] // 8 + 1024
     if step == "sum_candidates":
         return trees * (me.bins.shape[0] // 8 + 8 * FRONTIER_NODES_MAX) + 1024
     if step == "divide_rows":
@@ -161,7 +163,7 @@ def bytes_max(me: Host, step: str) -> int:
     return wire.CONTROL_BYTES_MAX
 
 
-def _begun(me: Host, first: pb.EncryptedGradients) -> tuple[Grove[HostTree], int]:
+def _begun(me: Host, first: pb.EncryptedGradients) -> tuple[Grove[HostTree[Any]], int]:
     """Trees at their roots, and how many rows' gradients come: those that some tree learns from."""
     assert me.first_tree is not None
     params, table = me.seat.params, me.seat.table
@@ -176,14 +178,14 @@ def _begun(me: Host, first: pb.EncryptedGradients) -> tuple[Grove[HostTree], int
     taking_part = inside.any(axis=0)
     place = np.cumsum(taking_part) - 1
     group = table.hosts.index(me.seat.party) + 1
-    trees = []
+    trees: list[HostTree[Any]] = []
     for slot, sampled in enumerate(inside):
         columns = sampling.own_columns(
             *(params.seed, expected + slot, group, me.bins.shape[1], params.column_rate)
         )
         own = cells.of_columns(me.binning, me.bins, columns, leave_out=params.sparse_histograms)
-        tree = HostTree(own, Growth(sampled), place, subtraction=params.histogram_subtraction)
-        trees.append(tree)
+        growth, subtraction = Growth(sampled), params.histogram_subtraction
+        trees.append(HostTree(own, growth, place, subtraction=subtraction))
     return Grove(trees), int(np.count_nonzero(taking_part))
 
 

@@ -1,10 +1,12 @@
 """The table of steps, and the order in which they come."""
 
+from fedboost.encrypted import keys
 from fedboost.flow import GUEST, HOST, Run, Step
 from fedboost.messages.protocol.encrypted_pb2 import (
     CandidateSums,
     EncryptedGradients,
     EncryptionKey,
+    Nonce,
     RowDivisions,
     WonSplits,
 )
@@ -12,8 +14,11 @@ from fedboost.messages.protocol.secureboost_pb2 import Frontier
 from fedboost.protocols.secureboost import plan
 
 FLOW = (
-    share_key := Step("share_key", GUEST, gives=EncryptionKey),
-    accept_key := Step("accept_key", HOST, takes=EncryptionKey),
+    # With a scheme that derives public polynomials.
+    offer_nonce := Step("offer_nonce", HOST, gives=Nonce),
+    hear_nonces := Step("hear_nonces", GUEST, takes=Nonce),
+    share_key := Step("share_key", GUEST, gives=EncryptionKey, after=(None, "hear_nonces")),
+    accept_key := Step("accept_key", HOST, takes=EncryptionKey, after=(None, "offer_nonce")),
     start_round := Step("start_round", GUEST, after=("share_key", "close_round")),
     encrypt_gradients := Step(
         "encrypt_gradients",
@@ -34,6 +39,7 @@ FLOW = (
         takes=Frontier,
         gives=CandidateSums,
         after=("receive_gradients", "divide_rows"),
+        streams=True,
     ),
     choose_splits := Step("choose_splits", GUEST, takes=CandidateSums, gives=WonSplits),
     divide_rows := Step("divide_rows", HOST, takes=WonSplits, gives=RowDivisions),
@@ -47,8 +53,9 @@ FLOW = (
 
 async def walk(run: Run) -> None:
     """Round after round, class after class, layer after layer of its trees."""
-    await run(share_key)
-    await run(accept_key)
+    if keys.takes_nonces(run.params):
+        await run(offer_nonce, hear_nonces)
+    await run(share_key, accept_key)
     for number in run.rounds(plan.loop(run.params), run.params.n_estimators):
         hosts = plan.of_round(run.params, run.table, number)
         await run(start_round)
@@ -57,11 +64,8 @@ async def walk(run: Run) -> None:
                 await run(encrypt_gradients, among=hosts.hosts)
                 await run(receive_gradients, among=hosts.hosts)
             for _ in run.rounds("layer", hosts.host_layers):
-                await run(open_layer, among=hosts.hosts)
-                await run(sum_candidates, among=hosts.hosts)
-                await run(choose_splits, among=hosts.hosts)
-                await run(divide_rows, among=hosts.hosts)
-                await run(grow_nodes, among=hosts.hosts)
+                layer = (open_layer, sum_candidates, choose_splits, divide_rows, grow_nodes)
+                await run(*layer, among=hosts.hosts)
             if hosts.guest_layers:
                 await run(grow_alone)
             await run(close_trees)

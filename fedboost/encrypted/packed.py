@@ -1,0 +1,174 @@
+"""Both sides of the schemes whose ciphertexts are numbers: one key, sums packed and blinded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.fixed_point import nearest
+from fedboost.crypto.api import Blinders, Ciphertexts, PrivateKey, PublicKey
+from fedboost.crypto.layout import Layout
+from fedboost.encrypted.params import EncryptedTreeParams
+from fedboost.encrypted.precision import Rounding
+from fedboost.encrypted.sides import (
+    Asked,
+    Expected,
+    GuestRows,
+    GuestSide,
+    HostRows,
+    HostSide,
+    Sums,
+)
+from fedboost.messages.protocol import encrypted_pb2 as pb
+
+PART_MAX = 1 << 15  # ciphertexts in one part of the stream of gradients
+
+
+@dataclass(frozen=True)
+class HostKey:
+    """What a host works with: the guest's key, how sums are packed, and its own blinding."""
+
+    key: PublicKey
+    layout: Layout
+    blinders: Blinders
+
+    @classmethod
+    def of(cls, key: PublicKey, packing: Layout, first: int) -> HostKey:
+        """The key at work; makes blinding for an answer of so many sums in the background."""
+        blinders = key.blinders()
+        blinders.prepare(packing.package_count([first]))
+        return cls(key, packing, blinders)
+
+
+@dataclass(frozen=True)
+class PackedGuestRows(GuestRows):
+    """Rows under the guest's key."""
+
+    key: PrivateKey
+    layout: Layout
+    tree: int
+    gh: Sums
+
+    def parts(self) -> Iterator[pb.EncryptedGradients]:
+        """Fresh encryptions, in blocks of whole rows (Algorithms 3 and 7, signed)."""
+        first = 0
+        for block in self.key.encrypt(self.gh, self.layout):
+            rows = pb.Ciphertexts(count=len(block), data=block.to_bytes())
+            yield pb.EncryptedGradients(tree=self.tree, first_row=first, rows=rows)
+            first += len(block) // self.per_row
+
+    @property
+    def per_row(self) -> int:
+        """The layout's lanes."""
+        return len(self.layout.lanes)
+
+    def key_for(self, host: str) -> bytes:
+        """None of its own."""
+        del host
+        return b""
+
+    def count(self, sums: Sequence[int]) -> int:
+        """Packages; none straddles nodes."""
+        return self.layout.package_count(sums)
+
+    def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
+        """Of the declared range, whatever the nodes' rows are."""
+        del nodes
+        packages = Ciphertexts.received(answers, self.count(sums), self.key.width)
+        return self.key.decrypt(packages, self.layout, sums)
+
+    def octets_max(self, sums: Sequence[int]) -> int:
+        """All of them in one part."""
+        return self.count(sums) * self.key.width
+
+
+@dataclass(frozen=True)
+class PackedGuest(GuestSide):
+    """The guest's key."""
+
+    params: EncryptedTreeParams
+    key: PrivateKey
+    value_bits: int
+    layouts: dict[int, Layout]  # by the most rows that a host has
+
+    def told(self, first_tree: int) -> pb.EncryptionKey:
+        """The public key with its proof."""
+        return pb.EncryptionKey(
+            scheme=self.params.encryption.scheme,
+            key=self.key.public_bytes(),
+            value_bits=self.value_bits,
+            first_tree=first_tree,
+        )
+
+    def rounding(self, number: int) -> Rounding:
+        """To the nearest."""
+        del number
+        return nearest
+
+    def rows(self, tree: int, gh: Sums, n_rows: int) -> PackedGuestRows:
+        """Encrypted when its parts are asked for."""
+        return PackedGuestRows(self.key, self.layouts[n_rows], tree, gh)
+
+
+@dataclass(frozen=True)
+class PackedHostRows(HostRows[Ciphertexts]):
+    """Rows under the guest's key."""
+
+    keys: HostKey
+    gradients: Ciphertexts
+
+    @property
+    def adds(self) -> PublicKey:
+        """The key itself."""
+        return self.keys.key
+
+    @property
+    def cell_octets(self) -> int:
+        """As on the wire."""
+        return self.gradients.lanes * self.gradients.width
+
+    def sums(
+        self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
+    ) -> Ciphertexts:
+        """See `api.Adds.segment_sum`."""
+        return self.keys.key.segment_sum(self.gradients, rows, cells, n_cells)
+
+    def answers(
+        self, sums: Ciphertexts, places: NDArray[np.int64], nodes: Sequence[Asked]
+    ) -> Iterator[pb.Ciphertexts]:
+        """Compressed and blinded, in one part."""
+        counts, own = [node.sums for node in nodes], self.keys
+        released = own.key.release(sums[places], own.layout, own.blinders, counts)
+        own.blinders.prepare(2 * len(released))  # the next layer has up to twice as many nodes
+        yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
+
+
+@dataclass(frozen=True)
+class PackedHost(HostSide):
+    """The guest's key at a host."""
+
+    keys: HostKey
+
+    @property
+    def per_row(self) -> int:
+        """The layout's lanes."""
+        return len(self.keys.layout.lanes)
+
+    def received(self, data: bytes, rows: int) -> Ciphertexts:
+        """Of the key's width, in range and units."""
+        part = Ciphertexts.received(data, rows, self.keys.key.width, self.per_row)
+        self.keys.key.check(part)
+        return part
+
+    def rows(self, parts: Sequence[Ciphertexts], tree: int, key: bytes) -> PackedHostRows:
+        """All of them under the one key."""
+        del tree, key
+        return PackedHostRows(self.keys, Ciphertexts.concat(parts))
+
+    @property
+    def octets_max(self) -> int:
+        """So many ciphertexts."""
+        return PART_MAX * self.keys.key.width

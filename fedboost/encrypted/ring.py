@@ -1,0 +1,197 @@
+"""Both sides of the lattice schemes: secrets for every tree, public polynomials of all nonces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto.lattice.answers import Shape, TreeKey
+from fedboost.crypto.lattice.budget import Budget
+from fedboost.crypto.lattice.cells import CellAdds, Cells, Rows
+from fedboost.crypto.lattice.decryption import decrypt
+from fedboost.crypto.lattice.polynomials import Origin, Tree
+from fedboost.crypto.lattice.secret import TreeSecret
+from fedboost.crypto.lattice.words import Words, words_of
+from fedboost.crypto.secrets import Secrets
+from fedboost.crypto.workers import Workers
+from fedboost.encrypted import precision
+from fedboost.encrypted.params import EncryptedTreeParams
+from fedboost.encrypted.precision import Rounding
+from fedboost.encrypted.sides import (
+    Asked,
+    Expected,
+    GuestRows,
+    GuestSide,
+    HostRows,
+    HostSide,
+    Sums,
+)
+from fedboost.flow import Seat
+from fedboost.messages.protocol import encrypted_pb2 as pb
+
+BLOCKS_EACH = 16  # of N rows in one part of the stream of gradients
+ANSWERS_EACH = 1024  # in one part of a host's answers: ten megabytes of `lattice`
+
+
+@dataclass(frozen=True)
+class RingGuestRows(GuestRows):
+    """Rows under secrets of their own."""
+
+    secret: TreeSecret
+    hosts: tuple[str, ...]  # in the table's order
+    workers: Workers
+
+    def parts(self) -> Iterator[pb.EncryptedGradients]:
+        """Some blocks of rows at a time."""
+        first, held, data = 0, 0, bytearray()
+        tree = self.secret.tree.number
+        for number, block in enumerate(self.secret.encrypt(), start=1):
+            data += block.to_bytes()
+            held += len(block)
+            if number % BLOCKS_EACH == 0:
+                yield _part(tree, first, held, data)
+                first, held, data = first + held, 0, bytearray()
+        if held or not first:
+            yield _part(tree, first, held, data)
+
+    @property
+    def per_row(self) -> int:
+        """A row's numbers travel together."""
+        return 1
+
+    def key_for(self, host: str) -> bytes:
+        """b' of every output, with the host's own a'."""
+        return self.secret.public_keys(self.hosts.index(host))
+
+    def count(self, sums: Sequence[int]) -> int:
+        """One answer a sum."""
+        return sum(sums)
+
+    def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
+        """Each node's answers, as wide as its rows make them."""
+        found, first = [np.empty((0, self.secret.outputs), np.int64)], 0
+        for count, node in zip(sums, nodes, strict=True):
+            own = answers[first : first + count * self._shape(node.rows).octets]
+            found.append(decrypt(self.secret, own, count, node.rows, node.most, self.workers))
+            first += len(own)
+        return np.concatenate(found)
+
+    def octets_max(self, sums: Sequence[int]) -> int:
+        """So many answers of the widest kind."""
+        return min(sum(sums), ANSWERS_EACH) * self._shape(self.secret.budget.rows).octets
+
+    def _shape(self, rows: int) -> Shape:
+        secret = self.secret
+        return Shape(secret.tree.parameters, secret.outputs, secret.budget.width(rows))
+
+
+@dataclass(frozen=True)
+class RingGuest(GuestSide):
+    """What all of an attempt's trees come from."""
+
+    seat: Seat
+    params: EncryptedTreeParams
+    value_bits: int
+    nonces: tuple[bytes, ...]  # ours, then each host's in the table's order
+
+    def told(self, first_tree: int) -> pb.EncryptionKey:
+        """The nonces."""
+        return pb.EncryptionKey(
+            scheme=self.params.encryption.scheme,
+            value_bits=self.value_bits,
+            first_tree=first_tree,
+            nonces=self.nonces,
+        )
+
+    def rounding(self, number: int) -> Rounding:
+        """Up or down at random, drawn for the round."""
+        secrets = self.seat.secrets.child("rounding", number)
+        return precision.rounding(self.params, self.value_bits, secrets)
+
+    def rows(self, tree: int, gh: Sums, n_rows: int) -> RingGuestRows:
+        """Fresh secrets for these rows."""
+        budget = precision.budget(self.params, n_rows, self.value_bits)
+        origin = Origin(self.seat.context, self.nonces[0], self.nonces[1:])
+        own = Tree(budget.parameters, origin, tree)
+        secret = TreeSecret(own, budget, np.ascontiguousarray(gh), self.seat.secrets)
+        return RingGuestRows(secret, self.seat.table.hosts, self.seat.workers.threads)
+
+
+@dataclass(frozen=True)
+class RingHostRows(HostRows[Cells]):
+    """Rows with the keys of their trees."""
+
+    held: Rows
+    key: TreeKey
+    budget: Budget
+    secrets: Secrets
+    workers: Workers
+
+    @property
+    def adds(self) -> CellAdds:
+        """Additions that wrap."""
+        return CellAdds()
+
+    @property
+    def cell_octets(self) -> int:
+        """A vector and its numbers."""
+        return 8 * (self.held.tree.parameters.ring + self.held.numbers.shape[1])
+
+    def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> Cells:
+        """Sums of windows."""
+        return self.held.segment_sum(rows, cells, n_cells, self.workers)
+
+    def answers(
+        self, sums: Cells, places: NDArray[np.int64], nodes: Sequence[Asked]
+    ) -> Iterator[pb.Ciphertexts]:
+        """Re-randomised, flooded, rounded and cut as wide as each node's rows make them."""
+        first = 0
+        for node in nodes:
+            own, width = places[first : first + node.sums], self.budget.width(node.rows)
+            for start in range(0, node.sums, ANSWERS_EACH):
+                part = sums[own[start : start + ANSWERS_EACH]]
+                secrets = self.secrets.child("lattice answers", node.tree, node.node, start)
+                released = self.key.release(part, width, secrets, self.workers)
+                yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
+            first += node.sums
+
+
+@dataclass(frozen=True)
+class RingHost(HostSide):
+    """What all of an attempt's trees come from, at a host."""
+
+    seat: Seat
+    budget: Budget
+    origin: Origin
+    columns: int  # numbers of a row
+
+    @property
+    def per_row(self) -> int:
+        """A row's numbers travel together."""
+        return 1
+
+    def received(self, data: bytes, rows: int) -> Words:
+        """Numbers below q."""
+        return words_of(data, (rows, self.columns), self.budget.parameters, "rows")
+
+    def rows(self, parts: Sequence[Words], tree: int, key: bytes) -> RingHostRows:
+        """The rows with the windows of our own derivation."""
+        own, place = self.seat, self.seat.table.hosts.index(self.seat.party)
+        of = Tree(self.budget.parameters, self.origin, tree)
+        held = Rows.of(of, np.concatenate(parts))
+        keys = TreeKey.received(of, place, key, self.columns)
+        return RingHostRows(held, keys, self.budget, own.secrets, own.workers.threads)
+
+    @property
+    def octets_max(self) -> int:
+        """Rows of some blocks, and the tree's key."""
+        own = self.budget.parameters
+        return (BLOCKS_EACH + 1) * own.ring * self.columns * own.word_octets
+
+
+def _part(tree: int, first: int, held: int, data: bytearray) -> pb.EncryptedGradients:
+    rows = pb.Ciphertexts(count=held, data=bytes(data))
+    return pb.EncryptedGradients(tree=tree, first_row=first, rows=rows)

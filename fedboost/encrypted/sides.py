@@ -1,0 +1,153 @@
+"""The two sides of an encryption scheme, as trees need them: rows out, sums back.
+
+    guest   GuestSide ── rows of some trees ──► GuestRows ── parts ──────► wire ─► host
+    host    HostSide  ── parts, checked ──────► HostRows  ── answers ────► wire ─► guest
+
+`packed` has both for the schemes whose ciphertexts are numbers under one key, `ring` for the
+lattice schemes, which have secrets of their own for every tree. `keys` chooses.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto.api import Adds, H
+from fedboost.encrypted.precision import Rounding
+from fedboost.messages.protocol import encrypted_pb2 as pb
+
+Sums = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the guest knows of a node whose sums come."""
+
+    rows: int  # that its tree learns from
+    most: Sums  # (2·outputs,) Σ|g| and Σh of them: no sum of any of them is beyond
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a host knows of a node whose sums go."""
+
+    tree: int
+    node: int  # its heap id
+    rows: int  # that its tree learns from
+    sums: int  # how many go
+
+
+class GuestRows(ABC):
+    """The gradients of trees under way, encrypted for some hosts."""
+
+    @abstractmethod
+    def parts(self) -> Iterator[pb.EncryptedGradients]:
+        """All rows, in parts; the first one may be told more."""
+
+    @property
+    @abstractmethod
+    def per_row(self) -> int:
+        """Ciphertexts of a row."""
+
+    @abstractmethod
+    def key_for(self, host: str) -> bytes:
+        """The host's key for these trees; empty where one key serves all."""
+
+    @abstractmethod
+    def count(self, sums: Sequence[int]) -> int:
+        """How many ciphertexts answers about nodes with so many sums have."""
+
+    @abstractmethod
+    def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
+        """The nodes' sums, node after node, int64 (sum(sums), 2·outputs).
+
+        A PeerError for what does not decrypt into sums of their rows.
+        """
+
+    @abstractmethod
+    def octets_max(self, sums: Sequence[int]) -> int:
+        """How large a part of a host's answers can be, about nodes with at most so many sums."""
+
+
+class GuestSide(ABC):
+    """What a guest encrypts an attempt's trees with."""
+
+    @abstractmethod
+    def told(self, first_tree: int) -> pb.EncryptionKey:
+        """What the hosts are told, and of the model that the job continues."""
+
+    @abstractmethod
+    def rounding(self, number: int) -> Rounding:
+        """How the gradients of a round become integers."""
+
+    @abstractmethod
+    def rows(self, tree: int, gh: Sums, n_rows: int) -> GuestRows:
+        """Rows int64 (n, 2·outputs) for trees that grow at once, the first one's number `tree`.
+
+        `n_rows`: the most that their receiver can have.
+        """
+
+
+class HostRows(ABC, Generic[H]):
+    """The encrypted gradients of trees under way, and what can be done with them."""
+
+    @property
+    @abstractmethod
+    def adds(self) -> Adds[H]:
+        """What adds up cells."""
+
+    @property
+    @abstractmethod
+    def cell_octets(self) -> int:
+        """What a cell takes in memory."""
+
+    @abstractmethod
+    def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> H:
+        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adds.segment_sum`."""
+
+    @abstractmethod
+    def answers(
+        self, sums: H, places: NDArray[np.int64], nodes: Sequence[Asked]
+    ) -> Iterator[pb.Ciphertexts]:
+        """Those sums at `places`, node after node, on their way out: one part or several."""
+
+
+class HostSide(ABC):
+    """What a host takes the guest's encrypted rows in with."""
+
+    @property
+    @abstractmethod
+    def per_row(self) -> int:
+        """Ciphertexts of a row."""
+
+    @abstractmethod
+    def received(self, data: bytes, rows: int) -> Any:
+        """So many rows of a part, checked."""
+
+    @abstractmethod
+    def rows(self, parts: Sequence[Any], tree: int, key: bytes) -> HostRows[Any]:
+        """All parts; `key` is ours for these trees, which begin at number `tree`."""
+
+    @property
+    @abstractmethod
+    def octets_max(self) -> int:
+        """How large the rows of a part can be."""
+
+
+def addressed(
+    first: pb.EncryptedGradients, rows: GuestRows, hosts: Sequence[str]
+) -> pb.EncryptedGradients | dict[str, pb.EncryptedGradients]:
+    """The first part of a stream with each host's key; one for all where nobody has its own."""
+    found = {}
+    for host in hosts:
+        key = rows.key_for(host)
+        if not key:
+            return first
+        found[host] = pb.EncryptedGradients(tree_key=key)
+        found[host].MergeFrom(first)
+    return found
