@@ -249,21 +249,41 @@ class Room(flow.Run):
         among: tuple[str, ...] = (),
         spares: bool = False,
     ) -> None:
-        """Step by step, however many may be asked for at once; nobody is ever gone."""
+        """All at once, as in production; step by step up to where the walk halts."""
+        name, left = self.stop_at
+        if name not in {step.name for step in steps}:
+            await self._call(steps, at, among)
+            return
         for step in steps:
-            name, left = self.stop_at
             if step.name == name:
                 if left == 0:
                     raise HaltError
                 self.stop_at = (name, left - 1)
-            parties = (at,) if at else self.table.among(step.roles, among)
-            await self.call(step.name, *parties, among=among)
+            await self._call((step,), at, among)
 
     async def call(self, step: str, *parties: str, among: tuple[str, ...] = ()) -> None:
         """Has these parties do one step at the same time; raises the first refusal."""
         self.number += 1
-        call = StepCall(turns=[Turn(step=step, number=self.number)], among=among)
-        tasks = [asyncio.create_task(self.sessions[p].run_step(call)) for p in parties]
+        turn = Turn(step=step, number=self.number)
+        await self._run({party: [turn] for party in parties}, among, awaits=False)
+
+    async def _call(self, steps: Sequence[Step], at: str | None, among: tuple[str, ...]) -> None:
+        turns: dict[str, list[Turn]] = {}
+        for step in steps:
+            self.number += 1
+            for party in (at,) if at else self.table.among(step.roles, among):
+                turns.setdefault(party, []).append(Turn(step=step.name, number=self.number))
+        await self._run(turns, among, awaits=len(steps) > 1)
+
+    async def _run(
+        self, turns: Mapping[str, Sequence[Turn]], among: tuple[str, ...], *, awaits: bool
+    ) -> None:
+        tasks = [
+            asyncio.create_task(
+                self.sessions[party].run_step(StepCall(turns=own, among=among, awaits=awaits))
+            )
+            for party, own in turns.items()
+        ]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         failed = next((t.exception() for t in done if t.exception() is not None), None)
         if failed is not None:
@@ -273,9 +293,9 @@ class Room(flow.Run):
             await asyncio.gather(*tasks, return_exceptions=True)
             raise failed
         for task in tasks:
-            told = task.result().turns[0].told
-            self.told.append(told)
-            self.ended = told.ends or self.ended
+            for turn in task.result().turns:
+                self.told.append(turn.told)
+                self.ended = turn.told.ends or self.ended
 
     def rounds(self, name: str, most: int, *, keeps: Keeps = Keeps.EACH) -> Iterator[int]:
         """As in production: at most so many, fewer where a party ends them."""
