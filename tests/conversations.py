@@ -79,6 +79,12 @@ def secureboost(alter: Alter | None = None) -> Room:
     return room_for("secureboost", tables(), PARAMS, held=0.25, alter=alter)
 
 
+def lattice(alter: Alter | None = None, **more: Any) -> Room:
+    """The same under the lattice scheme: nonces first, and answers in parts."""
+    own = {**PARAMS, "encryption": {"scheme": "lattice"}, **more}
+    return room_for("secureboost", tables(), own, held=0.25, alter=alter)
+
+
 def forest(alter: Alter | None = None) -> Room:
     """A forest of three trees on samples, then one of one tree on all rows."""
     moving = {"n_trees": [3, 1], "subsample": [0.5, 1.0]}

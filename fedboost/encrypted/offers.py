@@ -11,7 +11,7 @@ column with or without its missing rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,6 +115,7 @@ class Offers:
         self._shapes: list[Shape] = []  # of the nodes whose sums come now
         self._held = bytearray()
         self._due = 0  # ciphertexts that these sums still lack
+        self._room = 0  # octets that these take
         self._read: list[tuple[Sums, Shape]] = []
 
     def add(self, part: pb.CandidateSums) -> None:
@@ -124,10 +125,14 @@ class Offers:
         if not self._due:
             left = len(self._nodes) - len(self._read)
             self._shapes = shapes_of(part, left, self._most, self._host)
-            self._due = self._rows.count([shape.n_sums for shape in self._shapes])
+            counts, first = [shape.n_sums for shape in self._shapes], len(self._read)
+            self._due = self._rows.count(counts)
+            self._room = self._rows.octets(counts, self._nodes[first : first + len(counts)])
         count = part.packages.count
         if count > self._due or (self._due and not count):
             raise PeerError(f"{self._host} sent {count} packages, its counts need {self._due}")
+        if len(self._held) + len(part.packages.data) > self._room:
+            raise PeerError(f"{self._host} sent more than the {self._room} octets of its packages")
         self._held += part.packages.data
         self._due -= count
         if not self._due:
@@ -149,6 +154,19 @@ class Offers:
         split_up = np.split(sums, np.cumsum(counts)[:-1]) if counts else []
         self._read += zip(split_up, self._shapes, strict=True)
         self._held.clear()
+
+
+def read_offers(
+    got: Iterator[Mapping[str, pb.CandidateSums]], coming: Mapping[str, Offers]
+) -> dict[str, list[tuple[Sums, Shape]]]:
+    """The sums of each host's `coming` offers, which have the hosts' names."""
+    for parts in got:
+        strangers = sorted(set(parts) - set(coming))
+        if strangers:
+            raise PeerError(f"{', '.join(strangers)} offered splits, expected {', '.join(coming)}")
+        for host, part in parts.items():
+            coming[host].add(part)
+    return {host: one.whole() for host, one in coming.items()}
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from fedboost.encrypted.sides import (
     HostSide,
     Sums,
 )
+from fedboost.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
 PART_MAX = 1 << 15  # ciphertexts in one part of the stream of gradients
@@ -73,6 +74,11 @@ class PackedGuestRows(GuestRows):
     def count(self, sums: Sequence[int]) -> int:
         """Packages; none straddles nodes."""
         return self.layout.package_count(sums)
+
+    def octets(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
+        """As many packages, each of the key's width."""
+        del nodes
+        return self.count(sums) * self.key.width
 
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
         """Of the declared range, whatever the nodes' rows are."""
@@ -164,8 +170,10 @@ class PackedHost(HostSide):
         return part
 
     def rows(self, parts: Sequence[Ciphertexts], tree: int, key: bytes) -> PackedHostRows:
-        """All of them under the one key."""
-        del tree, key
+        """All of them under the one key; a PeerError where trees have keys of their own."""
+        del tree
+        if key:
+            raise PeerError("the guest sent a key of trees, which the job's scheme has no use for")
         return PackedHostRows(self.keys, Ciphertexts.concat(parts))
 
     @property

@@ -70,6 +70,11 @@ class RingGuestRows(GuestRows):
         """One answer a sum."""
         return sum(sums)
 
+    def octets(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
+        """Each node's answers are as wide as its rows make them."""
+        found = zip(sums, nodes, strict=True)
+        return sum(count * self._shape(node.rows).octets for count, node in found)
+
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
         """Each node's answers, as wide as its rows make them."""
         found, first = [np.empty((0, self.secret.outputs), np.int64)], 0

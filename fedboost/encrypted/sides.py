@@ -63,6 +63,10 @@ class GuestRows(ABC):
         """How many ciphertexts answers about nodes with so many sums have."""
 
     @abstractmethod
+    def octets(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
+        """What all of those take, about these nodes."""
+
+    @abstractmethod
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
         """The nodes' sums, node after node, int64 (sum(sums), 2·outputs).
 

@@ -12,7 +12,7 @@ NAMES = (
     *("echo", "align", "align_pairs", "secureboost", "forest"),
     *("federboost_vertical", "predict", "warm_start"),
     *("federboost_horizontal", "dropout"),
-    *("gbun", "gbun_dropout", "hybridtree"),
+    *("gbun", "gbun_dropout", "hybridtree", "lattice"),
     *("hybridtree_unscored", "predict_hybrid", "predict_unscored"),
 )
 # The conversations of predictions: whose model they use.

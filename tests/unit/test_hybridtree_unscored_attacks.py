@@ -350,4 +350,4 @@ def test_a_hosts_code_turns_nothing_but_released_answers_into_bytes():
         and node.func.attr in ("to_bytes", "tobytes")
     ]
     # The public key of the guest, kept for a later attempt; the number of an answer.
-    assert sorted(calls) == ["kept.arrays[hybrid.KEY]", "me.keys.key", "number", "released"]
+    assert sorted(calls) == ["_key(me).key", "kept.arrays[hybrid.KEY]", "number", "released"]

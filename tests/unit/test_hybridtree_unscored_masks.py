@@ -97,7 +97,7 @@ def test_masks_are_others_in_every_tree_attempt_and_pair():
     room = job.room()
     now(room.walk())
     me = room.state(TELCO)
-    packing = me.keys.layout
+    packing = me.side.keys.layout
     drawn = [me.answering.masks(tree, slice(0, 40), packing) for tree in range(2)]
     again = reseeded(job.room(), attempt=b"2")
     now(again.walk())

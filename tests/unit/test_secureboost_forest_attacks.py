@@ -169,7 +169,7 @@ def test_a_model_continued_amid_a_forest_is_refused(first_tree):
     lie.first_tree = first_tree
     with pytest.raises(PeerError, match="whole rounds of the model"):
         host_steps.accept_key(me, lie)
-    assert (me.keys, me.first_tree, me.number) == (None, None, -1)
+    assert (me.side, me.first_tree, me.number) == (None, None, -1)
     lie.first_tree = 3
     host_steps.accept_key(me, lie)
     assert (me.first_tree, me.number) == (3, 2)
@@ -271,9 +271,10 @@ def test_a_refused_frontier_changes_no_tree():
             bad.CopyFrom(good)
             lie(bad)
             with pytest.raises(PeerError):
-                host_steps.sum_candidates(me, bad)
+                next(host_steps.sum_candidates(me, bad))
             assert state() == before
-        assert isinstance(host_steps.sum_candidates(me, good).send, pb.CandidateSums)
+        [sums] = [out.send for out in host_steps.sum_candidates(me, good)]
+        assert isinstance(sums, pb.CandidateSums)
         assert me.growing().opened == OPENED
 
     now(run())

@@ -43,7 +43,7 @@ def key_of(octets, *, scheme="paillier", value_bits=BITS):
 def test_a_sound_key_is_accepted(secret):
     me = new_host(PAILLIER)
     host_steps.accept_key(me, key_of(paillier_keys.prove(secret)))
-    assert me.keys is not None
+    assert me.side is not None
 
 
 def unsound(secret):
@@ -86,7 +86,7 @@ def test_unsound_keys_are_refused_and_leave_no_trace(secret):
         with pytest.raises(PeerError) as refused:
             host_steps.accept_key(me, key_of(octets))
         assert says in refused.value.what, (label, refused.value.what)
-        assert me.keys is None, label
+        assert me.side is None, label
 
 
 @pytest.mark.parametrize("scheme", ["plain", "", "rsa", "x" * 5000])
@@ -125,10 +125,11 @@ def test_ciphertexts_that_are_none_are_refused_by_both_sides(secret):
     me = new_host(PAILLIER)
     host_steps.accept_key(me, key_of(paillier_keys.prove(secret)))
     private = modular.ModularPrivate(paillier.PaillierSecret(secret), Serial())
-    n, width = secret.n, me.keys.key.width
+    keys = me.side.keys
+    n, width = secret.n, keys.key.width
     numbers = np.arange(ROWS, dtype=np.int64)
     gh = np.column_stack([numbers, numbers])
-    good = b"".join(b.to_bytes() for b in private.encrypt(gh, me.keys.layout))
+    good = b"".join(b.to_bytes() for b in private.encrypt(gh, keys.layout))
     bad = {
         "zero": 0,
         "n": n,
@@ -147,7 +148,7 @@ def test_ciphertexts_that_are_none_are_refused_by_both_sides(secret):
             assert (me.gradients, me.number) == (None, -1), label
         package = Ciphertexts.received(octets, 1, width)
         with pytest.raises(PeerError) as uniform:
-            private.decrypt(package, me.keys.layout, [1])
+            private.decrypt(package, keys.layout, [1])
         assert str(number) not in uniform.value.what
     part = pb.EncryptedGradients(rows=pb.Ciphertexts(count=ROWS, data=good))
     host_steps.receive_gradients(me, iter([part]))

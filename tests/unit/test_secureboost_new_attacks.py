@@ -56,9 +56,9 @@ def test_offers_of_a_host_that_takes_no_part_are_refused():
         me = room.state(GUEST)
         offers = {host: pb.CandidateSums() for host in (*HOSTS, "stranger")}
         with pytest.raises(PeerError, match="offered splits, expected"):
-            guest_steps.choose_splits(me, offers)
-        with pytest.raises(PeerError, match="offered splits, expected"):
-            guest_steps.choose_splits(me, {})
+            guest_steps.choose_splits(me, iter([offers]))
+        with pytest.raises(PeerError, match="sent sums of 0 nodes, 1 are open"):
+            guest_steps.choose_splits(me, iter([]))
 
     now(run())
 
@@ -202,7 +202,7 @@ def test_more_sums_than_a_host_may_send_are_refused_before_they_are_decrypted():
             missing=wire.pack_bits(np.array([False])),
         )
         with pytest.raises(PeerError, match=f"{most} is the most"):
-            guest_steps.choose_splits(me, dict.fromkeys(HOSTS[:2], flood))
+            guest_steps.choose_splits(me, iter([dict.fromkeys(HOSTS[:2], flood)]))
 
     now(run())
 

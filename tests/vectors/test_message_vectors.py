@@ -1,6 +1,7 @@
 """Bytes of every message are stable, and each spoilt one is refused where it is taken."""
 
 import functools
+import hashlib
 import json
 from pathlib import Path
 
@@ -25,15 +26,19 @@ FILE = Path(__file__).parent / "messages.json"
 NAMES = (
     *("echo", "align", "align_pairs", "secureboost", "federboost_vertical", "predict"),
     *("federboost_horizontal", "gbun", "hybridtree", "aggregation", "encrypted"),
-    *("predict_hybrid", "answers"),
+    *("predict_hybrid", "answers", "lattice_job"),
 )
 # Packages of messages that several protocols send: whose conversation shows them.
 SHOWN_BY = {
     "aggregation": "federboost_horizontal",
     "encrypted": "secureboost",
     "answers": "hybridtree",
+    "lattice_job": "secureboost",
 }
 ANSWERS = ("AnswerKey", "SharedRows", "LeafAnswers")  # of `encrypted`, with unscored splits alone
+# What the lattice scheme says otherwise, or alone, of `encrypted`.
+LATTICE = ("Nonce", "EncryptionKey", "EncryptedGradients", "CandidateSums")
+LONG = 1 << 14  # octets of a message that is written down by its digest
 COLUMNS = ("federboost_horizontal", "gbun")  # ask for columns that a table may not have
 
 
@@ -45,7 +50,14 @@ def protocol_of(name):
 def package(kind):
     """Where a message is written down."""
     _, name, message = kind.split(".")
+    if message == "Nonce":
+        return "lattice_job"
     return "answers" if message in ANSWERS else name
+
+
+def belongs(kind, name):
+    """Whether a conversation shows messages of a kind for a package `name`."""
+    return kind.split(".")[2] in LATTICE if name == "lattice_job" else package(kind) == name
 
 
 KINDS = sorted(
@@ -75,6 +87,8 @@ def room_of(name, alter=None):
         return conversations.dropout(alter)
     if name == "encrypted":
         return conversations.secureboost(alter)
+    if name == "lattice_job":
+        return conversations.lattice(alter)
     return getattr(conversations, name)(alter)
 
 
@@ -88,11 +102,18 @@ def recorded(name):
     found: dict[str, Posted] = {}
     for posted in sorted(room.posted, key=place):
         kind = posted.envelope.kind
-        if package(kind) != name:
+        if not belongs(kind, name):
             continue
         if kind not in found or fullness(posted) > fullness(found[kind]):
             found[kind] = posted
     return {kind: (posted.envelope, posted.payload) for kind, posted in found.items()}
+
+
+def written(payload):
+    """A message in a golden file."""
+    if len(payload) > LONG:
+        return {"octets": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
+    return {"bytes": payload.hex()}
 
 
 def place(posted):
@@ -112,10 +133,10 @@ def test_bytes_of_every_message_are_stable(name, monkeypatch, golden):
     conversations.fix_randomness(monkeypatch)
     own = {}
     for kind, (envelope, payload) in sorted(recorded(name).items()):
-        own[kind] = {"step": envelope.step, "part": envelope.part, "bytes": payload.hex()}
+        own[kind] = {"step": envelope.step, "part": envelope.part, **written(payload)}
         message = wire.decode(type_named(protocol_of(name), kind), payload, "a peer")
         assert wire.encode(message) == payload
-    assert {k for k in KINDS if package(k) == name} == set(own)
+    assert {k for k in KINDS if belongs(k, name)} == set(own)
     golden(FILE.with_name(f"{name}.json"), json.dumps(own, indent=1) + "\n")
 
 
@@ -188,11 +209,16 @@ def bad_arrays(array):
 
 
 def bad_names(names):
-    """The same names, wrong in each way that a list can be wrong."""
-    yield "less", names[:-1]
-    yield "more", [*names, "stranger"]
-    yield "twice", [*names, names[-1]]
-    yield "none", []
+    """The same names or octets, wrong in each way that a list can be wrong."""
+    octets = not names or isinstance(names[0], bytes)
+    yield "more", [*names, b"stranger" if octets else "stranger"]
+    if names:
+        yield "less", names[:-1]
+        yield "twice", [*names, names[-1]]
+        yield "none", []
+    if names and octets:
+        yield "a longer one", [*names[:-1], names[-1] + b"\0"]
+        yield "a shorter one", [names[0][:-1], *names[1:]]
 
 
 def spoilt_forms(message):
@@ -264,7 +290,9 @@ CASES = list(cases())
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "label", "size", "octets"), CASES, ids=[f"{c[1]}-{c[2]}" for c in CASES]
+    ("name", "kind", "label", "size", "octets"),
+    CASES,
+    ids=[f"{'lattice-' if c[0] == 'lattice_job' else ''}{c[1]}-{c[2]}" for c in CASES],
 )
 def test_a_message_that_says_what_cannot_be_is_refused_where_it_is_taken(
     name, kind, label, size, octets

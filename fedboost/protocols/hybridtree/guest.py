@@ -24,7 +24,7 @@ from fedboost.encrypted import keys, leaf_answers, precision
 from fedboost.encrypted.growth import read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, Won
 from fedboost.encrypted.leaf_answers import Precision
-from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, write_choices
+from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices
 from fedboost.encrypted.packed import PackedGuest
 from fedboost.encrypted.rounds import Labels, Rounds
 from fedboost.encrypted.sides import GuestRows, GuestSide
@@ -205,13 +205,11 @@ def choose_splits(me: Guest, got: Iterator[Mapping[str, encrypted_pb2.CandidateS
         host: Offers(me.encrypted[host], grove.expected(), most, host)
         for host, grove in me.groves.items()
     }
-    for parts in got:
-        for host, part in parts.items():
-            coming[host].add(part)
+    offers = read_offers(got, coming)
     for host, grove in me.groves.items():
         number = me.views[host].number
         won, tied = {}, {}
-        for node, offer in zip(grove.opened, coming[host].whole(), strict=True):
+        for node, offer in zip(grove.opened, offers[host], strict=True):
             best = grove.best_of(node, *offer)
             if best is not None:
                 won[node] = Won(number, best.gain, best.left)

@@ -16,7 +16,7 @@ from fedboost.core.objectives import Summary
 from fedboost.encrypted import keys, precision
 from fedboost.encrypted.growth import read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestTree, Won
-from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, Shape, write_choices
+from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, Shape, read_offers, write_choices
 from fedboost.encrypted.rounds import Labels, Rounds
 from fedboost.encrypted.sides import GuestRows, GuestSide, addressed
 from fedboost.flow import Artefact, Out, Seat
@@ -273,10 +273,7 @@ def _read(
     assert me.encrypted is not None
     nodes, most = me.growing().expected(), _most_sums(me)
     coming = {host: Offers(me.encrypted, nodes, most, host) for host in me.plan.hosts}
-    for parts in got:
-        for host, part in parts.items():
-            coming[host].add(part)
-    return {host: one.whole() for host, one in coming.items()}
+    return read_offers(got, coming)
 
 
 def _leaves(me: Guest, tree: GuestTree) -> dict[int, Floats]:
