@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from unittest import mock
 
 from fedboost.crypto.lattice import parameters
+from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import precision
 from fedboost.encrypted.packed import PackedGuest
 from fedboost.encrypted.precision import Rounding
@@ -28,18 +29,20 @@ def under(job: J, scheme: str) -> J:
 
 
 @contextlib.contextmanager
-def plain_as(scheme: str, room: Room) -> Iterator[None]:
-    """Inside, `plain` has the integers of a lattice scheme: its bits, and its rounding by what the
-    guest of this room draws.
+def plain_as(scheme: str, secrets: Secrets) -> Iterator[None]:
+    """Inside, `plain` has the integers of a lattice scheme: its bits, and its rounding by what a
+    guest with these secrets draws.
     """
-    is_lattice, secrets = precision.is_lattice, room.seats[GUEST].secrets
+    is_lattice = precision.is_lattice
 
     def rounding(self: PackedGuest, number: int) -> Rounding:
         own = secrets.child("rounding", number)
         return precision.rounding(self.params, self.value_bits, own)
 
     with (
-        mock.patch.object(precision, "is_lattice", lambda name: name == "plain" or is_lattice(name)),
+        mock.patch.object(
+            precision, "is_lattice", lambda name: name == "plain" or is_lattice(name)
+        ),
         mock.patch.dict(parameters.BY_NAME, {"plain": parameters.named(scheme)}),
         mock.patch.object(PackedGuest, "rounding", rounding),
     ):
@@ -68,7 +71,7 @@ def assert_plain_twin(room: Room, twin: Room, scheme: str = LATTICE) -> SimpleNa
     of all rows, metrics of all rounds. Gives the shards and both rooms.
     """
     shards = now(room.walk())
-    with plain_as(scheme, twin):
+    with plain_as(scheme, twin.seats[GUEST].secrets):
         expected = now(twin.walk())
     assert_same_shards(shards, expected)
     guest, other = room.state(GUEST), twin.state(GUEST)

@@ -63,6 +63,13 @@ def test_every_mode_and_objective_grows_the_plain_trees(mode, learned):
     assert sum(len(done.shards[host].arrays["tree"]) for host in HOSTS[:2])
 
 
+def test_the_twin_is_another_job_without_the_lattices_integers():
+    job = made({"n_estimators": 2})
+    plain, lattice = now(job.room().walk()), now(under(job, LATTICE).room().walk())
+    values = [shards[GUEST].arrays["value"] for shards in (plain, lattice)]
+    assert values[0].shape != values[1].shape or (values[0] != values[1]).any()
+
+
 SAMPLED = {
     **SAMPLES,
     "goss with classes": {**SAMPLES["goss"], **CLASSES},
@@ -275,7 +282,7 @@ def test_the_guest_rounds_at_random_and_without_bias():
     assert gaps.max() == 1
     assert isinstance(job, Job)
     twin = job.room()
-    with plain_as(LATTICE, twin):
+    with plain_as(LATTICE, twin.seats[GUEST].secrets):
         now(twin.walk())
     guest = twin.state(GUEST)
     params = guest.params
