@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from unittest import mock
 
 from fedboost.crypto.lattice import parameters
+from fedboost.crypto.schemes import is_lattice
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import precision
 from fedboost.encrypted.packed import PackedGuest
@@ -33,7 +34,6 @@ def plain_as(scheme: str, secrets: Secrets) -> Iterator[None]:
     """Inside, `plain` has the integers of a lattice scheme: its bits, and its rounding by what a
     guest with these secrets draws.
     """
-    is_lattice = precision.is_lattice
 
     def rounding(self: PackedGuest, number: int) -> Rounding:
         own = secrets.child("rounding", number)
@@ -80,8 +80,6 @@ def assert_plain_twin(room: Room, twin: Room, scheme: str = LATTICE) -> SimpleNa
     return SimpleNamespace(shards=shards, room=room, twin=twin)
 
 
-def assert_as_plain(
-    job: secureboost_jobs.Job | hybrid_jobs.Job, scheme: str = LATTICE
-) -> SimpleNamespace:
+def assert_as_plain(job: J, scheme: str = LATTICE) -> SimpleNamespace:
     """A job comes to what its plain twin comes to; see `assert_plain_twin`."""
     return assert_plain_twin(under(job, scheme).room(), job.room(), scheme)

@@ -167,17 +167,19 @@ def test_a_whole_secureboost_job_is_the_plain_one_and_predicts_its_margins(tmp_p
     )
     assert done.state == "finished", done.error.lines()
     assert scored.state == "finished", scored.error.lines()
-    twin = plain_room(boost.in_canonical_order(job), noted.seats[0])
+    twin = plain_room(secureboost_jobs.in_canonical_order(job), noted.seats[0])
     with plain_as(LATTICE, noted.seats[0].secrets):
         expected = now(twin.walk())
     assert_same_trees(done.shards, expected)
     margin = twin.state(GUEST).margin
     assert noted.guest.margin.tobytes() == margin.tobytes()
     assert repr(done.result["metrics"]) == repr(twin.state(GUEST).history[-1])
-    at = {row: k for k, row in enumerate(encode_ids([scored.predictions["id"]], ["id"]))}
+    predictions = scored.predictions
+    assert predictions is not None
+    at = {row: k for k, row in enumerate(encode_ids([predictions["id"]], ["id"]))}
     order = [at[row] for row in noted.seats[0].frame.ids]
-    [name] = [name for name in scored.predictions.column_names if name != "id"]
-    found = scored.predictions[name].to_numpy()[order]
+    [name] = [name for name in predictions.column_names if name != "id"]
+    found = predictions[name].to_numpy()[order]
     assert found.tobytes() == objectives.transform(job.own.objective, margin)[:, 0].tobytes()
     for host in HOSTS[:2]:
         heard = kinds_of(done.ledgers[host], "in")
@@ -242,7 +244,7 @@ def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothing(tmp_
     assert len(set(nonces)) == 2
     # The first round of the first attempt, the others of the second.
     first, second = noted.seats
-    same = boost.in_canonical_order(job)
+    same = secureboost_jobs.in_canonical_order(job)
 
     async def plainly():
         with plain_as(LATTICE, first.secrets):

@@ -258,7 +258,7 @@ def test_hosts_of_hybridtree_have_streams_of_their_own_length(monkeypatch):
     job = hybrid_jobs.made({"n_estimators": 1, "max_bin": 4}, rows=6000, shares=shares)
     done = assert_as_plain(job)
     sent = [p for p in done.room.posted if p.envelope.step == "encrypt_gradients"]
-    rows = {host: [] for host in HOSTS[:2]}
+    rows: dict[str, list[int]] = {host: [] for host in HOSTS[:2]}
     for posted in sent:
         rows[posted.envelope.receiver].append(posted.message.gradients.rows.count)
     assert [count > 0 for count in rows[HOSTS[0]]] == [True, False, False]
