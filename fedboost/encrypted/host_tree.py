@@ -21,7 +21,7 @@ from fedboost.encrypted.sides import HostRows
 Bits = NDArray[np.bool_]
 Places = NDArray[np.int64]
 
-KEPT_OCTETS_MAX = 1 << 29  # of a layer's cells, for the next layer to subtract from
+KEPT_OCTETS_MAX = 1 << 29  # of a layer's cells of all trees, for the next layer to subtract from
 CELLS_OCTETS_MAX = 1 << 26  # of the nodes whose sums are made at once
 
 
@@ -40,16 +40,19 @@ class HostTree(Generic[H]):
     open nodes, some at a time.
     """
 
-    def __init__(self, cells: Cells, growth: Growth, place: Places, *, subtraction: bool) -> None:
+    def __init__(
+        self, cells: Cells, growth: Growth, place: Places, *, subtraction: bool, trees: int = 1
+    ) -> None:
         """Cells of the columns that the tree may use; `growth`: where rows begin, and which of
         them it learns from; place int64 (n,): where each row's gradients are among the encrypted
         ones; `subtraction`: whether a node's sums may be its parent's minus its sibling's
-        (SecureBoost+, section 4.3).
+        (SecureBoost+, section 4.3); `trees`: how many grow at once.
         """
         self.growth = growth
         self.opened: list[int] = []
         self._cells_of, self._place, self._subtraction = cells, place, subtraction
         self._columns, self._by_category = cells.columns, cells.by_category
+        self._trees = trees
         self._n_bins, self._starts = cells.n_bins, cells.starts
         self._ordered = np.where(self._by_category, 0, self._n_bins)  # bins that thresholds divide
         self._parents: dict[int, H] = {}  # the cells of the layer above
@@ -134,22 +137,29 @@ class HostTree(Generic[H]):
         """The encrypted histogram of each node: added up, or its parent's minus its sibling's."""
         added = self._to_add(nodes)
         n_cells = int(self._starts[-1])
-        sums = self._added_up(rows, added)
-        found = {node: sums[i * n_cells : (i + 1) * n_cells] for i, node in enumerate(added)}
+        found: dict[int, H] = {}
+        if added:
+            sums = self._added_up(rows, added)
+            found = {node: sums[i * n_cells : (i + 1) * n_cells] for i, node in enumerate(added)}
         rest = [node for node in nodes if node not in found]
         if rest:
+            siblings = self._cells | found
             above, *more = (self._parents[parent(node)] for node in rest)
-            beside, *others = (found[sibling(node)] for node in rest)
+            beside, *others = (siblings[sibling(node)] for node in rest)
             minus = rows.adds.subtract(above.joined(more), beside.joined(others))
             for i, node in enumerate(rest):
                 found[node] = minus[i * n_cells : (i + 1) * n_cells]
         return {node: found[node] for node in nodes}
 
     def _to_add(self, nodes: Sequence[int]) -> list[int]:
-        """Of two siblings the one with fewer rows, whether or not it is open itself."""
+        """Of two siblings the one with fewer rows, whether or not it is open itself; none where
+        one of them has been made before.
+        """
         training, added = self.growth.training, set()
         for node in nodes:
             if self._subtraction and parent(node) in self._parents:
+                if sibling(node) in self._cells:
+                    continue
                 pair = (node, sibling(node))
                 added.add(min(pair, key=lambda child: (len(training.rows(child)), child)))
             else:
@@ -158,7 +168,7 @@ class HostTree(Generic[H]):
 
     def _keep(self, histograms: dict[int, H], rows: HostRows[H]) -> None:
         """Keeps cells for the next layer, while there is room."""
-        room = KEPT_OCTETS_MAX // max(1, self.octets(rows))
+        room = KEPT_OCTETS_MAX // max(1, self._trees * self.octets(rows))
         if self._subtraction:
             for node, cells in histograms.items():
                 if len(self._cells) < room:

@@ -190,6 +190,47 @@ def assert_same_arrays(found, expected):
             assert found[party].arrays[name].tobytes() == array.tobytes(), (party, name)
 
 
+def rows_added(monkeypatch, job, octets, kept=host_tree.KEPT_OCTETS_MAX):
+    """How many rows the hosts of a job add up, all nodes together, in groups of so many octets."""
+    added: list[int] = []
+    own = host_tree.HostTree._added_up
+
+    def noted(self, rows, nodes):
+        assert nodes
+        added.extend(len(self.growth.training.rows(node)) for node in nodes)
+        return own(self, rows, nodes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(host_tree.HostTree, "_added_up", noted)
+        patch.setattr(answers, "CELLS_OCTETS_MAX", octets)
+        patch.setattr(host_tree, "KEPT_OCTETS_MAX", kept)
+        now(job.room().walk())
+    return sum(added)
+
+
+@pytest.mark.parametrize("more", [{}, {"forest": {"n_trees": 3}}], ids=["trees", "forests"])
+def test_small_groups_add_up_no_row_again(more, monkeypatch):
+    job = made({**more, "max_depth": 5, "n_estimators": 1}, rows=400, zero=0.3)
+    least = rows_added(monkeypatch, job, 1 << 26)
+    assert rows_added(monkeypatch, job, 1) == least
+    assert rows_added(monkeypatch, job, 1 << 26, 0) > 1.5 * least
+
+
+def test_trees_that_grow_at_once_share_the_room_for_cells(monkeypatch):
+    held = []
+    keep = host_tree.HostTree._keep
+
+    def noted(self, histograms, rows):
+        keep(self, histograms, rows)
+        held.append((len(self._cells), self.octets(rows)))
+
+    monkeypatch.setattr(host_tree.HostTree, "_keep", noted)
+    monkeypatch.setattr(host_tree, "KEPT_OCTETS_MAX", 4 << 20)
+    now(under(made({"forest": {"n_trees": 4}, "n_estimators": 1}), LATTICE).room().walk())
+    assert max(nodes * each for nodes, each in held) <= 1 << 20
+    assert max(nodes for nodes, _ in held) > 0
+
+
 @pytest.mark.parametrize("each", [1, 7])
 def test_answers_in_small_parts_grow_the_same_trees(each, monkeypatch):
     monkeypatch.setattr(ring, "ANSWERS_EACH", each)

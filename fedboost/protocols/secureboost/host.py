@@ -185,7 +185,7 @@ def _begun(me: Host, first: pb.EncryptedGradients) -> tuple[Grove[HostTree[Any]]
         )
         own = cells.of_columns(me.binning, me.bins, columns, leave_out=params.sparse_histograms)
         growth, subtraction = Growth(sampled), params.histogram_subtraction
-        trees.append(HostTree(own, growth, place, subtraction=subtraction))
+        trees.append(HostTree(own, growth, place, subtraction=subtraction, trees=n_trees))
     return Grove(trees), int(np.count_nonzero(taking_part))
 
 
