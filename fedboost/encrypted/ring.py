@@ -80,7 +80,8 @@ class RingGuestRows(GuestRows):
         found, first = [np.empty((0, self.secret.outputs), np.int64)], 0
         for count, node in zip(sums, nodes, strict=True):
             own = answers[first : first + count * self._shape(node.rows).octets]
-            found.append(decrypt(self.secret, own, count, node.rows, node.most, self.workers))
+            rows = max(1, node.rows)
+            found.append(decrypt(self.secret, own, count, rows, node.most, self.workers))
             first += len(own)
         return np.concatenate(found)
 
@@ -90,7 +91,7 @@ class RingGuestRows(GuestRows):
 
     def _shape(self, rows: int) -> Shape:
         secret = self.secret
-        return Shape(secret.tree.parameters, secret.outputs, secret.budget.width(rows))
+        return Shape(secret.tree.parameters, secret.outputs, secret.budget.width(max(1, rows)))
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ class RingHostRows(HostRows[Cells]):
         """Re-randomised, flooded, rounded and cut as wide as each node's rows make them."""
         first = 0
         for node in nodes:
-            own, width = places[first : first + node.sums], self.budget.width(node.rows)
+            own, width = places[first : first + node.sums], self.budget.width(max(1, node.rows))
             for start in range(0, node.sums, ANSWERS_EACH):
                 part = sums[own[start : start + ANSWERS_EACH]]
                 secrets = self.secrets.child("lattice answers", node.tree, node.node, start)

@@ -149,6 +149,21 @@ def test_validation_rows_stop_the_job_where_plain_ones_do():
     assert len(done.room.state(GUEST).history) < 12
 
 
+NARROW = {
+    "hosts without columns to use": {"colsample_bytree": 0.2},
+    "no bins": {"max_bin": 2},
+    "few rows": {"subsample": 0.02, "min_child_weight": 0.0},
+}
+
+
+@pytest.mark.parametrize("params", NARROW.values(), ids=NARROW)
+def test_nodes_with_little_to_offer_grow_the_plain_trees(params):
+    job = made({"n_estimators": 5, **params}, (2, 1, 3), missing=0.0)
+    constant = {party: values.copy() for party, values in job.columns.items()}
+    constant[HOSTS[0]][:] = 1.0  # a column without a threshold
+    assert_as_plain(replace(job, columns=constant))
+
+
 # In parts: what fits into memory, and into a message
 
 
@@ -291,6 +306,15 @@ TABLES = {
 @pytest.mark.parametrize("how", TABLES.values(), ids=TABLES)
 def test_hybridtree_grows_the_plain_trees_on_every_table(how):
     assert_as_plain(hybrid_jobs.made({"host_depth": 3}, **how))
+
+
+def test_hosts_of_hybridtree_without_rows_in_a_tree_get_empty_streams():
+    job = hybrid_jobs.made({"subsample": 0.3, "n_estimators": 6}, shares=[range(3), range(120)])
+    done = assert_as_plain(job)
+    sent = [p for p in done.room.posted if p.envelope.step == "encrypt_gradients"]
+    counts = [p.message.gradients.rows.count for p in sent if p.envelope.receiver == HOSTS[0]]
+    assert 0 in counts
+    assert any(counts)
 
 
 def test_hosts_of_hybridtree_have_streams_of_their_own_length(monkeypatch):

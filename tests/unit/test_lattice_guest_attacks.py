@@ -7,17 +7,20 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from fedboost import wire
 from fedboost.crypto.lattice.polynomials import NONCE_BYTES, Tree
 from fedboost.encrypted import keys, packed, ring
+from fedboost.encrypted.sides import Expected
 from fedboost.errors import FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows
+from fedboost.messages.protocol.secureboost_pb2 import Frontier
 from fedboost.protocols.hybridtree import host as hybrid_steps
 from fedboost.protocols.secureboost import host as host_steps
 from tests import conversations
 from tests.federated import GUEST, HOSTS, changing, now
 from tests.lattice_jobs import LATTICE
-from tests.unit.test_secureboost_attacks import only_to
+from tests.unit.test_secureboost_attacks import ints, only_to, values_of
 
 TELCO, SHOP = HOSTS[:2]
 ROWS = 18  # training rows of the tiny job
@@ -346,5 +349,27 @@ def test_the_largest_lawful_parts_fit_their_bounds():
         assert isinstance(plain.state(SHOP).side, packed.PackedHost)
         wide = plain.state(SHOP).side.octets_max
         assert wide == packed.PART_MAX * plain.state(SHOP).side.keys.key.width
+
+    now(run())
+
+
+def test_a_node_without_rows_is_answered_with_nothing_but_zeros():
+    """A guest may say that no row takes part, and open the root all the same."""
+
+    async def run():
+        me, part = await asked_for_rows()
+        part.taking_part.CopyFrom(wire.pack_bits(np.zeros(ROWS, np.bool_)))
+        part.rows.CopyFrom(pb.Ciphertexts())
+        host_steps.receive_gradients(me, iter([part]))
+        frontier = Frontier(
+            divided=ints(), goes_right=wire.pack_bits(np.zeros(0, np.bool_)), open=ints(0)
+        )
+        sent: list[Any] = [out.send for out in host_steps.sum_candidates(me, frontier)]
+        rows = (await conversation("lattice").until("open_layer")).state(GUEST).encrypted
+        [counts] = [values_of(one.candidates) for one in sent if one.HasField("candidates")]
+        octets = b"".join(one.packages.data for one in sent)
+        nothing = [Expected(0, np.zeros(2, np.int64))]
+        assert sum(counts) > 0
+        assert not rows.read(octets, counts, nothing).any()
 
     now(run())
