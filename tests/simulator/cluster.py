@@ -1,0 +1,384 @@
+"""A coordinator and its parties as daemons of one process: started, asked, killed, started again.
+
+The daemons are the product's own `serve_party` and `serve_coordinator`. What is not: the network
+(`network`), the clock (`clock`), what the disk waits for (`disk`), and chance, which a seed replaces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+import logging
+import os
+import random
+import secrets
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from fedboost.crypto.workers import Serial
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import FedboostError, JobError
+from fedboost.flow import Role
+from fedboost.job import JobSpec
+from fedboost.messages import job_pb2
+from fedboost.runtime import daemon
+from fedboost.runtime.channel import Dialer
+from fedboost.runtime.client import Client
+from fedboost.runtime.config import (
+    ClientConfig,
+    CoordinatorConfig,
+    PartyConfig,
+    Remote,
+    Timers,
+    Users,
+)
+from fedboost.runtime.identity import Identity
+from fedboost.runtime.local import COORDINATOR, DATASET, NOWHERE, USER, permissive, tls_of
+from fedboost.runtime.policy import Policy
+from fedboost.runtime.sealing import SEED_BYTES, Vault
+from tests.simulator import disk
+from tests.simulator.clock import MockLoop, mocked_time
+from tests.simulator.disk import When, Write
+from tests.simulator.network import Network, Schedule, Server, Undisturbed
+from tests.simulator.processes import PROCESS, KilledError, Process
+
+RESTS = ("paused", "failed", "cancelled", "finished")
+LOOK_S = 1.0  # between two looks at a job
+START_S = 5.0  # in which a daemon must listen
+_signed: dict[tuple[str, bytes], bytes] = {}  # signatures are random; here each text has one
+
+
+class Workers(Serial):
+    """The processes of a daemon: none."""
+
+    def __init__(self, count: int) -> None:
+        """`count` is what the configuration wants."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a cluster lies: certificates, stores and tables, and whose jobs it takes."""
+
+    folder: Path
+    certs: Path
+    spec: JobSpec  # names everybody
+    sources: Mapping[str, SourceSpec]
+    timers: Timers = field(default_factory=Timers)
+    policies: Mapping[str, Policy] = field(default_factory=dict)  # other than permissive ones
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every daemon, the coordinator first."""
+        return (COORDINATOR, *self.spec.parties.table().of(tuple(Role)))
+
+    def party(self, name: str) -> PartyConfig:
+        """A party's configuration."""
+        has_data = name in self.sources
+        return PartyConfig(
+            name=name,
+            listen=NOWHERE,
+            tls=tls_of(self.certs, name),
+            coordinator=Remote(name=COORDINATOR, address=NOWHERE),
+            peers=dict.fromkeys((n for n in self.names[1:] if n != name), NOWHERE),
+            store=self.folder / name,
+            datasets={DATASET: self.sources[name]} if has_data else {},
+            policy=self.policies.get(name) or permissive(name, self.spec, has_data=has_data),
+            timers=self.timers,
+            workers=1,
+        )
+
+    def coordinator(self) -> CoordinatorConfig:
+        """The coordinator's configuration."""
+        return CoordinatorConfig(
+            name=COORDINATOR,
+            listen=NOWHERE,
+            tls=tls_of(self.certs, COORDINATOR),
+            parties=dict.fromkeys(self.names[1:], NOWHERE),
+            store=self.folder / COORDINATOR,
+            users=Users(submit=(USER,), read=(USER,), cancel=(USER,)),
+            timers=self.timers,
+            workers=1,
+        )
+
+
+# Told of each durable write, may kill its process: the place, a process, a write and when.
+Plan = Callable[[Write, When], bool]
+
+
+class Simulation:
+    """One cluster on one clock."""
+
+    def __init__(self, loop: MockLoop, place: Place, schedule: Schedule, plan: Plan) -> None:
+        self.loop, self.place, self.plan = loop, place, plan
+        self.network = Network(loop)
+        self.network.schedule = schedule
+        self.graveyard: list[Process] = []  # nothing of them is swept up before the end
+        self.writes: list[Write] = []
+        self.errors: list[str] = []  # that daemons log and nobody expects
+        self.user = Process(USER, certificate=self._certificate(USER))
+        self.kills: list[Write] = []
+        self.left: list[str] = []  # tasks and threads, when everybody has ended
+        self._outside = copy_context()
+        self._outside.run(PROCESS.set, None)
+
+    # Daemons
+
+    async def start(self, *names: str) -> None:
+        """Starts daemons that are not there, and waits until they listen."""
+        for name in names:
+            old = self.network.processes.get(name)
+            life = 1 if old is None else old.life + 1
+            process = Process(name, life, self._certificate(name))
+            self.network.processes[name] = process
+            work = (
+                daemon.serve_coordinator(self.place.coordinator())
+                if name == COORDINATOR
+                else daemon.serve_party(self.place.party(name))
+            )
+            context = copy_context()
+            context.run(PROCESS.set, process)
+            process.main = self.loop.create_task(work, name=name, context=context)
+        async with asyncio.timeout(START_S):
+            while not all(self.network.processes[name].is_up for name in names):
+                if not all(self._lives(name) for name in names):
+                    return  # killed while it started, which a test may want
+                await asyncio.sleep(0.01)
+
+    def _lives(self, name: str) -> bool:
+        process = self.network.processes[name]
+        return not process.is_dead and not process.main.done()
+
+    def kill(self, name: str) -> None:
+        """Ends a daemon between two instructions."""
+        process = self.network.processes[name]
+        if not process.is_dead:
+            process.is_dead = True
+            self._bury(process)
+
+    async def stop(self, name: str) -> None:
+        """SIGTERM; gives its end."""
+        process = self.network.processes[name]
+        process.signals[signal.SIGTERM]()
+        await asyncio.wait((process.main,))
+        process.main.result()
+        process.is_dead = True
+        self.graveyard.append(process)
+
+    @property
+    def dead(self) -> list[str]:
+        """The daemons that are not there."""
+        return [name for name in self.place.names if not self._lives(name)]
+
+    def watch(self, process: Process, write: Write, when: When) -> None:
+        """Sees a durable write; the plan may kill."""
+        if when == "before":
+            self.writes.append(write)
+        if self.plan(write, when):
+            self.kills.append(write)
+            process.is_dead = True
+            self.loop.call_soon_threadsafe(self._bury, process, context=self._outside)
+            raise KilledError
+
+    def _bury(self, process: Process) -> None:
+        process.free()
+        self.graveyard.append(process)
+
+    # Jobs
+
+    def client(self) -> Client:
+        """What the user's command asks the coordinator with."""
+        remote = Remote(name=COORDINATOR, address=NOWHERE)
+        return Client(ClientConfig(coordinator=remote, tls=tls_of(self.place.certs, USER)))
+
+    async def submit(self, spec: JobSpec) -> str:
+        """Hands in a job; gives its id."""
+        return await self.client().submit(spec.model_dump_json().encode())
+
+    async def status(self, job: str) -> job_pb2.JobStatus:
+        """How a job stands; the coordinator must be there."""
+        return await self.client().status(job)
+
+    async def rest(self, job: str, most_s: float) -> str:
+        """The state in which the job rests, or "running" where it does not within `most_s`.
+
+        Where the coordinator is dead that is what is found.
+        """
+        until = self.loop.time() + most_s
+        while self.loop.time() < until and COORDINATOR not in self.dead:
+            try:
+                state = (await self.status(job)).state
+            except FedboostError:
+                state = ""
+            if state in RESTS:
+                return state
+            await asyncio.sleep(LOOK_S)
+        return "running"
+
+    async def resume(self, job: str) -> None:
+        """What a user does where a paused job does not go on by itself."""
+        try:
+            await self.client().resume(job)
+        except JobError:
+            return  # it has gone on meanwhile
+
+    # Inside
+
+    @contextmanager
+    def world(self, seed: int) -> Iterator[None]:
+        """Everything outside the daemons, replaced; see the module."""
+        collecting = _Collecting(self.errors)
+        self.loop.set_exception_handler(self._unexpected)
+        PROCESS.set(self.user)
+        random.seed(seed)
+        with ExitStack() as stack:
+            enter = stack.enter_context
+            enter(mocked_time(self.loop))
+            enter(disk.watched(self.watch))
+            enter(mock.patch.object(daemon, "ProcessWorkers", Workers))
+            enter(mock.patch.object(daemon, "bind", lambda *_: (Server(), 0)))
+            enter(
+                mock.patch.object(
+                    Dialer, "_open", lambda _, name, __: self.network.channel(name)
+                )
+            )
+            enter(mock.patch.object(Vault, "seed", _seed_of_job))
+            enter(mock.patch.object(Identity, "sign", _signing(Identity.sign)))
+            enter(_drawn(seed, itertools.count(len(list((self.place.folder).glob("*/jobs/*"))))))
+            logging.getLogger("fedboost").addHandler(collecting)
+            try:
+                yield
+            finally:
+                logging.getLogger("fedboost").removeHandler(collecting)
+
+    def _unexpected(self, _: Any, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, KilledError):
+            self.errors.append(f"{context['message']}: {error!r}")
+
+    def _certificate(self, name: str) -> bytes:
+        return (self.place.certs / f"{name}.pem").read_bytes()
+
+
+class _Collecting(logging.Handler):
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._errors = errors
+
+    def emit(self, record: logging.LogRecord) -> None:
+        process, info = PROCESS.get(), record.exc_info
+        if process is None or not process.is_dead:
+            what = f" {info[1]!r}" if info else ""
+            self._errors.append(record.getMessage() + what)
+
+
+def _seed_of_job(self: Vault, job: str, name: str = "seed") -> bytes:
+    """A party's seed of a job that is the same in every run."""
+    if not self.has(job, name):
+        process = PROCESS.get()
+        assert process is not None
+        told = json.dumps([process.name, job, name]).encode()
+        self.seal(job, name, hashlib.sha256(told).digest()[:SEED_BYTES])
+    return self.unseal(job, name)
+
+
+def _signing(real: Callable[[Identity, bytes], bytes]) -> Callable[[Identity, bytes], bytes]:
+    def sign(self: Identity, data: bytes) -> bytes:
+        key = (self.name, data)
+        if key not in _signed:
+            _signed[key] = real(self, data)
+        return _signed[key]
+
+    return sign
+
+
+@contextmanager
+def _drawn(seed: int, jobs: Iterator[int]) -> Iterator[None]:
+    """Inside, what the system draws at random is a process's own sequence; job ids are counted."""
+
+    def octets(count: int) -> bytes:
+        process = PROCESS.get()
+        if process is None:
+            process = nobody
+        process.drawn += 1
+        named = json.dumps([seed, process.name, process.life, process.drawn]).encode()
+        return hashlib.shake_256(named).digest(count)
+
+    def bits(count: int) -> int:
+        return int.from_bytes(octets(-(-count // 8)), "big") >> (-count % 8)
+
+    def below(most: int) -> int:
+        return int.from_bytes(octets(most.bit_length() // 8 + 16), "big") % most
+
+    nobody = Process("nobody")
+    with (
+        mock.patch.object(os, "urandom", octets),
+        mock.patch.object(random, "_urandom", octets),  # of SystemRandom
+        mock.patch.object(secrets, "token_bytes", lambda n=32: octets(n)),
+        mock.patch.object(secrets, "token_hex", lambda n=32: f"{next(jobs) + 1:0{2 * n}x}"),
+        mock.patch.object(secrets, "randbits", bits),
+        mock.patch.object(secrets, "randbelow", below),
+    ):
+        yield
+
+
+def simulate(
+    place: Place,
+    work: Callable[[Simulation], Any],
+    *,
+    seed: int = 0,
+    schedule: Schedule | None = None,
+    plan: Plan = lambda *_: False,
+) -> Any:
+    """Runs `work` on a cluster whose daemons are all up, and stops them in the end.
+
+    An AssertionError where a task or a thread is left then.
+    """
+    loop = MockLoop()
+    made = Simulation(loop, place, schedule or Undisturbed(), plan)
+
+    async def whole() -> Any:
+        await made.start(*place.names)
+        result = await work(made)
+        for name in place.names:
+            if name not in made.dead:
+                await made.stop(name)
+        return result
+
+    context = copy_context()
+
+    def inside() -> Any:
+        with made.world(seed):
+            try:
+                return loop.run_until_complete(whole())
+            finally:
+                _sweep(made)
+
+    return context.run(inside)
+
+
+def _sweep(made: Simulation) -> None:
+    """Lets go of what dead processes hold; what the living left is noted as errors."""
+    loop = made.loop
+    buried = {id(task) for process in made.graveyard for task in process.tasks}
+    own = asyncio.all_tasks(loop)
+    for process in made.network.processes.values():
+        if not process.is_dead:  # the run has failed in the middle
+            process.is_dead = True
+            made._bury(process)
+    for task in own:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    left = [task for task in own if id(task) not in buried and not task.done()]
+    made.left += [f"task {task.get_coro()}" for task in left]
+    made.left += ["thread" for strand in loop.strands if not strand.is_over]
+    loop.close()
