@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
@@ -16,6 +15,7 @@ from fedboost.messages import exchange_pb2_grpc, job_pb2, party_pb2, party_pb2_g
 from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import status
+from fedboost.runtime.clock import now
 from fedboost.runtime.config import Timers
 from fedboost.runtime.tls import TlsFiles, load_identity
 
@@ -87,13 +87,13 @@ class Dialer:
         While the link is down it is tried again for `retry_s`; every other failure is raised as the
         typed error it stands for.
         """
-        until = time.monotonic() + retry_s
+        until = now() + retry_s
         pause = self.timers.retry_first_s
         while True:
             try:
                 return await start(self.channel(*target))
             except grpc.aio.AioRpcError as error:
-                if not status.is_link_down(error) or time.monotonic() + pause > until:
+                if not status.is_link_down(error) or now() + pause > until:
                     raise status.from_call(error, *target) from None
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (jitter)
             pause = min(2 * pause, self.timers.retry_max_s)

@@ -9,15 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedboost.errors import ConfigError
+from fedboost.errors import StoreError
 
 FOLDER_MODE, SECRET_MODE, PUBLIC_MODE = 0o700, 0o600, 0o644
+NEW = ".new"  # ends the name of a file that is being written
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SQLITE_FULL = "full"  # "database or disk is full": SQLite's own text for ENOSPC
-
-
-class StoreError(ConfigError):
-    """The disk below a store refuses or is damaged: whoever runs the daemon mends it."""
 
 
 @contextmanager
@@ -43,7 +40,7 @@ def _refused(reason: str, full: bool, path: Path) -> StoreError:
 
 def write_file(path: Path, content: bytes, mode: int) -> None:
     """Replace the file at `path` in one durable step, with `mode` from its first byte on."""
-    fresh = path.with_name(path.name + ".new")
+    fresh = path.with_name(path.name + NEW)
     with on_disk(path):
         fresh.unlink(missing_ok=True)
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

@@ -1,12 +1,15 @@
-"""What a party's owner reads: a job that wants its data, and a message in the ledger."""
+"""What others read of a party: its owner of jobs and messages, the coordinator of what it tells."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from google.protobuf.message import Message
 
 from fedboost import flow, wire
 from fedboost.messages import party_pb2
 from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.messages.job_pb2 import Told
 from fedboost.messages.reveals import REVEALS
 from fedboost.runtime import manifest
 from fedboost.runtime.ledger import Disclosure
@@ -48,3 +51,18 @@ def owned(party: str, job: Job) -> party_pb2.OwnedJob:
     if job.reason:
         shown.reason.what = job.reason
     return shown
+
+
+def let_out(told: Told, tells: Collection[str]) -> Told:
+    """What of a party's words its owner's policy lets the coordinator hear."""
+    heard = Told()
+    heard.CopyFrom(told)
+    if "metrics" not in tells:
+        heard.ClearField("metrics")
+        heard.ClearField("best")
+        for one in heard.rounds:
+            one.ClearField("metrics")
+    if "curves" not in tells:
+        heard.ClearField("curves")
+        heard.ClearField("importance")
+    return heard

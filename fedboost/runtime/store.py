@@ -23,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedboost.errors import JobError, PolicyError, ProtocolError
-from fedboost.runtime.disk import SECRET_MODE, StoreError, make_folder, on_disk
+from fedboost.errors import JobError, PolicyError, ProtocolError, StoreError
+from fedboost.runtime.disk import NEW, SECRET_MODE, make_folder, on_disk
 from fedboost.runtime.lock import StoreLock
 from fedboost.runtime.sealing import Vault, job_id
 
@@ -121,8 +121,7 @@ class Store:
         try:
             self.vault = Vault(folder)
             self._connection = self._connect(owner)
-            for ended in self.jobs(*FINAL):  # a crash may have come between the two
-                self.vault.destroy(ended.id)
+            self._tidy()
         except BaseException:
             self._lock.release()
             raise
@@ -236,6 +235,28 @@ class Store:
         with on_disk(folder):
             if folder.exists():
                 shutil.rmtree(folder)
+
+    def discard(self, id_: str) -> None:
+        """Remove what a cancelled job has left in files: checkpoints, and what would have been."""
+        kinds = ("models", "disclosures", "predictions", "reports", "jobs")
+        found = [self.folder / kind / f"{job_id(id_)}{end}" for kind, end in zip(
+            kinds, ("", "", ".parquet", ".html", ""), strict=True)]  # fmt: skip
+        for path in found:
+            with on_disk(path):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+
+    def _tidy(self) -> None:
+        """Ends what a crash has interrupted: files half written, jobs half ended."""
+        with on_disk(self.folder):
+            for path in self.folder.rglob(f"*{NEW}"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for ended in self.jobs(*FINAL):
+            self.vault.destroy(ended.id)
+            if ended.state is JobState.CANCELLED:
+                self.discard(ended.id)
 
     def add_event(self, id_: str, *events: Mapping[str, Any]) -> int:
         """Append to the job's journal; returns the number of the last entry, all durable."""

@@ -19,6 +19,7 @@ from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, PartyLost, Progress, Told, Waiting
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import faults, manifest
+from fedboost.runtime.clock import now
 from fedboost.runtime.config import Timers
 from fedboost.runtime.stage import StageWalk, hear
 
@@ -85,7 +86,7 @@ class JobWalk:
     async def agree(self) -> list[party_pb2.Signature]:
         """Every party's signature under the manifest; waits for those whose owner must approve."""
         proposal = party_pb2.Proposal(manifest=self.terms.encode())
-        waits_until = time.monotonic() + self.timers.approval_s
+        waits_until = now() + self.timers.approval_s
         pending = list(self.everybody)
         signatures = []
         approving = False
@@ -105,7 +106,7 @@ class JobWalk:
                 approving = True
                 state = job_pb2.StateChanged(state="waiting for approval", parties=pending)
                 self.emit(Event(state=state))
-            if time.monotonic() > waits_until:
+            if now() > waits_until:
                 raise UnreachableError(
                     f"nobody approved the job within {self.timers.approval_s:g} s", party=pending[0]
                 )
@@ -116,7 +117,7 @@ class JobWalk:
 
     async def run(self) -> dict[str, Any]:
         """The whole job; gives its result. Raises what ended it."""
-        started = time.monotonic()
+        started = now()
         self.recall()
         signatures = await self.agree()
         self.emit(Event(state=job_pb2.StateChanged(state="running", parties=self.everybody)))
@@ -132,7 +133,7 @@ class JobWalk:
         for name in self.protocol.stages(self.params):
             if not all(name in reply.stages_done for reply in begun.values()):
                 await self._stage(self.protocols[name], _joint_round(name, begun))
-        return await self._finish(time.monotonic() - started)
+        return await self._finish(now() - started)
 
     async def _stage(self, protocol: flow.Protocol, first_round: int) -> None:
         if self.lost and first_round == 0:
@@ -141,7 +142,7 @@ class JobWalk:
                 party=self.lost[0],
                 todo="nothing is left to carry on from: submit the job anew",
             )
-        started = time.monotonic()
+        started = now()
         walk = StageWalk(self, protocol, first_round)
         request = party_pb2.StageRequest(
             job=self.id, attempt=self.attempt, stage=protocol.name, round=first_round
@@ -157,7 +158,7 @@ class JobWalk:
             self.everybody, "close", lambda party: self.controls[party].close_stage(request)
         )
         self.lose_for_good(self.gone, protocol.name)
-        seconds = time.monotonic() - started
+        seconds = now() - started
         self.stage_seconds[protocol.name] = seconds
         hear(self.told, walk.told)
         done = job_pb2.StageDone(stage=protocol.name, seconds=seconds, told=walk.told)

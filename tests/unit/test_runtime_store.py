@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedboost.errors import JobError, PolicyError, ProtocolError
+from fedboost.errors import JobError, PolicyError, ProtocolError, StoreError
 from fedboost.runtime.checkpoints import Checkpoints
-from fedboost.runtime.disk import StoreError, write_file
+from fedboost.runtime.disk import write_file
 from fedboost.runtime.store import FINAL, MOVES, JobState, Store
 
 START = 1_700_000_000.0  # 2023-11-14 22:13:20 UTC

@@ -1,0 +1,14 @@
+"""The clock that waits are measured by: the event loop's own, so that a test may bring another."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+
+def now() -> float:
+    """Seconds since some moment, never falling; the running loop's, outside of one the system's."""
+    try:
+        return asyncio.get_running_loop().time()
+    except RuntimeError:
+        return time.monotonic()
