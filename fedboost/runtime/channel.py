@@ -145,7 +145,9 @@ class PartyControl:
         self._dialer = dialer
         self._target = (name, address)
 
-    async def _ask(self, method: str, request: Any, deadline_s: float | None = None) -> Any:
+    async def _ask(
+        self, method: str, request: Any, deadline_s: float | None = None, *, retries: bool = True
+    ) -> Any:
         timers = self._dialer.timers
 
         def start(channel: grpc.aio.Channel) -> Any:
@@ -153,14 +155,20 @@ class PartyControl:
             timeout = deadline_s or timers.step_s
             return call(request, timeout=timeout, metadata=self._dialer.metadata)
 
-        return await self._dialer.call(self._target, start, retry_s=timers.peer_lost_s)
+        retry_s = timers.peer_lost_s if retries else 0.0
+        return await self._dialer.call(self._target, start, retry_s=retry_s)
 
-    async def hello(self) -> job_pb2.HelloReply:
-        """Who answers there."""
+    async def hello(self, *, retries: bool = True) -> job_pb2.HelloReply:
+        """Who answers there; without `retries` an UnreachableError at once where nobody does."""
         reply: job_pb2.HelloReply = await self._ask(
-            "Hello", job_pb2.HelloRequest(), self._dialer.timers.call_s
+            "Hello", job_pb2.HelloRequest(), self._dialer.timers.call_s, retries=retries
         )
         return reply
+
+    async def reaches(self, peer: str) -> bool:
+        """Whether the party can call one of its own peers."""
+        reply = await self.check_link(job_pb2.CheckLinkRequest(name=peer))
+        return reply.fault.code != UnreachableError.code
 
     async def check_link(self, request: job_pb2.CheckLinkRequest) -> job_pb2.CheckLinkReply:
         """What the party finds on one of its own links."""

@@ -118,11 +118,11 @@ async def serve_coordinator(config: CoordinatorConfig, *, until_stdin_closes: bo
         job_pb2_grpc.add_CoordinatorServicer_to_server(
             Servicer(served, standing.gate, service), server
         )
-        told = asyncio.create_task(node.tell_restarted())
+        woken = asyncio.create_task(node.wake())
         try:
             await _serve(server, f"coordinator {config.name}", port, until_stdin_closes)
         finally:
-            told.cancel()
+            woken.cancel()
             await node.close()
             await server.stop(config.timers.shutdown_s)
             await standing.dialer.close()

@@ -81,7 +81,7 @@ class Halting:
             try:
                 await is_there()
             except UnreachableError as error:
-                error.todo = "nothing: the job goes on when it is back"
+                error.todo = "the job goes on by itself when it is back"
                 for work in silent:
                     if now() - work.heard > lost_s:
                         await self.halt(work, JobState.PAUSED, error)
@@ -103,8 +103,4 @@ class Halting:
 
 def restarted(party: str) -> FedboostError:
     """What a party says of an attempt that its daemon did not outlive."""
-    return UnreachableError(
-        f"{party} knows nothing of this attempt, it was restarted",
-        party=party,
-        todo="nothing: the job goes on from its last round",
-    )
+    return UnreachableError(f"{party} knows nothing of this attempt, it was restarted", party=party)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from google.protobuf.message import Message
 
-from fedboost import __version__, flow, protocols, wire
+from fedboost import flow, protocols
 from fedboost.crypto.workers import Workers
 from fedboost.errors import (
     FedboostError,
@@ -34,7 +34,7 @@ from fedboost.runtime.identity import Peer
 from fedboost.runtime.judgement import Judge, Trust
 from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.outbox import Links, Terms
-from fedboost.runtime.reading import disclosure, owned
+from fedboost.runtime.reading import disclosure, greeting, owned
 from fedboost.runtime.records import led, recorded
 from fedboost.runtime.session import Session
 from fedboost.runtime.store import JobState, Store
@@ -92,14 +92,7 @@ class PartyNode:
         known = self.config.addresses()
         if caller.role != "user" and caller.name not in known:
             raise PolicyError(f"{caller} is not known here", todo="add it to `peers`")
-        return job_pb2.HelloReply(
-            name=ours.name,
-            role=ours.role,
-            version=__version__,
-            wire_version=wire.WIRE_VERSION,
-            clock=time.time(),
-            certificate=ours.certificate_pem.decode(),
-        )
+        return greeting(ours)
 
     # The coordinator
 

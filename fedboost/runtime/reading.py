@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 
 from google.protobuf.message import Message
 
-from fedboost import flow, wire
+from fedboost import __version__, flow, wire
 from fedboost.messages import party_pb2
 from fedboost.messages.exchange_pb2 import Envelope
-from fedboost.messages.job_pb2 import Told
+from fedboost.messages.job_pb2 import HelloReply, Told
 from fedboost.messages.reveals import REVEALS
 from fedboost.runtime import manifest
+from fedboost.runtime.identity import Identity
 from fedboost.runtime.ledger import Disclosure
 from fedboost.runtime.store import Job
 
@@ -30,6 +32,18 @@ def disclosure(direction: str, envelope: Envelope, message: Message) -> Disclosu
         protection=protection,
         reveals=reveals,
         sha256=envelope.payload_sha256.hex(),
+    )
+
+
+def greeting(ours: Identity) -> HelloReply:
+    """Who a daemon is, as it tells whoever may ask."""
+    return HelloReply(
+        name=ours.name,
+        role=ours.role,
+        version=__version__,
+        wire_version=wire.WIRE_VERSION,
+        clock=time.time(),
+        certificate=ours.certificate_pem.decode(),
     )
 
 

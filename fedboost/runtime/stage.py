@@ -159,6 +159,7 @@ class StageWalk(flow.Run):
             self.job.everybody, "commit", lambda party: self.job.controls[party].commit(request)
         )
         self.committed = now()
+        self.job.gained = True
 
 
 def hear(known: Told, told: Told) -> None:

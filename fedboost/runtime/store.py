@@ -67,7 +67,9 @@ MOVES: Mapping[JobState, frozenset[JobState]] = {
     JobState.RUNNING: frozenset(
         {JobState.PAUSED, JobState.FAILED, JobState.CANCELLED, JobState.FINISHED}
     ),
-    JobState.PAUSED: frozenset({JobState.RUNNING, JobState.FAILED, JobState.CANCELLED}),
+    JobState.PAUSED: frozenset(
+        {JobState.WAITING, JobState.RUNNING, JobState.FAILED, JobState.CANCELLED}
+    ),
     JobState.FAILED: frozenset({JobState.WAITING, JobState.RUNNING, JobState.CANCELLED}),
     JobState.CANCELLED: frozenset(),
     JobState.FINISHED: frozenset(),

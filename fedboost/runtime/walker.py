@@ -44,6 +44,10 @@ class Control(Protocol):
     async def stop(self, request: party_pb2.StopRequest) -> party_pb2.StopReply: ...
 
 
+class UnapprovedError(UnreachableError):
+    """No owner has looked at the job in time; it does not go on before somebody asks again."""
+
+
 @dataclass
 class JobWalk:
     """One attempt at one job."""
@@ -64,6 +68,8 @@ class JobWalk:
     round_seconds: list[float] = field(default_factory=list)
     stage_seconds: dict[str, float] = field(default_factory=dict)
     told: Told = field(default_factory=Told)
+    has_begun: bool = False  # everybody has agreed
+    gained: bool = False  # something was kept that a later attempt need not do again
     spares: bool = False  # goes on without hosts that are gone
     gone: set[str] = field(default_factory=set)  # hosts that this attempt goes on without
     lost: list[str] = field(default_factory=list)  # those that no attempt can take back
@@ -107,7 +113,7 @@ class JobWalk:
                 state = job_pb2.StateChanged(state="waiting for approval", parties=pending)
                 self.emit(Event(state=state))
             if now() > waits_until:
-                raise UnreachableError(
+                raise UnapprovedError(
                     f"nobody approved the job within {self.timers.approval_s:g} s", party=pending[0]
                 )
             for party in pending:
@@ -121,6 +127,7 @@ class JobWalk:
         self.recall()
         signatures = await self.agree()
         self.emit(Event(state=job_pb2.StateChanged(state="running", parties=self.everybody)))
+        self.has_begun = True
         request = party_pb2.BeginRequest(
             job=self.id,
             manifest_sha256=manifest.sha256(self.terms.encode()),
@@ -160,6 +167,7 @@ class JobWalk:
         self.lose_for_good(self.gone, protocol.name)
         seconds = now() - started
         self.stage_seconds[protocol.name] = seconds
+        self.gained = True
         hear(self.told, walk.told)
         done = job_pb2.StageDone(stage=protocol.name, seconds=seconds, told=walk.told)
         self.emit(Event(stage=done))
@@ -247,15 +255,22 @@ class JobWalk:
         ]
         return found or list(self.waiting.values())
 
-    async def stop(self, state: str, reason: FedboostError) -> None:
-        """Tells every party that can be reached that this attempt is over."""
+    async def stop(
+        self, state: str, reason: FedboostError, parties: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
+        """Tells parties (none named: all that are left) that this attempt is over.
+
+        Gives those that could not be reached.
+        """
         request = party_pb2.StopRequest(
             job=self.id, attempt=self.attempt, state=state, reason=faults.to_message(reason)
         )
-        await asyncio.gather(
-            *(self.controls[party].stop(request) for party in self.everybody),
-            return_exceptions=True,
+        told = parties or self.everybody
+        replies = await asyncio.gather(
+            *(self.controls[party].stop(request) for party in told), return_exceptions=True
         )
+        late = zip(told, replies, strict=True)
+        return tuple(party for party, reply in late if isinstance(reply, UnreachableError))
 
     async def ask(
         self,
@@ -274,7 +289,7 @@ class JobWalk:
                 return await call(party)
             except UnreachableError as error:
                 # Where it names another, that one is gone, and has been asked as well.
-                if not self._spared(party) or error.at(party=party).where["party"] != party:
+                if not self.is_spared(party) or error.at(party=party).where["party"] != party:
                     raise error.at(party=party) from None
                 self.gone.add(party)
                 return None
@@ -302,7 +317,7 @@ class JobWalk:
         replies = {party: task.result() for party, task in tasks.items()}
         return {party: reply for party, reply in replies.items() if reply is not None}
 
-    def _spared(self, party: str) -> bool:
+    def is_spared(self, party: str) -> bool:
         """Whether the job goes on without that party: one that is nothing but a host."""
         return self.spares and self.table.roles_of(party) == (flow.HOST,)
 
