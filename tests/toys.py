@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from fedboost import protocols
 from fedboost.data.sources import SourceSpec
+from fedboost.errors import UnreachableError
 from fedboost.flow import Artefact, Role
 from fedboost.job import JobSpec
 from fedboost.model import shards
@@ -131,51 +132,61 @@ _HYBRID = {k: v for k, v in _SQUARED.items() if k != "max_depth"} | {
     "guest_depth": 2,
     "host_depth": 1,
 }
-_NETWORKS = {"n_estimators": 3, "outputs": 8, "objective": "reg:squarederror"}
-_PAILLIER = {"encryption": {"scheme": "paillier"}}
 _SECUREBOOST = Toy("secureboost", "secureboost", {**_SQUARED, **OPEN})
 _SCORED = Toy("hybrid-scored", "hybridtree", {**_HYBRID, **OPEN, "split": "scored"})
+_FEW = {"n_estimators": 2, "max_depth": 2}
 _UNSCORED = Toy(
-    "hybrid-unscored",
-    "hybridtree",
-    {**_HYBRID, "encryption": {"scheme": "okamoto-uchiyama"}, "split": "unscored",
-     "n_estimators": 2},
+    name="hybrid-unscored",
+    protocol="hybridtree",
+    params={
+        **_HYBRID,
+        "encryption": {"scheme": "okamoto-uchiyama"},
+        "split": "unscored",
+        "n_estimators": 2,
+    },
     rows=60,
-)  # fmt: skip
-TOYS = {
+)
+_PAILLIER = Toy(
+    name="paillier",
+    protocol="secureboost",
+    params={**_SQUARED, **_FEW, "encryption": {"scheme": "paillier"}},
+    rows=60,
+    is_drawn_again=False,
+)
+_HORIZONTAL = {**TREES, "quantile_tolerance": 4}
+_GBUN = {"n_estimators": 3, "outputs": 8}
+_GOES_ON = {"dropout": "continue", "objective": "binary:logistic"}
+_SQUARES = {"objective": "reg:squarederror"}
+_USED: dict[str, Any] = {"model": "$model", "batch_rows": 200}
+TOYS = {  # the quickest first
     toy.name: toy
     for toy in (
-        _SECUREBOOST,
-        Toy(
-            "paillier", "secureboost",
-            {**_SQUARED, **_PAILLIER, "max_depth": 2, "n_estimators": 2}, rows=60,
-            is_drawn_again=False,
-        ),
         Toy("vertical", "federboost-vertical", {**_SQUARED, "buckets": 8, "epsilon": 4.0}),
-        Toy("horizontal", "federboost-horizontal", {**_SQUARED, "quantile_tolerance": 4}),
-        Toy(
-            "horizontal-continue", "federboost-horizontal",
-            {**TREES, "quantile_tolerance": 4, "dropout": "continue"},
-        ),
-        Toy("gbun", "gbun", _NETWORKS),
-        Toy("gbun-continue", "gbun", {**_NETWORKS, "objective": "binary:logistic", "dropout": "continue"}),
+        Toy("predict", "predict", _USED, earlier=_SECUREBOOST),
+        Toy("predict-scored", "predict-hybrid", {**_USED, "split": "scored"}, earlier=_SCORED),
+        Toy("gbun", "gbun", {**_GBUN, **_SQUARES}),
         _SCORED,
+        _SECUREBOOST,
+        Toy("horizontal", "federboost-horizontal", {**_HORIZONTAL, **_SQUARES}),
+        Toy("gbun-continue", "gbun", {**_GBUN, **_GOES_ON}),
+        Toy("horizontal-continue", "federboost-horizontal", {**_HORIZONTAL, **_GOES_ON}),
+        Toy(
+            name="predict-unscored",
+            protocol="predict-hybrid",
+            params={**_USED, "split": "unscored", "batch_rows": 40},
+            rows=60,
+            earlier=_UNSCORED,
+        ),
         _UNSCORED,
-        Toy("predict", "predict", {"model": "$model", "batch_rows": 200}, earlier=_SECUREBOOST),
         Toy(
-            "predict-scored", "predict-hybrid",
-            {"model": "$model", "split": "scored", "batch_rows": 200}, earlier=_SCORED,
+            name="warm-start",
+            protocol="secureboost",
+            params={**_SQUARED, **OPEN, "warm_start": "$model"},
+            earlier=_SECUREBOOST,
         ),
-        Toy(
-            "predict-unscored", "predict-hybrid",
-            {"model": "$model", "split": "unscored", "batch_rows": 40}, rows=60, earlier=_UNSCORED,
-        ),
-        Toy(
-            "warm-start", "secureboost",
-            {**_SQUARED, **OPEN, "warm_start": "$model"}, earlier=_SECUREBOOST,
-        ),
+        _PAILLIER,
     )
-}  # fmt: skip
+}
 
 
 # What a run leaves
@@ -249,6 +260,21 @@ def gathered(made: Simulation, noted: dict[str, Any], hidden: Hidden) -> Left:
 Work = Callable[[Simulation, str], Any]  # what happens once a job is handed in
 
 
+async def handed_in(made: Simulation, spec: JobSpec) -> str:
+    """The id of a job; handed in again where the coordinator dies before it has taken it in."""
+    before = {job.id for job in await made.client().jobs()}
+    while True:
+        try:
+            return await made.submit(spec)
+        except UnreachableError:
+            if not made.dead:
+                raise
+            await made.start(*made.dead)
+        taken = {job.id for job in await made.client().jobs()} - before
+        if taken:
+            return taken.pop()
+
+
 async def to_its_end(made: Simulation, job: str) -> None:
     """Starts again whoever is dead and resumes what is paused, until the job is over."""
     for _ in range(ATTEMPTS_MAX):
@@ -317,7 +343,7 @@ class Ground:
 
         async def whole(made: Simulation) -> None:
             noted["made"] = made
-            noted["job"] = await made.submit(spec)
+            noted["job"] = await handed_in(made, spec)
             await work(made, noted["job"])
             journal = await made.client().journal(noted["job"])
             noted["status"] = journal.status

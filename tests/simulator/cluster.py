@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import itertools
 import json
 import logging
 import os
@@ -52,6 +51,7 @@ from tests.simulator.processes import PROCESS, KilledError, Process
 
 RESTS = ("paused", "failed", "cancelled", "finished")
 LOOK_S = 1.0  # between two looks at a job
+CLOSES_MAX = 50  # waits that a coroutine comes to while it ends
 START_S = 5.0  # in which a daemon must listen
 _signed: dict[tuple[str, bytes], bytes] = {}  # signatures are random; here each text has one
 
@@ -254,12 +254,17 @@ class Simulation:
             )
             enter(mock.patch.object(Vault, "seed", _seed_of_job))
             enter(mock.patch.object(Identity, "sign", _signing(Identity.sign)))
-            enter(_drawn(seed, itertools.count(len(list((self.place.folder).glob("*/jobs/*"))))))
+            enter(_drawn(seed, self._next_job))
             logging.getLogger("fedboost").addHandler(collecting)
             try:
                 yield
             finally:
                 logging.getLogger("fedboost").removeHandler(collecting)
+
+    def _next_job(self) -> int:
+        """A number for a job that parties do not know yet, however often one was handed in."""
+        known = {path.name for path in self.place.folder.glob("*/jobs/*")}
+        return len(known) + 1
 
     def _unexpected(self, _: Any, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -303,7 +308,7 @@ def _signing(real: Callable[[Identity, bytes], bytes]) -> Callable[[Identity, by
 
 
 @contextmanager
-def _drawn(seed: int, jobs: Iterator[int]) -> Iterator[None]:
+def _drawn(seed: int, next_job: Callable[[], int]) -> Iterator[None]:
     """Inside, what the system draws at random is a process's own sequence; job ids are counted."""
 
     def octets(count: int) -> bytes:
@@ -325,7 +330,7 @@ def _drawn(seed: int, jobs: Iterator[int]) -> Iterator[None]:
         mock.patch.object(os, "urandom", octets),
         mock.patch.object(random, "_urandom", octets),  # of SystemRandom
         mock.patch.object(secrets, "token_bytes", lambda n=32: octets(n)),
-        mock.patch.object(secrets, "token_hex", lambda n=32: f"{next(jobs) + 1:0{2 * n}x}"),
+        mock.patch.object(secrets, "token_hex", lambda n=32: f"{next_job():0{2 * n}x}"),
         mock.patch.object(secrets, "randbits", bits),
         mock.patch.object(secrets, "randbelow", below),
     ):
@@ -378,7 +383,23 @@ def _sweep(made: Simulation) -> None:
             made._bury(process)
     for task in own:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
+    for process in made.graveyard:
+        context = copy_context()
+        context.run(PROCESS.set, process)
+        for task in process.tasks:
+            context.run(_close, task)
     left = [task for task in own if id(task) not in buried and not task.done()]
     made.left += [f"task {task.get_coro()}" for task in left]
     made.left += ["thread" for strand in loop.strands if not strand.is_over]
     loop.close()
+
+
+def _close(task: asyncio.Task[Any]) -> None:
+    """Ends a dead process's coroutine, which may do nothing more, without a word."""
+    for _ in range(CLOSES_MAX):
+        try:
+            coroutine: Any = task.get_coro()
+            coroutine.close()
+        except BaseException:  # what it does in the end, it does not do either
+            continue
+        return

@@ -96,12 +96,12 @@ class Past:
         if fault in _PLAIN:
             return _PLAIN[fault]()
         link = (trip.sender, trip.receiver)
-        past = self.own if fault == "replayed step" else self.other
-        known = [t for t in past if (t.sender, t.receiver) == link]
-        if fault == "replayed step":
-            known = [t for t in known if t.what != trip.what]
+        other = [t for t in self.other if (t.sender, t.receiver) == link]
+        if fault == "replayed step":  # of this job, where there was one
+            own = [t for t in self.own if (t.sender, t.receiver) == link]
+            known = [t for t in own or other if t.pieces != trip.pieces]
         else:
-            known = [t for t in known if t.what == trip.what] or known
+            known = [t for t in other if t.what == trip.what] or other
         return Replayed(draw.choice(known)) if known else None
 
 

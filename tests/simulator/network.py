@@ -15,7 +15,7 @@ import grpc
 from grpc.aio import AioRpcError, Metadata
 
 from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel
-from fedboost.messages.party_pb2 import StepCall
+from fedboost.messages.party_pb2 import CommitRequest, FinishRequest, StageRequest, StepCall
 from tests.simulator.clock import MockLoop
 from tests.simulator.processes import PROCESS, Process
 
@@ -45,6 +45,11 @@ class Trip:
         if self.method == "RunStep":
             turns = StepCall.FromString(self.pieces[0]).turns
             return f"RunStep.{turns[0].step}" if turns else "RunStep"
+        if self.method == "Finish":
+            return "Finish.result" if FinishRequest.FromString(self.pieces[0]).result else "Finish"
+        if self.method in ("OpenStage", "CloseStage", "Commit"):
+            kind = StageRequest if self.method.endswith("Stage") else CommitRequest
+            return f"{self.method}.{kind.FromString(self.pieces[0]).stage}"
         return self.method
 
 
