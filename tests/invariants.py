@@ -164,11 +164,11 @@ def _in_order(arrays: dict[str, Any]) -> dict[str, Any]:
 
     Nodes below a host are told apart by what they hold, not by their numbers.
     """
-    kept = {}
+    kept: dict[str, Any] = {}
     for part in {name.partition("_")[0] == "below" for name in arrays}:
         own = {n: a for n, a in arrays.items() if (n.partition("_")[0] == "below") == part}
         lengths = {len(a) for a in own.values()}
-        if not part and "below_tree" in arrays or len(lengths) > 1:
+        if (not part and "below_tree" in arrays) or len(lengths) > 1:
             kept |= own  # the guest's own nodes stay as they are
             continue
         named = [n for n in sorted(own) if n.rpartition("_")[2] not in ("node", "under")]
@@ -182,7 +182,9 @@ def _differing(found: dict[str, str], expected: dict[str, str]) -> list[str]:
 
 
 def _named(rows: Any) -> str:
-    return ", ".join(sorted({next(part for part in row if "." in part) for row in rows})) or "nothing"
+    return (
+        ", ".join(sorted({next(part for part in row if "." in part) for row in rows})) or "nothing"
+    )
 
 
 def _hold(name: str, holds: bool, text: str) -> None:

@@ -265,14 +265,13 @@ async def handed_in(made: Simulation, spec: JobSpec) -> str:
     before = {job.id for job in await made.client().jobs()}
     while True:
         try:
-            return await made.submit(spec)
+            taken = {job.id for job in await made.client().jobs()} - before
+            return taken.pop() if taken else await made.submit(spec)
         except UnreachableError:
             if not made.dead:
                 raise
-            await made.start(*made.dead)
-        taken = {job.id for job in await made.client().jobs()} - before
-        if taken:
-            return taken.pop()
+            while made.dead:
+                await made.start(*made.dead)
 
 
 async def to_its_end(made: Simulation, job: str) -> None:
@@ -339,7 +338,8 @@ class Ground:
     def _ran(
         self, stores: Path, spec: JobSpec, how: dict[str, Any], work: Work = to_its_end
     ) -> Left:
-        place, noted = self.place(stores), {}
+        place = self.place(stores)
+        noted: dict[str, Any] = {}
 
         async def whole(made: Simulation) -> None:
             noted["made"] = made

@@ -76,7 +76,7 @@ def pytest_generate_tests(metafunc):
     if "when" not in metafunc.fixturenames:
         return
     found: list[Any] = list(cases(long=long))
-    names = ("toy", "process", "what", "when")
+    names: tuple[str, ...] = ("toy", "process", "what", "when")
     if "again" in metafunc.fixturenames:
         found = [(*case, again) for case in (found[::7] if long else found[:2]) for again in AGAIN]
         names = (*names, "again")

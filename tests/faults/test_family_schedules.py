@@ -56,13 +56,12 @@ def test_whatever_the_schedule_the_job_is_the_undisturbed_one(seed):
     rate, kills = draw.choice(RATES), KillsAtRandom(draw)
     kills.most = KILLS_MAX if draw.random() < KILLED else 0
     schedule = AtRandom(seed, Past(own.earlier.trips), rate, FAULTS)
-    left = None
     try:
-        left = own.run(seed=seed, schedule=schedule, plan=kills)
-        check(own.toy, left, own.whole)
-    except BaseException:
-        print(f"seed {seed}: {own.toy.name}, {len(schedule.happened)} faults at rate {rate}")
-        print("kills:", kills.kills, "attempts:", left.attempts if left else "?")
+        check(own.toy, own.run(seed=seed, schedule=schedule, plan=kills), own.whole)
+    except Exception as error:
+        faults = ", ".join(f"{what} {fault}" for fault, what in schedule.happened)
+        killed = ", ".join(f"{w.process} {when} {w.what}" for w, when in kills.kills)
+        error.add_note(f"seed {seed}, {own.toy.name}, faults: {faults}; killed: {killed}")
         raise
 
 

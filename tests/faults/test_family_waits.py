@@ -1,6 +1,7 @@
 """A job left alone with a dead peer: it says for whom it waits, does nothing, and goes on."""
 
 import time
+from typing import Any
 
 import pytest
 
@@ -30,18 +31,20 @@ class Killing:
 
     def __init__(self, what, times, party):
         self.once = Once(what, "lost", Past([]), times=times)
-        self.party, self.cluster, self.at = party, None, None
+        self.party = party
+        self.cluster: Any = None
+        self.at = 0.0  # when it happened
 
     def fate(self, trip):
         """See `network.Schedule`."""
-        if self.at is None and self.once.fate(trip) is not None:
+        if not self.at and self.once.fate(trip) is not None:
             self.at = self.cluster.loop.time()
             self.cluster.kill(self.party)
 
 
 @pytest.mark.parametrize("party", [COORDINATOR, PARTIES[0], PARTIES[2]])
 @pytest.mark.parametrize("toy", list(STEPS))
-def test_a_job_left_alone_with_a_dead_peer_goes_on_after_an_hour(toy, party):
+def test_a_job_left_alone_with_a_dead_peer_goes_on_after_an_hour(toy, party, record_property):
     own, noted = ground(toy), {}
     schedule = Killing(*STEPS[toy], party)
 
@@ -67,7 +70,8 @@ def test_a_job_left_alone_with_a_dead_peer_goes_on_after_an_hour(toy, party):
         await to_its_end(cluster, job)
 
     left = own.run(work, schedule=schedule)
-    print({name: round(value, 4) for name, value in noted.items()})
+    for name, value in noted.items():
+        record_property(name, round(value, 4))
     check(own.toy, left, own.whole, seconds_max=HOUR_S + 60.0)
     if party != COORDINATOR:
         assert noted["shown"] <= SHOWN_S

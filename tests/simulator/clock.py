@@ -114,19 +114,19 @@ class MockLoop(asyncio.SelectorEventLoop):
         """Seconds since the loop began."""
         return self.now
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """As every loop; see the class."""
         return super().call_soon(_alive(callback, context), *args, context=context)
 
-    def call_soon_threadsafe(
+    def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """As every loop; see the class."""
         return super().call_soon_threadsafe(_alive(callback, context), *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:  # fmt: skip

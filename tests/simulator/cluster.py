@@ -1,18 +1,15 @@
 """A coordinator and its parties as daemons of one process: started, asked, killed, started again.
 
 The daemons are the product's own `serve_party` and `serve_coordinator`. What is not: the network
-(`network`), the clock (`clock`), what the disk waits for (`disk`), and chance, which a seed replaces.
+(`network`), the clock (`clock`), what the disk waits for (`disk`), and
+chance, which a seed replaces.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
-import os
 import random
-import secrets
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -39,11 +36,9 @@ from fedboost.runtime.config import (
     Timers,
     Users,
 )
-from fedboost.runtime.identity import Identity
 from fedboost.runtime.local import COORDINATOR, DATASET, NOWHERE, USER, permissive, tls_of
 from fedboost.runtime.policy import Policy
-from fedboost.runtime.sealing import SEED_BYTES, Vault
-from tests.simulator import disk
+from tests.simulator import chance, disk
 from tests.simulator.clock import MockLoop, mocked_time
 from tests.simulator.disk import When, Write
 from tests.simulator.network import Network, Schedule, Server, Undisturbed
@@ -53,7 +48,6 @@ RESTS = ("paused", "failed", "cancelled", "finished")
 LOOK_S = 1.0  # between two looks at a job
 CLOSES_MAX = 50  # waits that a coroutine comes to while it ends
 START_S = 5.0  # in which a daemon must listen
-_signed: dict[tuple[str, bytes], bytes] = {}  # signatures are random; here each text has one
 
 
 class Workers(Serial):
@@ -246,15 +240,11 @@ class Simulation:
             enter(mocked_time(self.loop))
             enter(disk.watched(self.watch))
             enter(mock.patch.object(daemon, "ProcessWorkers", Workers))
-            enter(mock.patch.object(daemon, "bind", lambda *_: (Server(), 0)))
+            enter(mock.patch.object(daemon, "bind", _bound))
             enter(
-                mock.patch.object(
-                    Dialer, "_open", lambda _, name, __: self.network.channel(name)
-                )
+                mock.patch.object(Dialer, "_open", lambda _, name, __: self.network.channel(name))
             )
-            enter(mock.patch.object(Vault, "seed", _seed_of_job))
-            enter(mock.patch.object(Identity, "sign", _signing(Identity.sign)))
-            enter(_drawn(seed, self._next_job))
+            enter(chance.replaced(seed, self._next_job))
             logging.getLogger("fedboost").addHandler(collecting)
             try:
                 yield
@@ -275,6 +265,10 @@ class Simulation:
         return (self.place.certs / f"{name}.pem").read_bytes()
 
 
+def _bound(*_: Any) -> tuple[Server, int]:
+    return Server(), 0
+
+
 class _Collecting(logging.Handler):
     def __init__(self, errors: list[str]) -> None:
         super().__init__(logging.ERROR)
@@ -285,56 +279,6 @@ class _Collecting(logging.Handler):
         if process is None or not process.is_dead:
             what = f" {info[1]!r}" if info else ""
             self._errors.append(record.getMessage() + what)
-
-
-def _seed_of_job(self: Vault, job: str, name: str = "seed") -> bytes:
-    """A party's seed of a job that is the same in every run."""
-    if not self.has(job, name):
-        process = PROCESS.get()
-        assert process is not None
-        told = json.dumps([process.name, job, name]).encode()
-        self.seal(job, name, hashlib.sha256(told).digest()[:SEED_BYTES])
-    return self.unseal(job, name)
-
-
-def _signing(real: Callable[[Identity, bytes], bytes]) -> Callable[[Identity, bytes], bytes]:
-    def sign(self: Identity, data: bytes) -> bytes:
-        key = (self.name, data)
-        if key not in _signed:
-            _signed[key] = real(self, data)
-        return _signed[key]
-
-    return sign
-
-
-@contextmanager
-def _drawn(seed: int, next_job: Callable[[], int]) -> Iterator[None]:
-    """Inside, what the system draws at random is a process's own sequence; job ids are counted."""
-
-    def octets(count: int) -> bytes:
-        process = PROCESS.get()
-        if process is None:
-            process = nobody
-        process.drawn += 1
-        named = json.dumps([seed, process.name, process.life, process.drawn]).encode()
-        return hashlib.shake_256(named).digest(count)
-
-    def bits(count: int) -> int:
-        return int.from_bytes(octets(-(-count // 8)), "big") >> (-count % 8)
-
-    def below(most: int) -> int:
-        return int.from_bytes(octets(most.bit_length() // 8 + 16), "big") % most
-
-    nobody = Process("nobody")
-    with (
-        mock.patch.object(os, "urandom", octets),
-        mock.patch.object(random, "_urandom", octets),  # of SystemRandom
-        mock.patch.object(secrets, "token_bytes", lambda n=32: octets(n)),
-        mock.patch.object(secrets, "token_hex", lambda n=32: f"{next_job():0{2 * n}x}"),
-        mock.patch.object(secrets, "randbits", bits),
-        mock.patch.object(secrets, "randbelow", below),
-    ):
-        yield
 
 
 def simulate(

@@ -63,7 +63,7 @@ def watched(watch: Watch) -> Iterator[None]:
 
     def connected(*args: Any, **more: Any) -> sqlite3.Connection:
         own = type("Own", (_Connection,), {"guarded": staticmethod(guarded)})
-        made = connect(*args, factory=own, **more)
+        made: sqlite3.Connection = connect(*args, factory=own, **more)
         process = PROCESS.get()
         if process is not None:
             process.connections.append(made)
@@ -73,9 +73,13 @@ def watched(watch: Watch) -> Iterator[None]:
         for name in ("replace", "rename"):
             stack.enter_context(mock.patch.object(Path, name, moving(name)))
         stack.enter_context(mock.patch.object(sqlite3, "connect", connected))
-        stack.enter_context(mock.patch.object(os, "fsync", lambda _: None))
+        stack.enter_context(mock.patch.object(os, "fsync", _at_once))
         stack.enter_context(mock.patch.object(store, "StoreLock", _lock))
         yield
+
+
+def _at_once(_: int) -> None:
+    """What takes a disk its time, and is of no use where only processes die."""
 
 
 def _lock(path: Path) -> StoreLock:
@@ -92,7 +96,7 @@ class _Connection(sqlite3.Connection):
     guarded: Callable[..., Any]
     _said = ""
 
-    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:  # type: ignore[override]
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
         """See sqlite3; a dead process does nothing but roll back."""
         process = PROCESS.get()
         if process is not None and sql != "ROLLBACK":
@@ -102,12 +106,14 @@ class _Connection(sqlite3.Connection):
         if sql.startswith("BEGIN"):
             self._said = ""
         elif sql == "COMMIT" and self._said:
-            return type(self).guarded(lambda: self._said, lambda: super(_Connection, self).execute(sql))
+            commit = super().execute
+            done: sqlite3.Cursor = type(self).guarded(lambda: self._said, lambda: commit(sql))
+            return done
         else:
             self._say(sql, values[0] if values else ())
         return super().execute(sql, *values)
 
-    def executemany(self, sql: str, rows: Any) -> sqlite3.Cursor:  # type: ignore[override]
+    def executemany(self, sql: str, rows: Any) -> sqlite3.Cursor:
         """See sqlite3."""
         kept = list(rows)
         self._say(sql, kept[0] if kept else ())

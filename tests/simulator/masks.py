@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 from fedboost.aggregation import contributor
+from fedboost.crypto import masking
 from fedboost.encrypted import leaf_answers
 from tests.simulator.processes import PROCESS
 
@@ -36,7 +37,7 @@ class Hidden:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Inside, every mask of a sum and of an answer is noted."""
-        add_stream, answer_masks = contributor.add_stream, leaf_answers.answer_masks
+        add_stream, answer_masks = masking.add_stream, masking.answer_masks
         answers = itertools.count()
 
         def adding(vector: Any, key: bytes, sign: int, start: int = 0) -> None:

@@ -288,9 +288,10 @@ class Replies:
         if not reading.done():
             raise broken()
         try:
-            return reading.result()
+            read: bytes | None = reading.result()
         except RefusedError as error:
             raise error.seen() from None
+        return read
 
 
 class Channel:
@@ -371,6 +372,7 @@ class StreamCall:
             if reply is None:
                 return
             yield self._codec["response_deserializer"](reply)
+
 
 def _envelope(path: str, first: bytes) -> Envelope | None:
     if path == "/fedboost.Exchange/Post":
