@@ -67,7 +67,7 @@ class JobWalk:
     exchanges: int = 0
     round_seconds: list[float] = field(default_factory=list)
     stage_seconds: dict[str, float] = field(default_factory=dict)
-    told: Told = field(default_factory=Told)
+    told_of: dict[str, Told] = field(default_factory=dict)  # what outlasts rounds, by stage
     has_begun: bool = False  # everybody has agreed
     gained: bool = False  # something was kept that a later attempt need not do again
     spares: bool = False  # goes on without hosts that are gone
@@ -88,6 +88,14 @@ class JobWalk:
         """The hosts that are left; empty while nobody is gone."""
         left = tuple(host for host in self.table.hosts if host not in self.gone)
         return left if self.gone else ()
+
+    @property
+    def told(self) -> Told:
+        """What parties told of all stages and outlasts their rounds."""
+        known = Told()
+        for own in self.told_of.values():
+            hear(known, own)
+        return known
 
     async def agree(self) -> list[party_pb2.Signature]:
         """Every party's signature under the manifest; waits for those whose owner must approve."""
@@ -159,18 +167,19 @@ class JobWalk:
         )
         for reply in opened.values():
             walk.ended = reply.told.ends or walk.ended
+            hear(walk.told, reply.told)
         await protocol.walk(walk)
         await walk.commit()
+        # Told before anybody closes: a party that has closed the stage will not walk it again.
+        seconds = now() - started
+        self.stage_seconds[protocol.name], self.told_of[protocol.name] = seconds, walk.told
+        done = job_pb2.StageDone(stage=protocol.name, seconds=seconds, told=walk.told)
+        self.emit(Event(stage=done))
         await self.ask(
             self.everybody, "close", lambda party: self.controls[party].close_stage(request)
         )
         self.lose_for_good(self.gone, protocol.name)
-        seconds = now() - started
-        self.stage_seconds[protocol.name] = seconds
         self.gained = True
-        hear(self.told, walk.told)
-        done = job_pb2.StageDone(stage=protocol.name, seconds=seconds, told=walk.told)
-        self.emit(Event(stage=done))
 
     async def _finish(self, seconds: float) -> dict[str, Any]:
         request = party_pb2.FinishRequest(job=self.id, attempt=self.attempt)
@@ -336,7 +345,7 @@ class JobWalk:
                 self.lost.append(event.lost.party)
             if event.WhichOneof("what") == "stage":
                 self.stage_seconds[event.stage.stage] = event.stage.seconds
-                hear(self.told, event.stage.told)
+                self.told_of[event.stage.stage] = event.stage.told
 
     def round_done(
         self, stage: str, progress: Progress, seconds: float, metrics: list[job_pb2.Metric]
