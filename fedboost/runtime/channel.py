@@ -45,11 +45,15 @@ def options(timers: Timers) -> list[tuple[str, Any]]:
         ("grpc.max_send_message_length", wire.CONTROL_BYTES_MAX + (1 << 16)),
         ("grpc.keepalive_time_ms", int(timers.keepalive_s * 1000)),
         ("grpc.keepalive_timeout_ms", int(timers.keepalive_timeout_s * 1000)),
+        # gRPC gives a ping a minute, whatever keepalive says, unless it is told this, too.
+        ("grpc.http2.ping_timeout_ms", int(timers.keepalive_timeout_s * 1000)),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", int(timers.keepalive_s * 500)),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", int(timers.keepalive_s * 500)),
         ("grpc.http2.max_ping_strikes", 0),
+        # Also how long a connection may take to open; 20 s if nobody says.
+        ("grpc.min_reconnect_backoff_ms", int(timers.keepalive_timeout_s * 1000)),
         ("grpc.initial_reconnect_backoff_ms", int(timers.retry_first_s * 1000)),
         # Not the pauses between our own tries: a link that is back must be found within seconds.
         ("grpc.max_reconnect_backoff_ms", int(min(timers.retry_max_s, RECONNECT_S) * 1000)),

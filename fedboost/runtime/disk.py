@@ -13,6 +13,7 @@ from fedboost.errors import StoreError
 
 FOLDER_MODE, SECRET_MODE, PUBLIC_MODE = 0o700, 0o600, 0o644
 NEW = ".new"  # ends the name of a file that is being written
+REASON_CHARS_MAX = 200  # SQLite quotes what is damaged, and that may be anything
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SQLITE_FULL = "full"  # "database or disk is full": SQLite's own text for ENOSPC
 
@@ -25,6 +26,8 @@ def on_disk(path: Path) -> Iterator[None]:
     except OSError as error:
         full = error.errno in _FULL
         raise _refused(error.strerror or type(error).__name__, full, path) from None
+    except UnicodeDecodeError:  # of SQLite's own words on a name that is damaged
+        raise _refused("it is damaged", False, path) from None
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
             raise
@@ -34,7 +37,8 @@ def on_disk(path: Path) -> Iterator[None]:
 def _refused(reason: str, full: bool, path: Path) -> StoreError:
     todo = "free some space" if full else "check that the folder is ours and the disk is well"
     # Peers may read this error: they learn the file's name, the log the whole path.
-    what = f"cannot read or write the file: {reason}"
+    said = "".join(c if c.isprintable() else " " for c in reason[:REASON_CHARS_MAX])
+    what = f"cannot read or write the file: {said}"
     return StoreError(what, todo=todo, private=str(path), file=path.name)
 
 

@@ -166,11 +166,14 @@ class Store:
         rows = self._read("SELECT * FROM jobs WHERE id = ?", (id_,))
         if not rows:
             raise JobError("there is no such job", todo="fedboost job list", job=id_)
-        return _job(rows[0])
+        with self._sound():
+            return _job(rows[0])
 
     def jobs(self, *states: JobState) -> list[Job]:
         """All jobs, or those in one of `states`, oldest first."""
-        jobs = [_job(row) for row in self._read("SELECT * FROM jobs ORDER BY created, id")]
+        rows = self._read("SELECT * FROM jobs ORDER BY created, id")
+        with self._sound():
+            jobs = [_job(row) for row in rows]
         return [job for job in jobs if not states or job.state in states]
 
     def move(self, id_: str, state: JobState, *, reason: str = "", waiting_for: str = "") -> Job:
@@ -273,7 +276,8 @@ class Store:
     def events(self, id_: str, after: int = 0) -> list[Event]:
         """The job's journal behind entry `after`, in order."""
         text = "SELECT n, at, json FROM events WHERE job = ? AND n > ? ORDER BY n"
-        return [Event(n, at, json.loads(event)) for n, at, event in self._read(text, (id_, after))]
+        with self._sound():
+            return [Event(n, at, json.loads(one)) for n, at, one in self._read(text, (id_, after))]
 
     def count_prediction(self, peer: str, rows: int, rows_max: int) -> int:
         """Add `rows` to what `peer` used today (UTC); returns the day's total.
@@ -340,6 +344,19 @@ class Store:
     def _read(self, text: str, values: tuple[Any, ...] = ()) -> list[Any]:
         with self._mutex, on_disk(self.database):
             return self._connection.execute(text, values).fetchall()
+
+    @contextmanager
+    def _sound(self) -> Iterator[None]:
+        """Inside, a value that nobody has written is a StoreError: the file is damaged."""
+        try:
+            yield
+        except (ValueError, TypeError, RecursionError):
+            raise StoreError(
+                "the store is damaged: it holds a value that no fedboost has written",
+                todo="restore it from a backup",
+                private=str(self.database),
+                file=self.database.name,
+            ) from None
 
     def _set(self, id_: str, column: str, value: str | int) -> None:
         text = f"UPDATE jobs SET {column} = ?, updated = ? WHERE id = ?"  # noqa: S608  our columns

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -335,3 +336,14 @@ def test_deleting_a_job_leaves_nothing_of_it(store):
     assert store.jobs() == []
     begin(store)
     assert store.events("j1") == []
+
+
+@pytest.mark.parametrize("column", ["state", "result"])
+def test_a_value_that_nobody_wrote_is_a_damaged_store(tmp_path, column):
+    with Store(tmp_path / "s", "party bank") as store:
+        store.add_job("job-1", "toy", b"manifest", JobState.RUNNING)
+    with closing(sqlite3.connect(tmp_path / "s" / "store.sqlite")) as connection, connection:
+        connection.execute(f"UPDATE jobs SET {column} = '}}runnin'")
+    with pytest.raises(StoreError, match="the store is damaged") as refused:
+        Store(tmp_path / "s", "party bank")
+    assert "runnin" not in "".join(refused.value.lines())
