@@ -50,7 +50,8 @@ def add_up(me: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Iterator[Out]
     for masked in got:
         senders = senders or set(masked)
         if set(masked) != senders:
-            raise PeerError(f"{min(senders - set(masked))} sent fewer parts than others")
+            short = min(senders - set(masked))
+            raise PeerError(f"{short} sent fewer parts than others", party=short)
         words = {party: _words(me, party, part) for party, part in masked.items()}
         lengths = {len(own) for own in words.values()}
         if len(lengths) != 1:

@@ -383,3 +383,17 @@ def test_no_party_ever_gives_both_shares_of_another():
         for owner in made.parties:
             both = [own[index].tobytes() in given for own in held[owner]]
             assert sum(both) <= 1
+
+
+@pytest.mark.parametrize("short", ["p00", "p02"])
+def test_a_party_whose_vector_ends_before_the_others_is_refused_by_name(short, monkeypatch):
+    """Streams of a session end when their senders say so."""
+    monkeypatch.setattr("fedboost.aggregation.contributor.PART_WORDS", 2)
+    made = circle(3).meet()
+    given = made.streams(draws(made.parties))
+    parts = [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)]
+    assert len(parts) > 1
+    del parts[-1][short]
+    with pytest.raises(PeerError, match=f"{short} sent fewer parts than others") as refused:
+        list(aggregator.add_up(made.adder, iter(parts)))
+    assert refused.value.where["party"] == short

@@ -36,6 +36,18 @@ def test_outputs_are_interleaved():
     assert FixedPoint(8, 1.0, 1.0).encode(g, h).tolist() == [[256, 128, -256, 64]]
 
 
+def test_values_may_be_rounded_otherwise():
+    g, h = np.array([[0.3, -0.3]]), np.array([[0.7, 0.5]])
+    fixed = FixedPoint(4, 1.0, 1.0)
+
+    def down(values):
+        return np.floor(values).astype(np.int64)
+
+    assert fixed.encode(g, h).tolist() == [[5, 11, -5, 8]]
+    assert fixed.encode(g, h, down).tolist() == [[4, 11, -5, 8]]
+    assert fixed_point.nearest(np.array([0.5, 1.5, -0.5, 2.4])).tolist() == [0, 2, 0, 2]
+
+
 @pytest.mark.parametrize(
     ("g", "h"), [(1.5, 0.1), (np.nan, 0.1), (0.0, -0.1), (0.0, 1.5), (0.0, np.nan), (np.inf, 0.0)]
 )

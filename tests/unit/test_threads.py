@@ -1,6 +1,7 @@
 """Threads as workers: results in order, errors raised, and nothing left behind."""
 
 import threading
+import time
 
 import pytest
 
@@ -37,3 +38,25 @@ def test_closed_threads_are_gone():
     assert workers.cpu_seconds() == workers.peak_rss_bytes() == 0
     with pytest.raises(RuntimeError):
         workers.submit(pow, 1, 1)
+
+
+def test_processor_seconds_of_kernels_are_counted_and_of_waits_are_not():
+    def work(seconds):
+        started = time.thread_time()
+        while time.thread_time() - started < seconds:
+            pass
+
+    def failing():
+        work(0.05)
+        raise ZeroDivisionError
+
+    with ThreadWorkers(2) as workers:
+        assert workers.busy_seconds() == 0.0
+        never = threading.Event()
+        workers.submit(never.wait, 0.2).result()
+        assert workers.busy_seconds() < 0.05
+        workers.map(work, [(0.05,), (0.05,), (0.05,)])
+        assert 0.15 <= workers.busy_seconds() < 0.3
+        with pytest.raises(ZeroDivisionError):
+            workers.submit(failing).result()
+        assert workers.busy_seconds() >= 0.2

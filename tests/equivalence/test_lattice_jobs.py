@@ -1,0 +1,270 @@
+"""Jobs under the lattice schemes: carried on, continued, and whole ones from files."""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from fedboost.core import objectives
+from fedboost.crypto.workers import Serial
+from fedboost.data.ids import encode_ids
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import UnreachableError
+from fedboost.flow import Seat
+from fedboost.messages.job_pb2 import JobId
+from fedboost.model import shards
+from fedboost.protocols.hybridtree import guest as hybrid_guest
+from fedboost.protocols.secureboost import guest as boost_guest
+from fedboost.runtime.local import cluster
+from fedboost.runtime.threads import ThreadWorkers
+from tests import hybrid_jobs, secureboost_jobs
+from tests.equivalence import test_hybridtree_whole_jobs as hybrid
+from tests.equivalence import test_secureboost_warm_start as warm
+from tests.equivalence import test_secureboost_whole_jobs as boost
+from tests.federated import GUEST, HOSTS, Room, job_spec, now, run_jobs, with_seed
+from tests.lattice_jobs import (
+    LATTICE,
+    LATTICE_4096,
+    assert_plain_twin,
+    assert_same_shards,
+    plain_as,
+    under,
+)
+from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS
+
+# Broken off and carried on
+
+
+async def broken_off(room, rounds):
+    """What every party keeps after so many rounds; the guest has drawn the next one."""
+    await room.until("start_round", rounds + 1)
+    kept = {party: await session.snapshot() for party, session in room.sessions.items()}
+    await room.call("start_round", GUEST)
+    return kept
+
+
+async def ended(room, kept):
+    """The shards of the rounds that were left."""
+    await room.open(kept)
+    await room.protocol.walk(room)
+    return {name: await session.close() for name, session in room.sessions.items()}
+
+
+RESUMED = {
+    "trees": (secureboost_jobs.made, boost.CarriedOn, {}),
+    "forests": (secureboost_jobs.made, boost.CarriedOn, {"forest": {"n_trees": 2}}),
+    "goss of classes": (secureboost_jobs.made, boost.CarriedOn, {**CLASSES, **SAMPLES["goss"]}),
+    "layered vectors": (secureboost_jobs.made, boost.CarriedOn, {**VECTORS, "mode": "layered"}),
+    "hybridtree": (hybrid_jobs.made, hybrid.CarriedOn, {}),
+}
+
+
+@pytest.mark.parametrize(("make", "resumed", "params"), RESUMED.values(), ids=RESUMED)
+@pytest.mark.parametrize("scheme", [LATTICE, LATTICE_4096])
+def test_a_job_that_carries_on_in_another_attempt_is_the_plain_one(make, resumed, params, scheme):
+    job, rounds, seed = make({"n_estimators": 4, **params}, rows=90), 2, b"another attempt"
+
+    def rooms(known):
+        first, fresh = under(job, known).room(), with_seed(under(job, known).room(), seed)
+        return first, resumed(fresh.protocol, fresh.seats, done=rounds)
+
+    async def both(first, second):
+        return await ended(second, await broken_off(first, rounds))
+
+    first, second = rooms(scheme)
+    found = now(both(first, second))
+    assert first.seats[GUEST].secrets != second.seats[GUEST].secrets
+    assert second.state(GUEST).nonces != first.state(GUEST).nonces
+
+    async def plainly(before, after):
+        with plain_as(scheme, before.seats[GUEST].secrets):
+            kept = await broken_off(before, rounds)
+        with plain_as(scheme, after.seats[GUEST].secrets):
+            return await ended(after, kept)
+
+    assert_same_shards(found, now(plainly(*rooms("plain"))))
+
+
+# Continued
+
+
+CONTINUED = {"trees": {}, "classes": CLASSES, "forests": {"forest": {"n_trees": 2}}}
+
+
+@pytest.mark.parametrize("params", CONTINUED.values(), ids=CONTINUED)
+def test_a_job_that_continues_a_model_is_the_plain_one(params):
+    job = secureboost_jobs.made({**params, "n_estimators": 2, "max_depth": 2})
+    model = warm.facts_of(now(job.room().walk()), job)
+    more = warm.with_params(job, n_estimators=2, warm_start=warm.MODEL_ID)
+    rooms = [warm.room_behind(under(more, scheme), model) for scheme in (LATTICE, "plain")]
+    done = assert_plain_twin(*rooms)
+    facts = done.shards[GUEST].facts
+    assert facts["trees"] == 4 * facts["trees_per_round"] * (2 if "forest" in params else 1)
+    assert facts["params"]["encryption"]["scheme"] == LATTICE
+
+
+# Whole jobs
+
+
+def noting(monkeypatch, module):
+    """What the guest of a stage had: its seats, one an attempt, and its last margins."""
+    noted = SimpleNamespace(seats=list[Seat](), guest=None)
+    begin, finish = module.begin, module.finish
+
+    def begun(seat):
+        noted.seats.append(seat)
+        return begin(seat)
+
+    def finished(me):
+        noted.guest = me
+        return finish(me)
+
+    monkeypatch.setattr(module, "begin", begun)
+    monkeypatch.setattr(module, "finish", finished)
+    return noted
+
+
+def plain_room(job, seat):
+    """The same job unencrypted, its guest with the secrets that it had at this seat."""
+    room = job.room()
+    own = replace(room.seats[GUEST], secrets=seat.secrets)
+    return Room(room.protocol, {**room.seats, GUEST: own})
+
+
+def assert_same_trees(found, expected):
+    """Shards of a whole job have the arrays of a room's."""
+    for party, shard in expected.items():
+        for name, array in shard.arrays.items():
+            assert found[party].arrays[name].tobytes() == array.tobytes(), (party, name)
+
+
+def kinds_of(rows, direction):
+    """How many messages of each kind a party's ledger has, of the encrypted stage."""
+    return Counter(
+        row.kind.rpartition(".")[2]
+        for row in rows
+        if row.direction == direction and ".encrypted." in row.kind
+    )
+
+
+def test_a_whole_secureboost_job_is_the_plain_one_and_predicts_its_margins(tmp_path, monkeypatch):
+    job = secureboost_jobs.made({"n_estimators": 2}, (2, 2, 2), weighted=True)
+    noted = noting(monkeypatch, boost_guest)
+    parties = tuple(job.columns)
+    done, scored = now(
+        run_jobs(
+            tmp_path / "job",
+            boost.arrow_tables(job),
+            [
+                boost.spec_of(under(job, LATTICE)),
+                lambda d: job_spec("predict", parties, params={"model": d.result["model"]}),
+            ],
+        )
+    )
+    assert done.state == "finished", done.error.lines()
+    assert scored.state == "finished", scored.error.lines()
+    twin = plain_room(secureboost_jobs.in_canonical_order(job), noted.seats[0])
+    with plain_as(LATTICE, noted.seats[0].secrets):
+        expected = now(twin.walk())
+    assert_same_trees(done.shards, expected)
+    margin = twin.state(GUEST).margin
+    assert noted.guest.margin.tobytes() == margin.tobytes()
+    assert repr(done.result["metrics"]) == repr(twin.state(GUEST).history[-1])
+    predictions = scored.predictions
+    assert predictions is not None
+    at = {row: k for k, row in enumerate(encode_ids([predictions["id"]], ["id"]))}
+    order = [at[row] for row in noted.seats[0].frame.ids]
+    [name] = [name for name in predictions.column_names if name != "id"]
+    found = predictions[name].to_numpy()[order]
+    assert found.tobytes() == objectives.transform(job.own.objective, margin)[:, 0].tobytes()
+    for host in HOSTS[:2]:
+        heard = kinds_of(done.ledgers[host], "in")
+        told = kinds_of(done.ledgers[host], "out")
+        assert heard["EncryptionKey"] == told["Nonce"] == 1
+        assert heard["EncryptedGradients"] == 2
+        assert heard["Frontier"] == 0  # of secureboost's own package
+        assert told["CandidateSums"] >= told["RowDivisions"] >= 2
+        [row] = [row for row in done.ledgers[host] if row.kind.endswith(".Nonce")]
+        assert "that the host takes part" in row.reveals
+
+
+def test_a_whole_hybridtree_job_is_the_plain_one(tmp_path, monkeypatch):
+    job = hybrid_jobs.made({"n_estimators": 2}, (2, 3, 2), weighted=True, held=0.3)
+    noted = noting(monkeypatch, hybrid_guest)
+    spec = hybrid.spec_of(under(job, LATTICE))
+    [done] = now(run_jobs(tmp_path / "job", hybrid.arrow_tables(job), [spec]))
+    assert done.state == "finished", done.error.lines()
+    twin = plain_room(hybrid.in_canonical_order(job), noted.seats[0])
+    with plain_as(LATTICE, noted.seats[0].secrets):
+        expected = now(twin.walk())
+    assert_same_trees(done.shards, expected)
+    assert repr(done.result["metrics"]) == repr(twin.state(GUEST).history[-1])
+    assert kinds_of(done.ledgers[GUEST], "in")["Nonce"] == 2
+    assert kinds_of(done.ledgers[GUEST], "out")["EncryptionKey"] == 2
+
+
+def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothing(tmp_path, monkeypatch):
+    job = secureboost_jobs.made({"n_estimators": 3, "max_depth": 2}, (2, 2), weighted=True)
+    noted, closed, close_trees = noting(monkeypatch, boost_guest), [], boost_guest.close_trees
+
+    def failing(me):
+        closed.append(me.trees_closed)
+        if len(closed) == 2:
+            raise UnreachableError("the guest's memory is gone", party=GUEST)
+        return close_trees(me)
+
+    monkeypatch.setattr(boost_guest, "close_trees", failing)
+    spec, sources = boost.spec_of(under(job, LATTICE)), {}
+    for party, table in boost.arrow_tables(job).items():
+        pq.write_table(table, tmp_path / f"{party}.parquet")
+        sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
+
+    async def work():
+        async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+            paused = await made_of.run(spec)
+            assert paused.status.state == "paused"
+            one = JobId(id=paused.status.id)
+            await made_of.coordinator.resume(made_of.user, one)
+            async for _ in made_of.events(one.id):
+                pass
+            journal = await made_of.coordinator.journal(made_of.user, one)
+            folders = {p: n.store.folder / "models" / one.id for p, n in made_of.parties.items()}
+            ledgers = {p: n.ledger.rows(one.id) for p, n in made_of.parties.items()}
+            left = {party: shards.load(folder) for party, folder in folders.items()}
+            return journal, left, ledgers
+
+    journal, found, ledgers = asyncio.run(work())
+    assert journal.status.state == "finished"
+    assert closed == [0, 1, 1, 2]
+    nonces = [row.sha256 for row in ledgers[GUEST] if row.kind.endswith(".Nonce")]
+    assert len(set(nonces)) == 2
+    # The first round of the first attempt, the others of the second.
+    first, second = noted.seats
+    same = secureboost_jobs.in_canonical_order(job)
+
+    async def plainly():
+        with plain_as(LATTICE, first.secrets):
+            kept = await broken_off(plain_room(same, first), 1)
+        with plain_as(LATTICE, second.secrets):
+            fresh = plain_room(same, second)
+            return await ended(boost.CarriedOn(fresh.protocol, fresh.seats, done=1), kept)
+
+    assert_same_trees(found, now(plainly()))
+
+
+def test_more_threads_grow_the_same_trees():
+    job = under(secureboost_jobs.made({"n_estimators": 2}, rows=3000), LATTICE)
+    with ThreadWorkers(3) as workers:
+        rooms = [job.room()]
+        again = job.room()
+        seats = {party: replace(seat, workers=workers) for party, seat in again.seats.items()}
+        rooms.append(Room(again.protocol, seats))
+        one, several = [now(room.walk()) for room in rooms]
+        assert workers.busy_seconds() > 0.0
+    assert_same_shards(several, one)
+    margins = [room.state(GUEST).margin for room in rooms]
+    assert np.array_equal(*margins)

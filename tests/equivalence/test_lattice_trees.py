@@ -1,0 +1,297 @@
+"""Are trees under the lattice schemes those of the same integers unencrypted? Bit for bit."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.sparse import csc_array
+
+from fedboost.encrypted import answers, cells, host_tree, ring
+from fedboost.messages.protocol import encrypted_pb2 as pb
+from tests import hybrid_jobs
+from tests.federated import GUEST, HOSTS, Room, now
+from tests.lattice_jobs import (
+    LATTICE,
+    LATTICE_4096,
+    assert_as_plain,
+    assert_plain_twin,
+    plain_as,
+    under,
+)
+from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS, Job, made
+
+MANY = {"objective": "multi:softprob", "num_class": 6}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def eager():
+    """Frequent bins are left out wherever there are any, whether or not it pays."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cells, "SKIPPED_SHARE_MIN", 0.25)
+        patch.setattr(cells, "SKIPPED_SHARES_MIN", 0.5)
+        yield
+
+
+def of_many_classes(job):
+    """Labels of all six classes."""
+    pull = np.nansum(np.concatenate(list(job.columns.values()), axis=1), axis=1)
+    y = np.digitize(pull, np.quantile(pull, np.arange(1, 6) / 6)).astype(np.float64)
+    return replace(job, y=y)
+
+
+MODES = {
+    "default": {},
+    "mix": {"mode": "mix", "n_estimators": 4},
+    "mix of pairs": {"mode": "mix", "trees_per_party": 2, "n_estimators": 6},
+    "layered": {"mode": "layered", "host_depth": 2, "guest_depth": 1},
+}
+LEARNED = {
+    "binary": {},
+    "classes": CLASSES,
+    "vectors": VECTORS,
+    "squared errors": {"objective": "reg:squarederror"},
+    "medians": {"objective": "reg:absoluteerror"},
+    "counts": {"objective": "count:poisson"},
+}
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+@pytest.mark.parametrize("learned", LEARNED.values(), ids=LEARNED)
+def test_every_mode_and_objective_grows_the_plain_trees(mode, learned):
+    done = assert_as_plain(made({"n_estimators": 2, **mode, **learned}, weighted=True))
+    assert sum(len(done.shards[host].arrays["tree"]) for host in HOSTS[:2])
+
+
+def test_the_twin_is_another_job_without_the_lattices_integers():
+    job = made({"n_estimators": 2})
+    plain, lattice = now(job.room().walk()), now(under(job, LATTICE).room().walk())
+    values = [shards[GUEST].arrays["value"] for shards in (plain, lattice)]
+    assert values[0].shape != values[1].shape or (values[0] != values[1]).any()
+
+
+SAMPLED = {
+    **SAMPLES,
+    "goss with classes": {**SAMPLES["goss"], **CLASSES},
+    "goss with vectors": {**SAMPLES["goss"], **VECTORS},
+    "forest": {"forest": {"n_trees": 3, "subsample": 0.6}},
+    "moving forest": {
+        "forest": {"dynamic": {"n_trees": [3, 1], "subsample": [0.5, 1.0]}},
+        "n_estimators": 4,
+    },
+    "forest of classes": {"forest": {"n_trees": 2, "colsample_bytree": 0.7}, **CLASSES},
+    "forest of vectors": {"forest": {"n_trees": 2, "subsample": 0.8}, **VECTORS},
+}
+
+
+@pytest.mark.parametrize("params", SAMPLED.values(), ids=SAMPLED)
+def test_samples_and_forests_grow_the_plain_trees(params):
+    assert_as_plain(made({"n_estimators": 3, **params}, rows=200))
+
+
+@pytest.mark.parametrize("scheme", [LATTICE, LATTICE_4096])
+@pytest.mark.parametrize("trees", [{}, {"multi_output": True}], ids=["trees", "vectors"])
+def test_more_outputs_than_share_a_vector_grow_the_plain_trees(trees, scheme):
+    job = of_many_classes(made({**MANY, **trees, "n_estimators": 2, "max_depth": 2}))
+    done = assert_as_plain(job, scheme)
+    assert done.room.state(GUEST).outputs_of_tree == (6 if trees else 1)
+
+
+@pytest.mark.parametrize("scheme", [LATTICE, LATTICE_4096])
+@pytest.mark.parametrize("missing", [0.0, 0.3], ids=["whole", "missing"])
+@pytest.mark.parametrize("categories", [0, 6], ids=["numbers", "categories"])
+def test_missing_values_and_categories_grow_the_plain_trees(missing, categories, scheme):
+    job = made({}, rows=150, missing=missing, categories=categories)
+    done = assert_as_plain(job, scheme)
+    grouped = [p.message.HasField("columns") for p in done.room.posted if offers(p)]
+    assert any(grouped) == bool(categories)
+
+
+def offers(posted):
+    """Whether a message offers sums and says how many."""
+    return isinstance(posted.message, pb.CandidateSums) and posted.message.HasField("candidates")
+
+
+SWITCHES = ("histogram_subtraction", "sparse_histograms")
+
+
+@pytest.mark.parametrize("on", list(itertools.product([True, False], repeat=2)), ids=str)
+def test_no_switch_changes_the_trees(on):
+    job = made({**dict(zip(SWITCHES, on, strict=True)), "max_depth": 4}, zero=0.6, missing=0.15)
+    assert_as_plain(job)
+
+
+@pytest.mark.parametrize("parties", [HOSTS[:1], (GUEST, *HOSTS[:2])], ids=["one", "all"])
+def test_sparse_tables_grow_the_plain_trees(parties):
+    job = made({"max_depth": 4}, rows=200, zero=0.8)
+
+    def room(scheme):
+        whole = under(job, scheme).room()
+        seats = dict(whole.seats)
+        for party in parties:
+            frame = seats[party].frame
+            sparse = replace(frame, values=csc_array(frame.values))
+            seats[party] = replace(seats[party], frame=sparse)
+        return Room(whole.protocol, seats)
+
+    assert_plain_twin(room(LATTICE), room("plain"))
+
+
+@pytest.mark.parametrize("bits", [8, 11, 15])
+def test_fewer_bits_are_the_plain_schemes_fewer_bits(bits):
+    done = assert_as_plain(made({"precision_bits": bits}))
+    assert done.room.state(GUEST).rules.fixed.bits == bits
+
+
+def test_validation_rows_stop_the_job_where_plain_ones_do():
+    more = {"n_estimators": 12, "early_stopping_rounds": 2, "learning_rate": 1.0}
+    done = assert_as_plain(made(more, held=0.4))
+    assert len(done.room.state(GUEST).history) < 12
+
+
+# In parts: what fits into memory, and into a message
+
+
+def counted(monkeypatch):
+    """How many nodes are added up at once, time after time."""
+    together, sums = [], host_tree.HostTree.candidate_sums
+
+    def noted(self, rows, nodes):
+        together.append(len(nodes))
+        return sums(self, rows, nodes)
+
+    monkeypatch.setattr(host_tree.HostTree, "candidate_sums", noted)
+    return together
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 20, 1 << 29], ids=["nothing kept", "some", "all"])
+@pytest.mark.parametrize("params", [{"max_depth": 4}, {"forest": {"n_trees": 3}}], ids=str)
+@pytest.mark.parametrize("scheme", ["plain", LATTICE])
+def test_nodes_in_small_groups_grow_the_same_trees(scheme, params, kept, monkeypatch):
+    job = under(made({**params, "n_estimators": 2}, zero=0.5, categories=4), scheme)
+    whole = job.room()
+    expected = now(whole.walk())
+    together = counted(monkeypatch)
+    cell = 16 if scheme == "plain" else 8 * 2050
+    monkeypatch.setattr(answers, "CELLS_OCTETS_MAX", 60 * cell)  # of some thirty cells a node
+    monkeypatch.setattr(host_tree, "KEPT_OCTETS_MAX", kept * cell // (8 * 2050))
+    room = job.room()
+    found = now(room.walk())
+    assert_same_arrays(found, expected)
+    assert room.state(GUEST).margin.tobytes() == whole.state(GUEST).margin.tobytes()
+    assert max(together) <= 3
+    parts = [p for p in room.posted if offers(p)]
+    assert len(parts) > len([p for p in whole.posted if offers(p)])
+
+
+def assert_same_arrays(found, expected):
+    for party, shard in expected.items():
+        for name, array in shard.arrays.items():
+            assert found[party].arrays[name].tobytes() == array.tobytes(), (party, name)
+
+
+@pytest.mark.parametrize("each", [1, 7])
+def test_answers_in_small_parts_grow_the_same_trees(each, monkeypatch):
+    monkeypatch.setattr(ring, "ANSWERS_EACH", each)
+    done = assert_as_plain(made({"n_estimators": 2}, categories=4))
+    counts = [p.message.packages.count for p in done.room.posted if is_sums(p)]
+    assert max(counts) == each
+
+
+def is_sums(posted):
+    return isinstance(posted.message, pb.CandidateSums)
+
+
+def test_rows_in_small_parts_grow_the_same_trees(monkeypatch):
+    monkeypatch.setattr(ring, "BLOCKS_EACH", 1)
+    done = assert_as_plain(made({"n_estimators": 1, "max_depth": 2, "max_bin": 4}, rows=7000))
+    sent = [p for p in done.room.posted if isinstance(p.message, pb.EncryptedGradients)]
+    assert {p.message.first_row for p in sent} == {0, 2048, 4096}
+    assert all(bool(p.message.tree_key) == (p.envelope.part == 0) for p in sent)
+
+
+# hybridtree
+
+
+HYBRID = {
+    "binary": {},
+    "classes": CLASSES,
+    "vectors": VECTORS,
+    "goss": SAMPLES["goss"],
+    "samples": SAMPLES["both"],
+    "deep": {"guest_depth": 1, "host_depth": 3},
+    "no subtraction": {"histogram_subtraction": False, "host_depth": 3},
+    "fewer bits": {"precision_bits": 9},
+}
+
+
+@pytest.mark.parametrize("params", HYBRID.values(), ids=HYBRID)
+def test_hybridtree_grows_the_plain_trees(params):
+    done = assert_as_plain(hybrid_jobs.made(params, weighted=True))
+    assert sum(len(done.shards[host].arrays["tree"]) for host in HOSTS[:2])
+
+
+def test_hybridtree_of_many_outputs_grows_the_plain_trees():
+    job = hybrid_jobs.made({**MANY, "multi_output": True, "n_estimators": 1}, rows=240)
+    pull = np.nansum(job.columns[GUEST], axis=1)
+    y = np.digitize(pull, np.quantile(pull, np.arange(1, 6) / 6)).astype(np.float64)
+    done = assert_as_plain(replace(job, y=y), LATTICE_4096)
+    assert done.room.state(GUEST).outputs_of_tree == 6
+
+
+TABLES = {
+    "missing": {"missing": 0.4},
+    "categories": {"categories": 5},
+    "sparse": {"zero": 0.8, "sparse": (GUEST, *HOSTS[:2])},
+    "uneven": {"shares": [range(3), range(40, 120)]},
+}
+
+
+@pytest.mark.parametrize("how", TABLES.values(), ids=TABLES)
+def test_hybridtree_grows_the_plain_trees_on_every_table(how):
+    assert_as_plain(hybrid_jobs.made({"host_depth": 3}, **how))
+
+
+def test_hosts_of_hybridtree_have_streams_of_their_own_length(monkeypatch):
+    monkeypatch.setattr(ring, "BLOCKS_EACH", 1)
+    shares = [range(10), range(6000)]
+    job = hybrid_jobs.made({"n_estimators": 1, "max_bin": 4}, rows=6000, shares=shares)
+    done = assert_as_plain(job)
+    sent = [p for p in done.room.posted if p.envelope.step == "encrypt_gradients"]
+    rows: dict[str, list[int]] = {host: [] for host in HOSTS[:2]}
+    for posted in sent:
+        rows[posted.envelope.receiver].append(posted.message.gradients.rows.count)
+    assert [count > 0 for count in rows[HOSTS[0]]] == [True, False, False]
+    assert all(rows[HOSTS[1]])
+
+
+def test_the_guest_rounds_at_random_and_without_bias():
+    """Another room draws other integers for the same gradients; both are one unit apart at most."""
+    job = made({"n_estimators": 1, "max_depth": 1}, rows=2000)
+    drawn = []
+    for seed in (b"one", b"other"):
+        room = under(job, LATTICE).room()
+        seats = {
+            party: replace(seat, secrets=seat.secrets.child(seed))
+            for party, seat in room.seats.items()
+        }
+        again = Room(room.protocol, seats)
+        now(again.walk())
+        drawn.append(again.state(GUEST).gh)
+    gaps = np.abs(drawn[0] - drawn[1])
+    assert gaps.max() == 1
+    assert isinstance(job, Job)
+    twin = job.room()
+    with plain_as(LATTICE, twin.seats[GUEST].secrets):
+        now(twin.walk())
+    guest = twin.state(GUEST)
+    params = guest.params
+    assert params.encryption.scheme == "plain"
+    fixed, train = guest.rules.fixed, guest.seat.parts["train"]
+    g, h = guest.objective.gradients(
+        np.tile(guest.base_margin, (len(job.y), 1))[train], guest.y[train], guest.weight[train]
+    )
+    exact = np.column_stack([g / fixed.g_unit, h / fixed.h_unit]).sum(axis=0)
+    spread = np.sqrt(len(train)) / 2  # of a sum of rounding errors, at most
+    for gh in drawn:
+        assert (np.abs(gh[train].sum(axis=0) - exact) < 6 * spread).all()
