@@ -191,10 +191,10 @@ def spoilt_values(message: Message) -> Labelled:
                     bad = Array(dtype=value.dtype, shape=value.shape, data=octets)
                     yield f"{field.name}: {label}", _with(message, field.name, bad)
         elif field.cpp_type == field.CPPTYPE_STRING and field.is_repeated:
-            octets = bool(value) and isinstance(value[0], bytes)
-            wrong = _bad_octets(value[0]) if octets else iter(_BAD_TEXTS.items())
-            for label, bad in wrong if value else ():
-                yield f"{field.name}: {label}", _with(message, field.name, [bad, *value[1:]])
+            are_octets = bool(value) and isinstance(value[0], bytes)
+            wrong = _bad_octets(value[0]) if are_octets else iter(_BAD_TEXTS.items())
+            for label, told in wrong if value else ():
+                yield f"{field.name}: {label}", _with(message, field.name, [told, *value[1:]])
         elif field.message_type is not None:
             for label, inner in spoilt_values(value) if message.HasField(field.name) else ():
                 yield f"{field.name}.{label}", _with(message, field.name, inner)

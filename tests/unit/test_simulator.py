@@ -84,7 +84,7 @@ def test_a_thread_whose_future_never_comes_is_noticed():
 
 
 def test_nothing_of_a_dead_process_runs_on():
-    ran = []
+    ran: list[object] = []
 
     async def work(loop):
         process = Process("bank")
