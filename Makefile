@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test check bench docs proto fmt lint types generated faults clean
+.PHONY: demo test check bench docs proto fmt lint types generated faults fuzz soak clean
 
 $(READY): pyproject.toml requirements-dev.lock
 	@command -v $(PYTHON) >/dev/null \
@@ -54,6 +54,15 @@ fmt: $(READY)
 bench: $(READY)  ## every benchmark, quick: each ends within four minutes on two cores
 	for name in $$(cd benchmarks && grep -l '^if __name__' *.py | sed 's/\.py$$//'); do \
 	  $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
+
+faults: $(READY)  ## the long families of faults, a line for each; SHARD=1/4 runs a fourth of them
+	$(BIN)/python -m tests.faults $(if $(SHARD),--shard $(SHARD)) $(if $(FAMILY),--family $(FAMILY))
+
+fuzz: $(READY)  ## every decoder, for minutes each
+	$(BIN)/python -m pytest tests/faults/test_family_fuzz.py --hypothesis-profile=fuzz
+
+soak: $(READY)  ## two hours of jobs on real daemons with a fault each minute
+	$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),120)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -55,6 +55,12 @@ class ConfigError(FedboostError):
     exit_code = 2
 
 
+class StoreError(ConfigError):
+    """The disk below a store refuses or is damaged: whoever runs the daemon mends it."""
+
+    code = "store"
+
+
 class DataError(FedboostError):
     """A table does not hold what the job needs; names party, file, column and row count."""
 
@@ -102,6 +108,7 @@ BY_CODE: dict[str, type[FedboostError]] = {
     for kind in (
         FedboostError,
         ConfigError,
+        StoreError,
         DataError,
         PolicyError,
         UnreachableError,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,33 @@ PARTIES = (GUEST, *HOSTS[:2])
 ROWS = 24
 CITIES = ("Aachen", "Bonn", "Chur", "Dresden", "Ulm")  # five, of which four get a bin
 PARAMS = {**PLAIN, "n_estimators": 2, "max_depth": 2, "max_bin": 4, "min_child_weight": 0.5}
+
+
+NAMES = (
+    *("echo", "align", "align_pairs", "secureboost", "forest"),
+    *("federboost_vertical", "predict", "warm_start"),
+    *("federboost_horizontal", "dropout"),
+    *("gbun", "gbun_dropout", "hybridtree", "lattice"),
+    *("hybridtree_unscored", "predict_hybrid", "predict_unscored"),
+)
+# The conversations of predictions: whose model they use.
+MODELS = {
+    "predict": "secureboost",
+    "predict_hybrid": "hybridtree",
+    "predict_unscored": "hybridtree_unscored",
+}
+
+
+def named(name: str, alter: Alter | None = None) -> Room:
+    """The conversation of that name; a prediction's model is trained once a run."""
+    trained = [_model(MODELS[name])] if name in MODELS else []
+    room: Room = globals()[name](*trained, alter)
+    return room
+
+
+@functools.cache
+def _model(name: str) -> dict[str, Artefact]:
+    return now(named(name).walk())
 
 
 def tables(rows: int = ROWS) -> dict[str, Any]:

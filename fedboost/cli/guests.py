@@ -14,8 +14,8 @@ from fedboost.cli.connect import ended
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
-from fedboost.runtime.coordinator import read_spec
 from fedboost.runtime.store import JobState
+from fedboost.runtime.submitted import read_spec
 
 # Runs one job until it rests; gives its journal and, if it finished, its result.
 Runs = Callable[[JobSpec], Awaitable[tuple[JobJournal, dict[str, Any]]]]

@@ -153,14 +153,16 @@ class PartyLost(_message.Message):
     def __init__(self, party: _Optional[str] = ..., stage: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
 
 class StateChanged(_message.Message):
-    __slots__ = ("state", "reason", "parties")
+    __slots__ = ("state", "reason", "parties", "goes_on")
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     PARTIES_FIELD_NUMBER: _ClassVar[int]
+    GOES_ON_FIELD_NUMBER: _ClassVar[int]
     state: str
     reason: _fault_pb2.Fault
     parties: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., parties: _Optional[_Iterable[str]] = ...) -> None: ...
+    goes_on: bool
+    def __init__(self, state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., parties: _Optional[_Iterable[str]] = ..., goes_on: _Optional[bool] = ...) -> None: ...
 
 class StepDone(_message.Message):
     __slots__ = ("stage", "step", "seconds", "costs", "calls")

@@ -49,8 +49,12 @@ class Batches(ABC):
         if self.first < self.values.shape[0]:
             self.start_batch()
             return Out()
+        return Out(told=self.all_told())
+
+    def all_told(self) -> Told:
+        """What the coordinator hears once there is no further batch."""
         counts = [Count(name="predicted", count=self.values.shape[0])]
-        return Out(told=Told(ends="batch", counts=counts))
+        return Told(ends="batch", counts=counts)
 
 
 def snapshot(me: Batches) -> Artefact:
@@ -62,7 +66,7 @@ def restore(me: Batches, kept: Artefact) -> Told:
     """Carries on behind the last finished batch."""
     me.first, me.margin = kept.facts["first"], kept.arrays["margin"].astype(np.float64)
     if me.first >= me.values.shape[0]:
-        return Told(ends="batch")
+        return me.all_told()
     me.start_batch()
     return Told()
 

@@ -239,10 +239,12 @@ def _json_object(raw: bytes, what: str) -> dict[str, Any]:
 
 def _told_by_stages(events: list[Event]) -> Told:
     """What was told in the stages that are done, of a job that is not."""
+    last = {e.stage.stage: e.stage.told for e in events if e.HasField("stage")}
     told = Told()
-    for event in events:
-        if event.HasField("stage"):
-            told.MergeFrom(event.stage.told)
+    for (
+        own
+    ) in last.values():  # one that was left while parties closed it was walked to its end again
+        told.MergeFrom(own)
     return told
 
 

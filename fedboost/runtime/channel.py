@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import grpc
@@ -16,12 +15,27 @@ from fedboost.messages import exchange_pb2_grpc, job_pb2, party_pb2, party_pb2_g
 from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import status
+from fedboost.runtime.clock import jittered, now
 from fedboost.runtime.config import Timers
 from fedboost.runtime.tls import TlsFiles, load_identity
 
 CLAIM_KEY = "fedboost-claims"  # who we say we are, where there is no TLS to show it
 
+WINDOW_PIECES = 8  # of a stream, that gRPC may have taken and not sent yet
+RECONNECT_S = 2.0  # the longest pause of gRPC's own between two tries to connect
+
 Reply = TypeVar("Reply")
+
+
+@dataclass
+class Contact:
+    """When a call's other end was there for the last time."""
+
+    at: float = field(default_factory=now)
+
+    def made(self) -> None:
+        """It is there now."""
+        self.at = now()
 
 
 def options(timers: Timers) -> list[tuple[str, Any]]:
@@ -31,13 +45,19 @@ def options(timers: Timers) -> list[tuple[str, Any]]:
         ("grpc.max_send_message_length", wire.CONTROL_BYTES_MAX + (1 << 16)),
         ("grpc.keepalive_time_ms", int(timers.keepalive_s * 1000)),
         ("grpc.keepalive_timeout_ms", int(timers.keepalive_timeout_s * 1000)),
+        # gRPC gives a ping a minute, whatever keepalive says, unless it is told this, too.
+        ("grpc.http2.ping_timeout_ms", int(timers.keepalive_timeout_s * 1000)),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", int(timers.keepalive_s * 500)),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", int(timers.keepalive_s * 500)),
         ("grpc.http2.max_ping_strikes", 0),
+        # Also how long a connection may take to open; 20 s if nobody says.
+        ("grpc.min_reconnect_backoff_ms", int(timers.keepalive_timeout_s * 1000)),
         ("grpc.initial_reconnect_backoff_ms", int(timers.retry_first_s * 1000)),
-        ("grpc.max_reconnect_backoff_ms", int(timers.retry_max_s * 250)),
+        # Not the pauses between our own tries: a link that is back must be found within seconds.
+        ("grpc.max_reconnect_backoff_ms", int(min(timers.retry_max_s, RECONNECT_S) * 1000)),
+        ("grpc.min_reconnect_backoff_ms", int(timers.keepalive_timeout_s * 1000)),  # to connect
         ("grpc.enable_http_proxy", 0),
     ]
 
@@ -81,22 +101,29 @@ class Dialer:
         start: Callable[[grpc.aio.Channel], Any],
         *,
         retry_s: float = 0.0,
+        contact: Contact | None = None,
     ) -> Any:
         """Awaits the call that `start` makes on the channel to `target` (name, address).
 
-        While the link is down it is tried again for `retry_s`; every other failure is raised as the
-        typed error it stands for.
+        While the link is down it is tried again, until there has been no contact for `retry_s`,
+        and once at least (never, where that is 0). Every other failure is raised as the typed
+        error it stands for.
         """
-        until = time.monotonic() + retry_s
-        pause = self.timers.retry_first_s
+        last = contact or Contact()
+        seen, pause_s, tried = last.at, self.timers.retry_first_s, False
         while True:
             try:
                 return await start(self.channel(*target))
             except grpc.aio.AioRpcError as error:
-                if not status.is_link_down(error) or time.monotonic() + pause > until:
+                left_s = last.at + retry_s - now()
+                if not status.is_link_down(error) or retry_s <= 0 or (left_s <= 0 and tried):
                     raise status.from_call(error, *target) from None
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (jitter)
-            pause = min(2 * pause, self.timers.retry_max_s)
+            tried = True
+            if last.at > seen:  # it broke after it had worked
+                seen, pause_s = last.at, self.timers.retry_first_s
+            # The last try is at the window's end; a link that broke late deserves one as well.
+            await asyncio.sleep(min(jittered(pause_s), max(left_s, self.timers.retry_first_s)))
+            pause_s = min(2 * pause_s, self.timers.retry_max_s)
 
     async def close(self) -> None:
         """Closes every channel."""
@@ -123,9 +150,13 @@ class PeerLinks:
         timers = self._dialer.timers
         how: dict[str, Any] = {"timeout": timers.step_s, "metadata": self._dialer.metadata}
 
+        contact = Contact()
+
         async def chunks() -> AsyncIterator[Chunk]:
             yield Chunk(envelope=envelope)
-            for piece in wire.pieces(payload):
+            for place, piece in enumerate(wire.pieces(payload)):
+                if place > WINDOW_PIECES:  # earlier ones have been taken, or it would not be asked
+                    contact.made()
                 yield Chunk(piece=piece)
 
         def start(channel: grpc.aio.Channel) -> Any:
@@ -135,7 +166,7 @@ class PeerLinks:
             [piece] = wire.pieces(payload)
             return stub.Post(Parcel(envelope=envelope, piece=piece), **how)
 
-        await self._dialer.call((name, address), start, retry_s=timers.peer_lost_s)
+        await self._dialer.call((name, address), start, retry_s=timers.peer_lost_s, contact=contact)
 
 
 class PartyControl:
@@ -145,7 +176,9 @@ class PartyControl:
         self._dialer = dialer
         self._target = (name, address)
 
-    async def _ask(self, method: str, request: Any, deadline_s: float | None = None) -> Any:
+    async def _ask(
+        self, method: str, request: Any, deadline_s: float | None = None, *, retries: bool = True
+    ) -> Any:
         timers = self._dialer.timers
 
         def start(channel: grpc.aio.Channel) -> Any:
@@ -153,14 +186,20 @@ class PartyControl:
             timeout = deadline_s or timers.step_s
             return call(request, timeout=timeout, metadata=self._dialer.metadata)
 
-        return await self._dialer.call(self._target, start, retry_s=timers.peer_lost_s)
+        retry_s = timers.peer_lost_s if retries else 0.0
+        return await self._dialer.call(self._target, start, retry_s=retry_s)
 
-    async def hello(self) -> job_pb2.HelloReply:
-        """Who answers there."""
+    async def hello(self, *, retries: bool = True) -> job_pb2.HelloReply:
+        """Who answers there; without `retries` an UnreachableError at once where nobody does."""
         reply: job_pb2.HelloReply = await self._ask(
-            "Hello", job_pb2.HelloRequest(), self._dialer.timers.call_s
+            "Hello", job_pb2.HelloRequest(), self._dialer.timers.call_s, retries=retries
         )
         return reply
+
+    async def reaches(self, peer: str) -> bool:
+        """Whether the party can call one of its own peers."""
+        reply = await self.check_link(job_pb2.CheckLinkRequest(name=peer))
+        return reply.fault.code != UnreachableError.code
 
     async def check_link(self, request: job_pb2.CheckLinkRequest) -> job_pb2.CheckLinkReply:
         """What the party finds on one of its own links."""
@@ -203,16 +242,20 @@ class PartyControl:
         self, request: StepCall, hear: Callable[[StepReply], None] | None = None
     ) -> StepReply:
         """Waits as long as the party shows that it works, and no longer than a step may take."""
+        contact = Contact()
+
         return await self._dialer.call(
             self._target,
-            lambda channel: self._until_done(channel, request, hear),
+            lambda channel: self._until_done(channel, request, contact, hear),
             retry_s=self._dialer.timers.peer_lost_s,
+            contact=contact,
         )
 
     async def _until_done(
         self,
         channel: grpc.aio.Channel,
         request: StepCall,
+        contact: Contact,
         hear: Callable[[StepReply], None] | None,
     ) -> StepReply:
         timers = self._dialer.timers
@@ -222,8 +265,9 @@ class PartyControl:
         )
         replies = aiter(call)
         while True:
+            left_s = max(0.1, contact.at + timers.peer_lost_s - now())
             try:
-                reply: StepReply = await asyncio.wait_for(anext(replies), timers.peer_lost_s)
+                reply: StepReply = await asyncio.wait_for(anext(replies), left_s)
             except TimeoutError:
                 call.cancel()
                 raise UnreachableError(
@@ -238,5 +282,6 @@ class PartyControl:
                 ) from None
             if not reply.working:
                 return reply
+            contact.made()
             if hear is not None:
                 hear(reply)

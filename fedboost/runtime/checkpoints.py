@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 import re
 import threading
 from collections.abc import Mapping
@@ -19,15 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.errors import ProtocolError
-from fedboost.runtime.disk import (
-    SECRET_MODE,
-    StoreError,
-    make_folder,
-    on_disk,
-    read_file,
-    write_file,
-)
+from fedboost.errors import ProtocolError, StoreError
+from fedboost.runtime.disk import NEW, SECRET_MODE, make_folder, on_disk, read_file, write_file
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 KEPT = 2  # the last joint commit may lie one round behind the last checkpoint
@@ -90,6 +86,18 @@ class Checkpoints:
             found = (_JSON_NAME.fullmatch(path.name) for path in folder.iterdir())
             return sorted(int(match[1]) for match in found if match)
 
+    def whole(self, folder: Path) -> list[int]:
+        """The rounds whose checkpoints can be loaded, oldest first."""
+        return [round_ for round_ in self.rounds(folder) if self._is_whole(folder, round_)]
+
+    def _is_whole(self, folder: Path, round_: int) -> bool:
+        try:
+            self.load(folder, round_)
+        except StoreError as error:
+            log.warning("round %d cannot be resumed from: %s", round_, "; ".join(error.lines()))
+            return False
+        return True
+
     def load(self, folder: Path, round_: int | None = None) -> Checkpoint | None:
         """The checkpoint of `round_`, or the newest whole one; None where there is none.
 
@@ -124,8 +132,8 @@ class Checkpoints:
                 (folder / f"checkpoint-{old:08d}.json").unlink()
             kept = [folder / f"checkpoint-{kept:08d}.json" for kept in self.rounds(folder)]
             named = {_arrays_named(path.read_bytes()) for path in kept}
-            for path in folder.glob("checkpoint-*.npz"):
-                if path.name not in named:
+            for path in folder.glob("checkpoint-*"):
+                if path.name.endswith(NEW) or (path.suffix == ".npz" and path.name not in named):
                     path.unlink()
 
 

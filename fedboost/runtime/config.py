@@ -196,6 +196,7 @@ class CoordinatorConfig(DaemonConfig):
 
     parties: Mapping[Name, Address] = Field(min_length=1)
     users: Users = Users()
+    auto_resume: bool = True  # jobs that paused because somebody was gone go on when all are there
 
     def addresses(self) -> dict[str, str]:
         """Everybody's address by name, ours included."""

@@ -13,23 +13,34 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from google.protobuf.json_format import MessageToDict, ParseDict
-
 from fedboost import __version__, flow, protocols, wire
-from fedboost.errors import ConfigError, FedboostError, JobError, PolicyError, UnreachableError
-from fedboost.job import JobSpec
+from fedboost.errors import (
+    ConfigError,
+    FedboostError,
+    JobError,
+    PolicyError,
+    StoreError,
+    UnreachableError,
+)
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, JobStatus, StateChanged
 from fedboost.runtime import faults, manifest, walker
+from fedboost.runtime.clock import jittered
 from fedboost.runtime.config import CoordinatorConfig
 from fedboost.runtime.costs import condensed
+from fedboost.runtime.errands import TELL_S, Errands
 from fedboost.runtime.identity import Identity, Peer
+from fedboost.runtime.journals import Journals
 from fedboost.runtime.manifest import Manifest, Member
-from fedboost.runtime.store import Job, JobState, Store
-from fedboost.runtime.walker import JobWalk
+from fedboost.runtime.reading import greeting
+from fedboost.runtime.returns import Answering, Returns
+from fedboost.runtime.store import FINAL, Job, JobState, Store
+from fedboost.runtime.submitted import read_spec
+from fedboost.runtime.vigil import first_gone
+from fedboost.runtime.walker import JobWalk, UnapprovedError
 from fedboost.settings import parse
 
 log = logging.getLogger(__name__)
@@ -37,10 +48,8 @@ log = logging.getLogger(__name__)
 RESTS = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED, JobState.FINISHED)
 
 
-class PartyLink(walker.Control, Protocol):
+class PartyLink(walker.Control, Answering, Protocol):
     """What the coordinator asks of a party, in and out of a job."""
-
-    async def hello(self) -> job_pb2.HelloReply: ...
 
 
 @dataclass
@@ -50,18 +59,6 @@ class Driven:
     walk: JobWalk
     task: asyncio.Task[None] | None = None
     cancelled_by: str = ""
-
-
-@dataclass
-class Bell:
-    """Rings when a job's journal has grown."""
-
-    rung: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def ring(self) -> None:
-        """Wakes everybody who waits."""
-        self.rung.set()
-        self.rung = asyncio.Event()
 
 
 class CoordinatorNode:
@@ -80,22 +77,16 @@ class CoordinatorNode:
         self._link = link
         self._driven: dict[str, Driven] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._bells: dict[str, Bell] = {}
-        self._interrupted = [job.id for job in store.jobs(JobState.RUNNING, JobState.WAITING)]
-        for job in self._interrupted:
-            self._rest(job, JobState.PAUSED, _restarted(job))
+        self._journals = Journals(store)
+        self._closed = False
+        self._returns = Returns(link, config.timers, self._carry_on)
+        self._errands = Errands(config.timers)
+        for job in store.jobs(JobState.RUNNING, JobState.WAITING):
+            self._rest(job.id, JobState.PAUSED, UnreachableError("the coordinator was restarted"))
 
     async def hello(self, _: Peer, __: job_pb2.HelloRequest) -> job_pb2.HelloReply:
         """Who we are."""
-        ours = self._identity()
-        return job_pb2.HelloReply(
-            name=ours.name,
-            role=ours.role,
-            version=__version__,
-            wire_version=wire.WIRE_VERSION,
-            clock=time.time(),
-            certificate=ours.certificate_pem.decode(),
-        )
+        return greeting(self._identity())
 
     async def submit(self, caller: Peer, request: job_pb2.SubmitRequest) -> job_pb2.SubmitReply:
         """Takes in a job; it runs as soon as every party has agreed."""
@@ -119,7 +110,7 @@ class CoordinatorNode:
             members=list(members),
         )
         self.store.add_job(terms.job, spec.name, terms.encode(), JobState.WAITING)
-        self._drive(terms)
+        self._drive(self._walk(terms, self.store.next_attempt(terms.job)))
         return job_pb2.SubmitReply(id=terms.job)
 
     async def list_jobs(self, caller: Peer, _: job_pb2.ListRequest) -> job_pb2.JobList:
@@ -137,9 +128,9 @@ class CoordinatorNode:
         self._check(caller, "read")
         after = request.after
         while True:
-            bell = self._bell(request.id).rung
+            bell = self._journals.bell(request.id).rung
             rests = self.store.job(request.id).state in RESTS and request.id not in self._driven
-            for event in self._events(request.id, after):
+            for event in self._journals.events(request.id, after):
                 after = event.number
                 yield event
             if rests:
@@ -160,37 +151,49 @@ class CoordinatorNode:
         job = self.store.job(request.id)
         if job.state in (JobState.FINISHED, JobState.CANCELLED):
             raise JobError(f"the job is {job.state} already", job=job.id)
+        self._returns.drop(job.id)
         driven = self._driven.get(job.id)
         if driven is not None and driven.task is not None:
-            driven.cancelled_by = caller.name
+            driven.cancelled_by = driven.cancelled_by or caller.name
             driven.task.cancel()
             await asyncio.wait((driven.task,))
         else:
             reason = JobError(f"cancelled by {caller.name}")
-            await self._walk(manifest.decode(job.manifest), job.attempt).stop("cancelled", reason)
             self._rest(job.id, JobState.CANCELLED, reason)
+            walk = self._walk(manifest.decode(job.manifest), job.attempt)
+            await self._errands.tell(walk, "cancelled", reason)
         return self._status(self.store.job(request.id))
 
     async def resume(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
-        """Carries a paused or failed job on from the last round that all parties have kept."""
+        """Carries a paused or failed job on from the last round that all parties have kept.
+
+        One that goes on already, by itself or because somebody else asked, is left to it.
+        """
         self._check(caller, "submit")
         job = self.store.job(request.id)
-        if job.state not in (JobState.PAUSED, JobState.FAILED):
-            raise JobError(f"the job is {job.state}, there is nothing to resume", job=job.id)
-        self.store.move(job.id, JobState.RUNNING)
-        self._drive(manifest.decode(job.manifest))
+        if job.id not in self._driven:
+            if job.state not in (JobState.PAUSED, JobState.FAILED):
+                raise JobError(f"the job is {job.state}, there is nothing to resume", job=job.id)
+            self._returns.drop(job.id)
+            self._begin_again(job)
         return self._status(self.store.job(job.id))
 
-    async def tell_restarted(self) -> None:
-        """Tells the parties of the jobs that our end interrupted that these are paused."""
-        for id_ in self._interrupted:
-            job = self.store.job(id_)
-            if job.state is JobState.PAUSED:
+    async def wake(self) -> None:
+        """Goes on where an earlier process of ours was interrupted; called once, at the start."""
+        for job in self.store.jobs(JobState.PAUSED):
+            if self._goes_on_alone(job):
+                self._returns.expect(job.id, self._needed(job), gained=True)
+        for job in self.store.jobs(JobState.CANCELLED):
+            is_ours = manifest.outline(job.manifest).version == __version__
+            if is_ours and job.updated > time.time() - TELL_S:
                 walk = self._walk(manifest.decode(job.manifest), job.attempt)
-                await walk.stop("paused", _restarted(id_))
+                self._errands.tell_later(walk, "cancelled", JobError(job.reason), walk.everybody)
 
     async def close(self) -> None:
-        """Pauses what runs; jobs can be resumed later."""
+        """Pauses what runs; it goes on when the next process wakes."""
+        self._closed = True
+        self._returns.close()
+        self._errands.close()
         for driven in self._driven.values():
             if driven.task is not None:
                 driven.task.cancel()
@@ -223,40 +226,86 @@ class CoordinatorNode:
             protocol=protocol,
             protocols=protocols.known(),
             controls={p: self._link(p) for p in terms.spec.parties.table().of(tuple(flow.Role))},
-            emit=lambda *events: self._emit(terms.job, *events),
+            emit=lambda *events: self._journals.add(terms.job, *events),
             journal=lambda: self._journal(terms.job),
             timers=self.config.timers,
         )
 
-    def _drive(self, terms: Manifest) -> None:
-        walk = self._walk(terms, self.store.next_attempt(terms.job))
-        driven = self._driven[terms.job] = Driven(walk)
+    def _needed(self, job: Job) -> list[str]:
+        """The parties without which a job cannot go on: all but those that it has lost for good."""
+        lost = self._journals.lost(job.id)
+        return [p for p in manifest.outline(job.manifest).parties if p not in lost]
+
+    def _goes_on_alone(self, job: Job) -> bool:
+        """Whether a paused job waits for nothing but somebody's return."""
+        states = self._journals.states(job.id)
+        return job.state is JobState.PAUSED and bool(states) and states[-1].goes_on
+
+    async def _carry_on(self, id_: str) -> None:
+        """Everybody whom the paused job needs is there."""
+        job = self.store.job(id_)
+        if job.state is not JobState.PAUSED or id_ in self._driven:
+            return
+        try:
+            self._begin_again(job)
+        except StoreError as error:
+            log.error("%s cannot go on: %s", id_, "; ".join(error.lines()))
+            self._returns.expect(id_, self._needed(job), gained=False)
+        except FedboostError as error:
+            self._rest(id_, JobState.FAILED, error)
+
+    def _begin_again(self, job: Job) -> None:
+        """A new attempt at a job that rests; a ConfigError where it is another version's."""
+        manifest.outline(job.manifest).check_version()
+        self._errands.drop(job.id)
+        ran = any(one.state == JobState.RUNNING for one in self._journals.states(job.id))
+        walk = self._walk(manifest.decode(job.manifest), self.store.next_attempt(job.id))
+        self.store.move(job.id, JobState.RUNNING if ran else JobState.WAITING)
+        self._drive(walk)
+
+    def _drive(self, walk: JobWalk) -> None:
+        driven = self._driven[walk.id] = Driven(walk)
         driven.task = asyncio.create_task(self._to_its_end(driven))
         self._tasks.add(driven.task)
         driven.task.add_done_callback(self._tasks.discard)
 
     async def _to_its_end(self, driven: Driven) -> None:
         walk = driven.walk
-        state, reason = await self._walked(driven)
-        if self._driven.get(walk.id) is driven:
-            del self._driven[walk.id]
-        self._rest(walk.id, state, reason)  # shown first: a party that is gone hears it late
-        if reason is not None:
-            await walk.stop(state, reason)
+        try:
+            state, reason = await self._walked(driven)
+            await self._rested(walk.id, state, reason)
+        finally:
+            if self._driven.get(walk.id) is driven:
+                del self._driven[walk.id]
+        job = self.store.job(walk.id)
+        if self._goes_on_alone(job) and not self._closed:
+            self._returns.expect(walk.id, self._needed(job), gained=walk.gained)
+        if reason is not None:  # shown first: a party that is gone hears it late
+            await self._errands.tell(walk, state, reason)
+
+    async def _rested(self, job: str, state: JobState, reason: FedboostError | None) -> None:
+        """Puts a job to rest, as soon as the store can take it."""
+        pause_s = self.config.timers.retry_first_s
+        while True:
+            try:
+                self._rest(job, state, reason)
+            except StoreError as error:
+                log.error("%s is %s, and: %s", job, state, "; ".join(error.lines()))
+                await asyncio.sleep(jittered(pause_s))
+                pause_s = min(2 * pause_s, self.config.timers.retry_max_s)
+            else:
+                return
 
     async def _walked(self, driven: Driven) -> tuple[JobState, FedboostError | None]:
         """Drives an attempt; gives the state in which it ended, and why."""
         walk = driven.walk
-        resume = f"fedboost job resume {walk.id}"
         try:
-            self.store.set_result(walk.id, await walk.run())
+            self.store.set_result(walk.id, await self._watched(walk))
         except asyncio.CancelledError:
             if driven.cancelled_by:
                 return JobState.CANCELLED, JobError(f"cancelled by {driven.cancelled_by}")
-            return JobState.PAUSED, UnreachableError("the coordinator was stopped", todo=resume)
-        except UnreachableError as error:
-            if "job resume" not in error.todo:
-                error.todo = f"{error.todo}; then: {resume}" if error.todo else resume
+            return JobState.PAUSED, UnreachableError("the coordinator was stopped")
+        except (UnreachableError, StoreError) as error:
             return JobState.PAUSED, error
         except FedboostError as error:
             return JobState.FAILED, error
@@ -266,37 +315,41 @@ class CoordinatorNode:
             return JobState.FAILED, FedboostError(what, todo="see the coordinator's log")
         return JobState.FINISHED, None
 
+    async def _watched(self, walk: JobWalk) -> dict[str, Any]:
+        """The walk's result; raises who is gone, also of those it asks for nothing now."""
+        running = asyncio.create_task(walk.run())
+        looking = asyncio.create_task(first_gone(walk, self._link, self.config.timers))
+        try:
+            await asyncio.wait((running, looking), return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                raise looking.result()
+            return running.result()
+        finally:
+            for task in (running, looking):
+                task.cancel()
+            await asyncio.gather(running, looking, return_exceptions=True)
+
     def _rest(self, job: str, state: JobState, reason: FedboostError | None) -> None:
         """Puts a job into a state in which nothing happens, and says why."""
-        if self.store.job(job).state is JobState.WAITING and state is JobState.PAUSED:
-            self.store.move(job, JobState.RUNNING)
-        lines = "" if reason is None else reason.what
-        waiting = "" if reason is None else reason.where.get("party", "")
-        self.store.move(job, state, reason=lines, waiting_for=waiting)
         changed = StateChanged(state=state)
+        if reason is not None and state is JobState.PAUSED:
+            changed.goes_on = self._is_by_absence(reason)
+            reason.todo = _todo(reason.todo, job, alone=changed.goes_on)
+        stored = self.store.job(job).state
+        if stored is JobState.WAITING and state is JobState.PAUSED:
+            self.store.move(job, JobState.RUNNING)
+        if stored is not state or state not in FINAL:  # it may be noted, and its event not
+            named = ("", "") if reason is None else (reason.what, reason.where.get("party", ""))
+            self.store.move(job, state, reason=named[0], waiting_for=named[1])
         if reason is not None:
             changed.reason.CopyFrom(faults.to_message(reason))
             log.warning("%s is %s: %s", job, state, "; ".join(reason.lines()))
-        self._emit(job, Event(state=changed))
+        self._journals.add(job, Event(state=changed))
 
-    def _emit(self, job: str, *events: Event) -> None:
-        for event in events:
-            if event.WhichOneof("what") == "state" and event.state.state == JobState.RUNNING:
-                self.store.move(job, JobState.RUNNING)
-        texts = (MessageToDict(event, preserving_proto_field_name=True) for event in events)
-        self.store.add_event(job, *texts)
-        self._bell(job).ring()
-
-    def _bell(self, job: str) -> Bell:
-        return self._bells.setdefault(job, Bell())
-
-    def _events(self, job: str, after: int) -> list[Event]:
-        events = []
-        for row in self.store.events(job, after):
-            event = ParseDict(row.event, Event())
-            event.number, event.at = row.n, row.at
-            events.append(event)
-        return events
+    def _is_by_absence(self, reason: FedboostError) -> bool:
+        """Whether a job pauses for nothing but somebody's absence, which ends by itself."""
+        absent = isinstance(reason, UnreachableError) and not isinstance(reason, UnapprovedError)
+        return absent and self.config.auto_resume
 
     def _journal(self, job: str) -> job_pb2.JobJournal:
         stored = self.store.job(job)
@@ -304,15 +357,15 @@ class CoordinatorNode:
         return job_pb2.JobJournal(
             status=self._status(stored),
             spec=json.dumps(terms.spec.model_dump(mode="json")).encode(),
-            events=condensed(self._events(job, 0)),
+            events=condensed(self._journals.events(job)),
         )
 
     def _status(self, job: Job) -> JobStatus:
-        terms = manifest.decode(job.manifest)
+        terms = manifest.outline(job.manifest)
         status = JobStatus(
             id=job.id,
             name=job.name,
-            protocol=terms.spec.protocol,
+            protocol=terms.protocol,
             state=job.state,
             attempt=job.attempt,
             created=job.created,
@@ -324,7 +377,7 @@ class CoordinatorNode:
             status.progress.CopyFrom(driven.walk.progress)
             status.waiting.extend(driven.walk.waited_for)
             return status
-        for event in self._events(job.id, 0):
+        for event in self._journals.events(job.id):
             if event.WhichOneof("what") == "round":
                 status.progress.CopyFrom(event.round.progress)
             elif event.WhichOneof("what") == "state" and job.reason:
@@ -334,31 +387,12 @@ class CoordinatorNode:
         return status
 
 
-def _restarted(job: str) -> FedboostError:
-    return UnreachableError("the coordinator was restarted", todo=f"fedboost job resume {job}")
-
-
-def read_spec(text: bytes) -> JobSpec:
-    """A job file's content, checked as far as one can without the parties."""
-    try:
-        raw = json.loads(text)
-    except ValueError:
-        raise ConfigError("the job is not JSON") from None
-    spec = parse(JobSpec, raw)
-    table = spec.parties.table()  # one guest
-    protocol = protocols.named(spec.protocol)
-    parse(protocol.params, spec.params, section="params")
-    adds_up = flow.AGGREGATOR in protocol.modules
-    if adds_up and table.aggregator is None:
-        raise ConfigError(
-            f"{spec.protocol} needs an aggregator and parties names none",
-            todo=f"aggregator: a party of its own, or {table.guest}",
-            key="parties.aggregator",
-        )
-    if table.aggregator is not None and not adds_up:
-        raise ConfigError(
-            f"{spec.protocol} has no part for an aggregator",
-            todo="leave it out",
-            key="parties.aggregator",
-        )
-    return spec
+def _todo(first: str, job: str, *, alone: bool) -> str:
+    """What to do about a paused job, behind what its reason says."""
+    resume = f"fedboost job resume {job}"
+    if "job resume" in first:
+        return first
+    if not alone:
+        return f"{first}; then: {resume}" if first else resume
+    by_itself = "the job goes on by itself when everybody is there"
+    return f"{first}; {by_itself}, or: {resume}" if first else f"nothing, {by_itself}"

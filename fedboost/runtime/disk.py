@@ -9,15 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedboost.errors import ConfigError
+from fedboost.errors import StoreError
 
 FOLDER_MODE, SECRET_MODE, PUBLIC_MODE = 0o700, 0o600, 0o644
+NEW = ".new"  # ends the name of a file that is being written
+REASON_CHARS_MAX = 200  # SQLite quotes what is damaged, and that may be anything
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SQLITE_FULL = "full"  # "database or disk is full": SQLite's own text for ENOSPC
-
-
-class StoreError(ConfigError):
-    """The disk below a store refuses or is damaged: whoever runs the daemon mends it."""
 
 
 @contextmanager
@@ -28,6 +26,8 @@ def on_disk(path: Path) -> Iterator[None]:
     except OSError as error:
         full = error.errno in _FULL
         raise _refused(error.strerror or type(error).__name__, full, path) from None
+    except UnicodeDecodeError:  # of SQLite's own words on a name that is damaged
+        raise _refused("it is damaged", False, path) from None
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
             raise
@@ -37,13 +37,14 @@ def on_disk(path: Path) -> Iterator[None]:
 def _refused(reason: str, full: bool, path: Path) -> StoreError:
     todo = "free some space" if full else "check that the folder is ours and the disk is well"
     # Peers may read this error: they learn the file's name, the log the whole path.
-    what = f"cannot read or write the file: {reason}"
+    said = "".join(c if c.isprintable() else " " for c in reason[:REASON_CHARS_MAX])
+    what = f"cannot read or write the file: {said}"
     return StoreError(what, todo=todo, private=str(path), file=path.name)
 
 
 def write_file(path: Path, content: bytes, mode: int) -> None:
     """Replace the file at `path` in one durable step, with `mode` from its first byte on."""
-    fresh = path.with_name(path.name + ".new")
+    fresh = path.with_name(path.name + NEW)
     with on_disk(path):
         fresh.unlink(missing_ok=True)
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

@@ -14,6 +14,8 @@ from fedboost.errors import FedboostError, PeerError, UnreachableError
 PARTS_WAITING_MAX = 8  # of a stream, before its sender has to wait
 MESSAGES_WAITING_MAX = 2  # one to be used, and one of a party that is a step ahead
 
+Key = tuple[str, int, str, int]  # of a message: sender, number, the step that takes it, part
+
 
 @dataclass(frozen=True)
 class Arrived:
@@ -39,7 +41,7 @@ class Inbox:
         self._waiting: dict[tuple[str, str], list[Arrived]] = {}  # in order of their places
         self._next_part: dict[tuple[str, str], int] = {}  # of the stream that is being read
         self._used: dict[tuple[str, str], int] = {}  # the step whose message was used last
-        self._seen: dict[tuple[str, int, str, int], bytes] = {}
+        self._seen: dict[Key, bytes] = {}
         self._waits: list[Callable[[], list[str]]] = []  # under way: whose messages are missing
         self._changed = asyncio.Condition()
         self._stopped: FedboostError | None = None
@@ -49,16 +51,14 @@ class Inbox:
         """The parties whose messages are waited for now."""
         return sorted({party for of in self._waits for party in of()})
 
-    def seen(self, key: tuple[str, int, str, int], digest: bytes) -> bool:
+    def seen(self, key: Key, digest: bytes) -> bool:
         """Whether the message of that key arrived before; other bytes under it are a PeerError."""
         before = self._seen.get(key)
         if before is not None and before != digest:
             raise PeerError(f"{key[0]} sent two different messages in one place", step=key[2])
         return before is not None
 
-    async def put(
-        self, kind: str, key: tuple[str, int, str, int], digest: bytes, arrived: Arrived
-    ) -> None:
+    async def put(self, kind: str, key: Key, digest: bytes, arrived: Arrived) -> None:
         """Keeps a message until it is taken; a stream's sender waits while many parts lie here.
 
         Only the party itself, in another role, does not: its steps come one after the other, and

@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from fedboost.errors import DataError
-from fedboost.runtime.disk import StoreError, on_disk
+from fedboost.errors import DataError, StoreError
+from fedboost.runtime.disk import on_disk
 
 Direction: TypeAlias = Literal["out", "in"]
 

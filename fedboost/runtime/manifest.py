@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
@@ -67,6 +68,37 @@ def decode(text: bytes) -> Manifest:
             todo="run the same fedboost version on every party",
         )
     return manifest
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What every version can read of a manifest that we have agreed to or made ourselves."""
+
+    coordinator: str
+    submitter: str
+    protocol: str
+    version: str
+    parties: tuple[str, ...]
+
+    def check_version(self) -> None:
+        """A ConfigError where the job began under another version of fedboost than this."""
+        if self.version != __version__:
+            raise ConfigError(
+                f"the job began under fedboost {self.version}, here runs {__version__}",
+                todo=f"run fedboost {self.version} everywhere until it is over, or submit it anew",
+            )
+
+
+def outline(text: bytes) -> Outline:
+    """Of a manifest in our own store, also of one that another version wrote."""
+    raw = json.loads(text)
+    return Outline(
+        coordinator=raw["coordinator"],
+        submitter=raw["submitter"],
+        protocol=raw["spec"]["protocol"],
+        version=raw["version"],
+        parties=tuple(member["name"] for member in raw["members"]),
+    )
 
 
 def sha256(text: bytes) -> bytes:

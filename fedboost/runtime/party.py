@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from google.protobuf.message import Message
 
-from fedboost import __version__, flow, protocols, wire
+from fedboost import flow, protocols
 from fedboost.crypto.workers import Workers
 from fedboost.errors import (
     FedboostError,
@@ -26,14 +26,18 @@ from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import faults, manifest, memory
+from fedboost.runtime.answers import Answers
+from fedboost.runtime.clock import now
 from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.halting import Halting, restarted
 from fedboost.runtime.identity import Peer
 from fedboost.runtime.judgement import Judge, Trust
 from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.outbox import Links, Terms
-from fedboost.runtime.reading import disclosure, owned
+from fedboost.runtime.reading import disclosure, greeting, owned
+from fedboost.runtime.records import led, recorded
 from fedboost.runtime.session import Session
-from fedboost.runtime.store import Job, JobState, Store
+from fedboost.runtime.store import JobState, Store
 from fedboost.runtime.work import Work
 
 log = logging.getLogger(__name__)
@@ -62,6 +66,7 @@ class PartyNode:
         self._links = links
         self._workers = workers
         self._works: dict[str, Work] = {}
+        self._halting = Halting(store)
         for job in store.jobs(JobState.RUNNING):
             store.move(job.id, JobState.PAUSED, reason="the party's daemon was restarted")
 
@@ -74,10 +79,10 @@ class PartyNode:
         reason = UnreachableError(
             f"{self.config.name}'s daemon was stopped",
             party=self.config.name,
-            todo="start it again, then: fedboost job resume",
+            todo="start it again",
         )
         for work in list(self._works.values()):
-            await self._halt(work, JobState.PAUSED, reason)
+            await self._halting.halt(work, JobState.PAUSED, reason)
 
     # Anybody with a certificate
 
@@ -87,14 +92,7 @@ class PartyNode:
         known = self.config.addresses()
         if caller.role != "user" and caller.name not in known:
             raise PolicyError(f"{caller} is not known here", todo="add it to `peers`")
-        return job_pb2.HelloReply(
-            name=ours.name,
-            role=ours.role,
-            version=__version__,
-            wire_version=wire.WIRE_VERSION,
-            clock=time.time(),
-            certificate=ours.certificate_pem.decode(),
-        )
+        return greeting(ours)
 
     # The coordinator
 
@@ -111,7 +109,8 @@ class PartyNode:
         if work is None:
             work = Work(self.config.name, terms, digest, self.store)
         self.judge.job(work)
-        job = self._recorded(work, request.manifest)
+        needs_person = self.config.policy.approve == "always"
+        job = recorded(self.store, work, request.manifest, needs_person=needs_person)
         self._works[terms.job] = work
         if job.state is JobState.CANCELLED:  # by our owner: the coordinator's own cancel is final
             raise PolicyError(job.reason, party=self.config.name, job=job.id)
@@ -124,6 +123,13 @@ class PartyNode:
         work = self._work(caller, request.job)
         if request.manifest_sha256 != work.manifest_sha256:
             raise PeerError("the job to begin is not the one that was proposed")
+        before = work.answers
+        if request.attempt != work.attempt:
+            self._take_up(work, request)
+        return await work.answers.once(("begin",), request, lambda: self._begin(work, before))
+
+    def _take_up(self, work: Work, request: party_pb2.BeginRequest) -> None:
+        """Makes an attempt the one that counts; its number is used once, also by a restart."""
         self.judge.signatures(work, list(request.signatures))
         job = self.store.job(work.id)
         if request.attempt <= job.attempt:
@@ -133,14 +139,18 @@ class PartyNode:
         self.store.set_attempt(work.id, request.attempt)
         if job.state is not JobState.FINISHED:
             self.store.move(work.id, JobState.RUNNING)
+        self._halting.begins(work.id)
+        work.attempt, work.answers, work.halted = request.attempt, Answers(), None
+        work.cpu_started = self._cpu_now()
+        work.heard = now()
+
+    async def _begin(self, work: Work, before: Answers) -> party_pb2.BeginReply:
         if work.session is not None:
             await work.session.stop(ProtocolError("a new attempt of the job began", job=work.id))
-            self._settle(work)
-        work.attempt = request.attempt
-        work.halted = None
-        work.cpu_started = self._cpu_now()
-        work.heard = time.monotonic()
-        if job.state is JobState.FINISHED:  # here; another party has not heard the result yet
+            work.settle()
+        await before.settled()  # what an earlier attempt still writes
+        if self.store.job(work.id).state is JobState.FINISHED:
+            # Here; another party has not heard the result yet.
             return party_pb2.BeginReply(stages_done=work.stages)
         if work.frame is None and self.config.name in work.terms.spec.data:
             source = self.config.datasets[work.terms.spec.data[self.config.name].dataset or ""]
@@ -150,14 +160,19 @@ class PartyNode:
                 log.info("%s: %s", work.id, note)
         work.check_table()
         self.judge.disclosure(work)
-        return work.how_far()
+        return await asyncio.to_thread(work.how_far)
 
     async def open_stage(
         self, caller: Peer, request: party_pb2.StageRequest
     ) -> party_pb2.StageReply:
-        """Takes the seat at a stage, from the start or from a checkpoint."""
+        """Takes the seat at a stage, from the start or from a checkpoint; once in an attempt."""
         work = self._at(caller, request.job, request.attempt)
-        self._settle(work)
+        subject = ("stage", request.stage)
+        return await work.answers.once(subject, request, lambda: self._open(work, request))
+
+    async def _open(self, work: Work, request: party_pb2.StageRequest) -> party_pb2.StageReply:
+        self._check_runs(work, request.attempt)
+        work.settle()
         seat = await asyncio.to_thread(
             work.seat,
             *(request.stage, self._workers, self.config.policy, self.judge.signatures_of_jobs),
@@ -165,15 +180,17 @@ class PartyNode:
         checkpoint = await asyncio.to_thread(work.kept, request.stage, request.round)
         if protocols.named(request.stage).leaves == "predictions":
             self.judge.prediction(work, len(seat.validation))
-        work.session = Session(
-            terms=Terms(work.id, work.manifest_sha256, work.attempt),
+        session = Session(
+            terms=Terms(work.id, work.manifest_sha256, request.attempt),
             protocol=protocols.named(request.stage),
             seat=seat,
             links=self._links,
             record=self._record,
             wait_s=self.config.timers.step_s,
         )
-        return party_pb2.StageReply(told=await work.session.open(checkpoint))
+        self._check_runs(work, request.attempt)  # it may have been halted meanwhile
+        work.session = session
+        return party_pb2.StageReply(told=await session.open(checkpoint))
 
     async def run_step(self, caller: Peer, request: StepCall) -> StepReply:
         """Does one step."""
@@ -191,26 +208,51 @@ class PartyNode:
     async def commit(self, caller: Peer, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
         """Keeps what a finished round left."""
         work = self._at(caller, request.job, request.attempt)
-        taken = await self._session(work, request.stage).snapshot()
-        await asyncio.to_thread(work.keep, request.stage, request.round, taken)
-        return party_pb2.CommitReply()
+        subject = ("round", request.stage, request.round)
+
+        async def keep() -> party_pb2.CommitReply:
+            taken = await self._session(work, request.stage).snapshot()
+            await asyncio.to_thread(work.keep, request.stage, request.round, taken)
+            return party_pb2.CommitReply()
+
+        return await work.answers.once(subject, request, keep)
 
     async def close_stage(
         self, caller: Peer, request: party_pb2.StageRequest
     ) -> party_pb2.StageReply:
         """Keeps what the stage left: an alignment, a model."""
         work = self._at(caller, request.job, request.attempt)
-        left = await self._session(work, request.stage).close()
-        await asyncio.to_thread(work.close, request.stage, left)
-        self._settle(work)
-        return party_pb2.StageReply()
+
+        async def close() -> party_pb2.StageReply:
+            left = await self._session(work, request.stage).close()
+            await asyncio.to_thread(work.close, request.stage, left)
+            work.settle()
+            return party_pb2.StageReply()
+
+        return await work.answers.once(("end of", request.stage), request, close)
 
     async def finish(self, caller: Peer, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
         """First our share of the result; then, told the result, the end of the job here."""
+        if request.result and request.job not in self._works:
+            job = led(self.store, caller, request.job, request.attempt)
+            if job is not None and job.state is JobState.FINISHED:  # our answer was lost
+                return party_pb2.FinishReply()
         work = self._at(caller, request.job, request.attempt)
-        if request.result:
+
+        async def conclude() -> party_pb2.FinishReply:
             await asyncio.to_thread(self._conclude, work, request)
+            self._works.pop(work.id, None)
             return party_pb2.FinishReply()
+
+        async def share() -> party_pb2.FinishReply:
+            return self._share(work)
+
+        if request.result:
+            return await work.answers.once(("result",), request, conclude)
+        return await work.answers.once(("share",), request, share)
+
+    def _share(self, work: Work) -> party_pb2.FinishReply:
+        """What the job has cost us so far, and where its model lies."""
         own = None if self.cpu_clock is None else self._cpu_now() - work.cpu_started
         reply = party_pb2.FinishReply(
             cpu_seconds=work.cpu_steps if own is None else own,
@@ -224,10 +266,17 @@ class PartyNode:
 
     async def stop(self, caller: Peer, request: party_pb2.StopRequest) -> party_pb2.StopReply:
         """Ends an attempt because the coordinator says so: paused, failed or cancelled."""
-        work = self._work(caller, request.job)
-        if request.attempt < self.store.job(work.id).attempt:
-            return party_pb2.StopReply()
-        await self._halt(work, JobState(request.state), faults.from_message(request.reason))
+        state, reason = JobState(request.state), faults.from_message(request.reason)
+        if request.job in self._works:
+            work = self._work(caller, request.job)
+            if request.attempt >= self.store.job(work.id).attempt:
+                await self._halting.halt(work, state, reason)
+                if state is JobState.CANCELLED:
+                    self._works.pop(work.id, None)
+        elif led(self.store, caller, request.job, request.attempt):  # we were restarted meanwhile
+            self._halting.note(request.job, state, reason)
+            if state is JobState.CANCELLED:
+                self.store.discard(request.job)
         return party_pb2.StopReply()
 
     # Other parties
@@ -244,6 +293,8 @@ class PartyNode:
         except PeerError as error:
             await session.stop(error.at(party=self.config.name))
             raise
+        except FedboostError as error:
+            raise error.at(party=self.config.name) from None
 
     # The owner
 
@@ -262,8 +313,9 @@ class PartyNode:
         self.judge.owner(caller)
         reason = f"{self.config.name}'s owner denied the job"
         if request.id in self._works:
-            work = self._works[request.id]
-            await self._halt(work, JobState.CANCELLED, PolicyError(reason, party=self.config.name))
+            work = self._works.pop(request.id)
+            denial = PolicyError(reason, party=self.config.name)
+            await self._halting.halt(work, JobState.CANCELLED, denial)
             return owned(self.config.name, self.store.job(request.id))
         denied = self.store.move(request.id, JobState.CANCELLED, reason=reason)
         return owned(self.config.name, denied)
@@ -271,59 +323,18 @@ class PartyNode:
     # Inside
 
     async def watch_coordinator(self, is_there: Callable[[], Awaitable[object]]) -> None:
-        """Pauses jobs whose coordinator is gone: silent, and `is_there` raises UnreachableError.
-
-        Runs as long as the daemon.
-        """
-        lost_s = self.config.timers.peer_lost_s
-        while True:
-            await asyncio.sleep(min(1.0, lost_s / 4))
-            silent = [
-                work
-                for work in self._works.values()
-                if work.session is not None and time.monotonic() - work.heard > lost_s / 2
-            ]
-            if not silent:
-                continue
-            try:
-                await is_there()
-            except UnreachableError as error:
-                error.todo = "when it is back: fedboost job resume"
-                for work in silent:
-                    if time.monotonic() - work.heard > lost_s:
-                        await self._halt(work, JobState.PAUSED, error)
-            except FedboostError as error:
-                log.warning("the coordinator: %s", "; ".join(error.lines()))
-            else:
-                for work in silent:
-                    work.heard = time.monotonic()
-
-    def _recorded(self, work: Work, text: bytes) -> Job:
-        for job in self.store.jobs():
-            if job.id == work.id:
-                if job.manifest != text:
-                    raise PeerError("the coordinator proposed two different jobs under one name")
-                return job
-        needs_person = self.config.policy.approve == "always"
-        state = JobState.WAITING if needs_person else JobState.RUNNING
-        job = self.store.add_job(work.id, work.terms.spec.name, text, state)
-        if not needs_person:
-            self.store.move(work.id, JobState.PAUSED, reason="agreed to, not begun")
-        return self.store.job(work.id)
+        """Pauses jobs whose coordinator is gone, as long as the daemon runs."""
+        await self._halting.watch(self._works, is_there, self.config.timers.peer_lost_s)
 
     def _work(self, caller: Peer, job: str) -> Work:
         if caller.role != "coordinator":
             raise PolicyError(f"{caller} does not lead jobs")
         work = self._works.get(job)
         if work is None:
-            raise UnreachableError(
-                f"{self.config.name} knows nothing of this attempt, it was restarted",
-                party=self.config.name,
-                todo="fedboost job resume",
-            )
+            raise restarted(self.config.name)
         if caller.name != work.terms.coordinator:
             raise PolicyError(f"{caller} does not lead this job")
-        work.heard = time.monotonic()
+        work.heard = now()
         return work
 
     def _at(self, caller: Peer, job: str, attempt: int) -> Work:
@@ -333,9 +344,14 @@ class PartyNode:
         return work
 
     @staticmethod
-    def _session(work: Work, stage: str) -> Session:
+    def _check_runs(work: Work, attempt: int) -> None:
+        if attempt != work.attempt:
+            raise ProtocolError(f"attempt {attempt} of the job is over", job=work.id)
         if work.halted is not None:
             raise work.halted
+
+    def _session(self, work: Work, stage: str) -> Session:
+        self._check_runs(work, work.attempt)
         if work.session is None or work.session.protocol.name != stage:
             raise ProtocolError(f"the stage {stage[:64]!r} is not open", job=work.id)
         return work.session
@@ -356,31 +372,6 @@ class PartyNode:
             )
         raise PeerError(f"{caller} sent a message of a job that is not running here")
 
-    def _settle(self, work: Work) -> None:
-        """Adds what the closing session sent to the job's totals."""
-        if work.session is not None:
-            for peer, sent in work.session.sent.items():
-                count, messages = work.sent.get(peer, (0, 0))
-                work.sent[peer] = (count + sent.bytes, messages + sent.messages)
-        work.session = None
-
-    async def _halt(self, work: Work, state: JobState, reason: FedboostError) -> None:
-        work.halted = work.halted or reason
-        if work.session is not None:
-            await work.session.stop(reason)
-            self._settle(work)
-        job = self.store.job(work.id)
-        if job.state in (JobState.CANCELLED, JobState.FINISHED):
-            return
-        if job.state in (JobState.WAITING, JobState.FAILED) and state is JobState.PAUSED:
-            return
-        if job.state is JobState.PAUSED and state is JobState.FAILED:
-            self.store.move(work.id, JobState.RUNNING)
-        self.store.move(
-            work.id, state, reason=reason.what, waiting_for=reason.where.get("party", "")
-        )
-        log.warning("%s is %s: %s", work.id, state, "; ".join(reason.lines()))
-
     def _conclude(self, work: Work, request: party_pb2.FinishRequest) -> None:
         if result := json.loads(request.result):
             if self.write_report is not None:
@@ -391,7 +382,6 @@ class PartyNode:
         if self.store.job(work.id).state is not JobState.FINISHED:
             self.store.move(work.id, JobState.FINISHED)
         work.forget()
-        self._works.pop(work.id, None)
 
     def _record(self, direction: str, messages: Sequence[tuple[Envelope, Message]]) -> None:
         self.ledger.record(*(disclosure(direction, *one) for one in messages))

@@ -1,14 +1,19 @@
-"""What a party's owner reads: a job that wants its data, and a message in the ledger."""
+"""What others read of a party: its owner of jobs and messages, the coordinator of what it tells."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Collection
+
 from google.protobuf.message import Message
 
-from fedboost import flow, wire
+from fedboost import __version__, flow, wire
 from fedboost.messages import party_pb2
 from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.messages.job_pb2 import HelloReply, Told
 from fedboost.messages.reveals import REVEALS
 from fedboost.runtime import manifest
+from fedboost.runtime.identity import Identity
 from fedboost.runtime.ledger import Disclosure
 from fedboost.runtime.store import Job
 
@@ -30,6 +35,18 @@ def disclosure(direction: str, envelope: Envelope, message: Message) -> Disclosu
     )
 
 
+def greeting(ours: Identity) -> HelloReply:
+    """Who a daemon is, as it tells whoever may ask."""
+    return HelloReply(
+        name=ours.name,
+        role=ours.role,
+        version=__version__,
+        wire_version=wire.WIRE_VERSION,
+        clock=time.time(),
+        certificate=ours.certificate_pem.decode(),
+    )
+
+
 def owned(party: str, job: Job) -> party_pb2.OwnedJob:
     """A job as its party's owner sees it."""
     terms = manifest.decode(job.manifest)
@@ -48,3 +65,18 @@ def owned(party: str, job: Job) -> party_pb2.OwnedJob:
     if job.reason:
         shown.reason.what = job.reason
     return shown
+
+
+def let_out(told: Told, tells: Collection[str]) -> Told:
+    """What of a party's words its owner's policy lets the coordinator hear."""
+    heard = Told()
+    heard.CopyFrom(told)
+    if "metrics" not in tells:
+        heard.ClearField("metrics")
+        heard.ClearField("best")
+        for one in heard.rounds:
+            one.ClearField("metrics")
+    if "curves" not in tells:
+        heard.ClearField("curves")
+        heard.ClearField("importance")
+    return heard

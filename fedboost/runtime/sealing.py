@@ -21,10 +21,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from fedboost.errors import ProtocolError
+from fedboost.errors import ProtocolError, StoreError
 from fedboost.runtime.disk import (
     SECRET_MODE,
-    StoreError,
     make_folder,
     on_disk,
     read_file,

@@ -25,40 +25,18 @@ from fedboost.flow import Artefact, Out, Seat, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import StepCost, Told
 from fedboost.messages.party_pb2 import StepCall, StepReply, TurnReply
+from fedboost.runtime.asked import Asked, Started, hear_out
 from fedboost.runtime.bridge import Bridge
-from fedboost.runtime.inbox import Arrived, Inbox
+from fedboost.runtime.clock import now
+from fedboost.runtime.inbox import Arrived, Inbox, Key
 from fedboost.runtime.outbox import Links, Outbox, Place, Record, Sent, Terms
+from fedboost.runtime.reading import let_out
 from fedboost.runtime.roles import Roles
 
 log = logging.getLogger(__name__)
 
 PARTS_IN_FLIGHT_MAX = 4  # of a stream, computed and not yet acknowledged
 STEPS_AT_ONCE = 2  # the one that was asked for, and one that reads a stream ahead of its call
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What the coordinator says of one step."""
-
-    number: int
-    among: tuple[str, ...] = ()  # the hosts that take part in it; empty: all
-    awaits: bool = False  # what it takes may be still on its way
-    spares: bool = False  # a peer that is gone gets nothing
-
-
-@dataclass(frozen=True)
-class Started:
-    """A step at work; what the coordinator says of it is known once it has asked."""
-
-    call: Future[Asked]
-    task: asyncio.Task[TurnReply]
-
-
-def hear_out(task: asyncio.Task[Any]) -> None:
-    """Reads how a task ended that nobody may wait for any more; a refusal is no news then."""
-    error = None if task.cancelled() else task.exception()
-    if error is not None and not isinstance(error, FedboostError | CancelledError):
-        log.error("a step failed unexpectedly", exc_info=error)
 
 
 @dataclass
@@ -75,6 +53,7 @@ class Session:
     _numbers: tuple[int, ...] = ()  # of the steps that were asked for last
     _current: asyncio.Task[StepReply] | None = None
     _eager: dict[str, Started] = field(default_factory=dict)
+    _coming: dict[Key, asyncio.Task[None]] = field(default_factory=dict)  # and not taken in yet
     _stopped: FedboostError | None = None
     _at_step: str = ""  # that was asked for last
 
@@ -109,7 +88,11 @@ class Session:
         return restored
 
     async def snapshot(self) -> Artefact:
-        """What a later attempt needs to carry on from here."""
+        """What a later attempt needs to carry on from here; refused while a step is at work."""
+        if self._stopped is not None:
+            raise self._stopped
+        if not self._is_idle or self._eager:
+            raise ProtocolError("a round is kept when it is over, and a step is at work")
         own = self._roles.main
         taken: Artefact = await asyncio.to_thread(own.module.snapshot, own.state)
         return taken
@@ -127,6 +110,11 @@ class Session:
             started.call.cancel()
         await self._inbox.stop(reason)
         self._bridge.stop(reason)
+        self.release()
+
+    def release(self) -> None:
+        """Lets the threads go; what they do is finished first, and nobody waits for that."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def sign_of_life(self) -> StepReply:
         """What a party says while it works: at which step it is, and who keeps it waiting."""
@@ -172,12 +160,19 @@ class Session:
         key = (sender, envelope.number, step.name, envelope.part)
         if self._inbox.seen(key, digest):
             return True
+        if key in self._coming:  # a second time, while the first waits for room
+            await asyncio.shield(self._coming[key])
+            return self._inbox.seen(key, digest)
         starts = self._starts_early(step) and envelope.part == 0
         if starts and not self._roles.may_start(step):
             raise PeerError(f"{sender} sent a {envelope.kind} out of turn", step=step.name)
         message = wire.decode(step.takes, payload, sender)
+        # It is in the ledger now, so it must come in, whatever becomes of the link it came by.
         self.record("in", [(envelope, message)])
-        await self._keep(envelope, message)
+        coming = self._coming[key] = asyncio.create_task(self._keep(envelope, message))
+        coming.add_done_callback(lambda _: self._coming.pop(key, None))
+        coming.add_done_callback(hear_out)
+        await asyncio.shield(coming)
         if starts:
             self._eager[step.name] = self._start(step)
         return False
@@ -244,12 +239,14 @@ class Session:
         return Started(call, task)
 
     async def _perform(self, step: Step, call: Future[Asked]) -> TurnReply:
-        started = time.monotonic()
+        started = now()
         worked = self.seat.workers.busy_seconds()
         before = {peer: (sent.bytes, sent.messages) for peer, sent in self.sent.items()}
         loop = asyncio.get_running_loop()
         try:
             got = await self._collect(step, call)
+            if self._stopped is not None:
+                raise self._stopped
             told, cpu = await loop.run_in_executor(self._threads, self._work, loop, step, call, got)
         except CancelledError:  # of `call`: stopped before the coordinator asked for the step
             raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
@@ -260,7 +257,7 @@ class Session:
             raise error from None
         cost = StepCost(
             party=self.seat.party,
-            seconds=time.monotonic() - started,
+            seconds=now() - started,
             cpu_seconds=cpu + self.seat.workers.busy_seconds() - worked,
         )
         for peer, sent in self.sent.items():
@@ -367,7 +364,7 @@ class Session:
             ahead, part = following, part + 1
         cpu = time.thread_time() - started
         self.told.append(told)
-        return self._let_out(told), cpu
+        return let_out(told, self.seat.limits.tells), cpu
 
     def _send(
         self,
@@ -388,17 +385,3 @@ class Session:
             if not spares or self._stopped is not None:
                 raise
             log.info("passed over: %s", "; ".join(error.lines()))
-
-    def _let_out(self, told: Told) -> Told:
-        """What of a party's words its owner's policy lets the coordinator hear."""
-        heard = Told()
-        heard.CopyFrom(told)
-        if "metrics" not in self.seat.limits.tells:
-            heard.ClearField("metrics")
-            heard.ClearField("best")
-            for one in heard.rounds:
-                one.ClearField("metrics")
-        if "curves" not in self.seat.limits.tells:
-            heard.ClearField("curves")
-            heard.ClearField("importance")
-        return heard

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +12,7 @@ from fedboost.flow import Keeps, Step
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, Progress, StepDone, Told
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
+from fedboost.runtime.clock import now
 from fedboost.runtime.costs import Costs
 
 COMMIT_S = 1.0  # between two checkpoints of rounds that are kept now and then
@@ -33,7 +33,7 @@ class StageWalk(flow.Run):
     number: int = 0
     finished: int = 0  # rounds of the outermost loop
     commit_due: int = 0  # so many of them are to be kept before anything follows
-    committed: float = field(default_factory=time.monotonic)
+    committed: float = field(default_factory=now)
     metrics: list[job_pb2.Metric] = field(default_factory=list)
     several: list[job_pb2.RoundTold] = field(default_factory=list)  # rounds of one step
     told: Told = field(default_factory=Told)
@@ -74,11 +74,11 @@ class StageWalk(flow.Run):
             return self.job.controls[party].run_step(own, partial(self.job.hear, party))
 
         named = ", ".join(dict.fromkeys(step.name for step in steps))
-        started = time.monotonic()
+        started = now()
         replies = await self.job.ask(tuple(turns), named, call)
         if any(step.hears for step in steps):
             self.job.lose_for_good(gone, self.protocol.name)
-        self._note(steps, turns, replies, time.monotonic() - started)
+        self._note(steps, turns, replies, now() - started)
 
     def _note(
         self,
@@ -123,19 +123,19 @@ class StageWalk(flow.Run):
         for index in range(first, most):
             if self.ended == name:
                 break
-            started = time.monotonic()
+            started = now()
             self.counters.append(index)
             yield index
             self.counters.pop()
             if outermost:
                 self.finished = index + 1
-                since = time.monotonic() - self.committed
+                since = now() - self.committed
                 if keeps is Keeps.EACH or since > COMMIT_S:
                     self.commit_due = self.finished
                 of = most if most < flow.UNBOUNDED else (self.ended == name) * (index + 1)
                 whole = job_pb2.RoundTold(round=name, done=index + 1, of=of, metrics=self.metrics)
                 done = self.several or [whole]  # of 0: not known yet
-                seconds = (time.monotonic() - started) / len(done)
+                seconds = (now() - started) / len(done)
                 for one in done:
                     progress = Progress(round=one.round, done=one.done, of=one.of)
                     metrics = list(one.metrics)
@@ -158,7 +158,8 @@ class StageWalk(flow.Run):
         await self.job.ask(
             self.job.everybody, "commit", lambda party: self.job.controls[party].commit(request)
         )
-        self.committed = time.monotonic()
+        self.committed = now()
+        self.job.gained = True
 
 
 def hear(known: Told, told: Told) -> None:

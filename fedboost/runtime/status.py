@@ -13,6 +13,7 @@ from fedboost.errors import (
     PeerError,
     PolicyError,
     ProtocolError,
+    StoreError,
     UnreachableError,
 )
 from fedboost.messages.fault_pb2 import Fault
@@ -24,6 +25,7 @@ FAULT_BYTES_MAX = 6000  # gRPC drops metadata above 8 KiB
 CODES: dict[type[FedboostError], grpc.StatusCode] = {
     FedboostError: grpc.StatusCode.INTERNAL,
     ConfigError: grpc.StatusCode.INVALID_ARGUMENT,
+    StoreError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     DataError: grpc.StatusCode.FAILED_PRECONDITION,
     PolicyError: grpc.StatusCode.PERMISSION_DENIED,
     UnreachableError: grpc.StatusCode.ABORTED,  # not UNAVAILABLE: that is about this very link

@@ -23,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedboost.errors import JobError, PolicyError, ProtocolError
-from fedboost.runtime.disk import SECRET_MODE, StoreError, make_folder, on_disk
+from fedboost.errors import JobError, PolicyError, ProtocolError, StoreError
+from fedboost.runtime.disk import NEW, SECRET_MODE, make_folder, on_disk
 from fedboost.runtime.lock import StoreLock
 from fedboost.runtime.sealing import Vault, job_id
 
@@ -67,7 +67,9 @@ MOVES: Mapping[JobState, frozenset[JobState]] = {
     JobState.RUNNING: frozenset(
         {JobState.PAUSED, JobState.FAILED, JobState.CANCELLED, JobState.FINISHED}
     ),
-    JobState.PAUSED: frozenset({JobState.RUNNING, JobState.FAILED, JobState.CANCELLED}),
+    JobState.PAUSED: frozenset(
+        {JobState.WAITING, JobState.RUNNING, JobState.FAILED, JobState.CANCELLED}
+    ),
     JobState.FAILED: frozenset({JobState.WAITING, JobState.RUNNING, JobState.CANCELLED}),
     JobState.CANCELLED: frozenset(),
     JobState.FINISHED: frozenset(),
@@ -121,8 +123,7 @@ class Store:
         try:
             self.vault = Vault(folder)
             self._connection = self._connect(owner)
-            for ended in self.jobs(*FINAL):  # a crash may have come between the two
-                self.vault.destroy(ended.id)
+            self._tidy()
         except BaseException:
             self._lock.release()
             raise
@@ -165,11 +166,14 @@ class Store:
         rows = self._read("SELECT * FROM jobs WHERE id = ?", (id_,))
         if not rows:
             raise JobError("there is no such job", todo="fedboost job list", job=id_)
-        return _job(rows[0])
+        with self._sound():
+            return _job(rows[0])
 
     def jobs(self, *states: JobState) -> list[Job]:
         """All jobs, or those in one of `states`, oldest first."""
-        jobs = [_job(row) for row in self._read("SELECT * FROM jobs ORDER BY created, id")]
+        rows = self._read("SELECT * FROM jobs ORDER BY created, id")
+        with self._sound():
+            jobs = [_job(row) for row in rows]
         return [job for job in jobs if not states or job.state in states]
 
     def move(self, id_: str, state: JobState, *, reason: str = "", waiting_for: str = "") -> Job:
@@ -237,6 +241,28 @@ class Store:
             if folder.exists():
                 shutil.rmtree(folder)
 
+    def discard(self, id_: str) -> None:
+        """Remove what a cancelled job has left in files: checkpoints, and what would have been."""
+        kinds = ("models", "disclosures", "predictions", "reports", "jobs")
+        found = [self.folder / kind / f"{job_id(id_)}{end}" for kind, end in zip(
+            kinds, ("", "", ".parquet", ".html", ""), strict=True)]  # fmt: skip
+        for path in found:
+            with on_disk(path):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+
+    def _tidy(self) -> None:
+        """Ends what a crash has interrupted: files half written, jobs half ended."""
+        with on_disk(self.folder):
+            for path in self.folder.rglob(f"*{NEW}"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for ended in self.jobs(*FINAL):
+            self.vault.destroy(ended.id)
+            if ended.state is JobState.CANCELLED:
+                self.discard(ended.id)
+
     def add_event(self, id_: str, *events: Mapping[str, Any]) -> int:
         """Append to the job's journal; returns the number of the last entry, all durable."""
         with self._write() as sql:
@@ -250,7 +276,8 @@ class Store:
     def events(self, id_: str, after: int = 0) -> list[Event]:
         """The job's journal behind entry `after`, in order."""
         text = "SELECT n, at, json FROM events WHERE job = ? AND n > ? ORDER BY n"
-        return [Event(n, at, json.loads(event)) for n, at, event in self._read(text, (id_, after))]
+        with self._sound():
+            return [Event(n, at, json.loads(one)) for n, at, one in self._read(text, (id_, after))]
 
     def count_prediction(self, peer: str, rows: int, rows_max: int) -> int:
         """Add `rows` to what `peer` used today (UTC); returns the day's total.
@@ -317,6 +344,19 @@ class Store:
     def _read(self, text: str, values: tuple[Any, ...] = ()) -> list[Any]:
         with self._mutex, on_disk(self.database):
             return self._connection.execute(text, values).fetchall()
+
+    @contextmanager
+    def _sound(self) -> Iterator[None]:
+        """Inside, a value that nobody has written is a StoreError: the file is damaged."""
+        try:
+            yield
+        except (ValueError, TypeError, RecursionError):
+            raise StoreError(
+                "the store is damaged: it holds a value that no fedboost has written",
+                todo="restore it from a backup",
+                private=str(self.database),
+                file=self.database.name,
+            ) from None
 
     def _set(self, id_: str, column: str, value: str | int) -> None:
         text = f"UPDATE jobs SET {column} = ?, updated = ? WHERE id = ?"  # noqa: S608  our columns

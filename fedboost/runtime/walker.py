@@ -19,6 +19,7 @@ from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, PartyLost, Progress, Told, Waiting
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import faults, manifest
+from fedboost.runtime.clock import now
 from fedboost.runtime.config import Timers
 from fedboost.runtime.stage import StageWalk, hear
 
@@ -43,6 +44,10 @@ class Control(Protocol):
     async def stop(self, request: party_pb2.StopRequest) -> party_pb2.StopReply: ...
 
 
+class UnapprovedError(UnreachableError):
+    """No owner has looked at the job in time; it does not go on before somebody asks again."""
+
+
 @dataclass
 class JobWalk:
     """One attempt at one job."""
@@ -62,7 +67,9 @@ class JobWalk:
     exchanges: int = 0
     round_seconds: list[float] = field(default_factory=list)
     stage_seconds: dict[str, float] = field(default_factory=dict)
-    told: Told = field(default_factory=Told)
+    told_of: dict[str, Told] = field(default_factory=dict)  # what outlasts rounds, by stage
+    has_begun: bool = False  # everybody has agreed
+    gained: bool = False  # something was kept that a later attempt need not do again
     spares: bool = False  # goes on without hosts that are gone
     gone: set[str] = field(default_factory=set)  # hosts that this attempt goes on without
     lost: list[str] = field(default_factory=list)  # those that no attempt can take back
@@ -82,10 +89,18 @@ class JobWalk:
         left = tuple(host for host in self.table.hosts if host not in self.gone)
         return left if self.gone else ()
 
+    @property
+    def told(self) -> Told:
+        """What parties told of all stages and outlasts their rounds."""
+        known = Told()
+        for own in self.told_of.values():
+            hear(known, own)
+        return known
+
     async def agree(self) -> list[party_pb2.Signature]:
         """Every party's signature under the manifest; waits for those whose owner must approve."""
         proposal = party_pb2.Proposal(manifest=self.terms.encode())
-        waits_until = time.monotonic() + self.timers.approval_s
+        waits_until = now() + self.timers.approval_s
         pending = list(self.everybody)
         signatures = []
         approving = False
@@ -105,8 +120,8 @@ class JobWalk:
                 approving = True
                 state = job_pb2.StateChanged(state="waiting for approval", parties=pending)
                 self.emit(Event(state=state))
-            if time.monotonic() > waits_until:
-                raise UnreachableError(
+            if now() > waits_until:
+                raise UnapprovedError(
                     f"nobody approved the job within {self.timers.approval_s:g} s", party=pending[0]
                 )
             for party in pending:
@@ -116,10 +131,11 @@ class JobWalk:
 
     async def run(self) -> dict[str, Any]:
         """The whole job; gives its result. Raises what ended it."""
-        started = time.monotonic()
+        started = now()
         self.recall()
         signatures = await self.agree()
         self.emit(Event(state=job_pb2.StateChanged(state="running", parties=self.everybody)))
+        self.has_begun = True
         request = party_pb2.BeginRequest(
             job=self.id,
             manifest_sha256=manifest.sha256(self.terms.encode()),
@@ -132,7 +148,7 @@ class JobWalk:
         for name in self.protocol.stages(self.params):
             if not all(name in reply.stages_done for reply in begun.values()):
                 await self._stage(self.protocols[name], _joint_round(name, begun))
-        return await self._finish(time.monotonic() - started)
+        return await self._finish(now() - started)
 
     async def _stage(self, protocol: flow.Protocol, first_round: int) -> None:
         if self.lost and first_round == 0:
@@ -141,7 +157,7 @@ class JobWalk:
                 party=self.lost[0],
                 todo="nothing is left to carry on from: submit the job anew",
             )
-        started = time.monotonic()
+        started = now()
         walk = StageWalk(self, protocol, first_round)
         request = party_pb2.StageRequest(
             job=self.id, attempt=self.attempt, stage=protocol.name, round=first_round
@@ -151,17 +167,19 @@ class JobWalk:
         )
         for reply in opened.values():
             walk.ended = reply.told.ends or walk.ended
+            hear(walk.told, reply.told)
         await protocol.walk(walk)
         await walk.commit()
+        # Told before anybody closes: a party that has closed the stage will not walk it again.
+        seconds = now() - started
+        self.stage_seconds[protocol.name], self.told_of[protocol.name] = seconds, walk.told
+        done = job_pb2.StageDone(stage=protocol.name, seconds=seconds, told=walk.told)
+        self.emit(Event(stage=done))
         await self.ask(
             self.everybody, "close", lambda party: self.controls[party].close_stage(request)
         )
         self.lose_for_good(self.gone, protocol.name)
-        seconds = time.monotonic() - started
-        self.stage_seconds[protocol.name] = seconds
-        hear(self.told, walk.told)
-        done = job_pb2.StageDone(stage=protocol.name, seconds=seconds, told=walk.told)
-        self.emit(Event(stage=done))
+        self.gained = True
 
     async def _finish(self, seconds: float) -> dict[str, Any]:
         request = party_pb2.FinishRequest(job=self.id, attempt=self.attempt)
@@ -246,15 +264,22 @@ class JobWalk:
         ]
         return found or list(self.waiting.values())
 
-    async def stop(self, state: str, reason: FedboostError) -> None:
-        """Tells every party that can be reached that this attempt is over."""
+    async def stop(
+        self, state: str, reason: FedboostError, parties: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
+        """Tells parties (none named: all that are left) that this attempt is over.
+
+        Gives those that could not be reached.
+        """
         request = party_pb2.StopRequest(
             job=self.id, attempt=self.attempt, state=state, reason=faults.to_message(reason)
         )
-        await asyncio.gather(
-            *(self.controls[party].stop(request) for party in self.everybody),
-            return_exceptions=True,
+        told = parties or self.everybody
+        replies = await asyncio.gather(
+            *(self.controls[party].stop(request) for party in told), return_exceptions=True
         )
+        late = zip(told, replies, strict=True)
+        return tuple(party for party, reply in late if isinstance(reply, UnreachableError))
 
     async def ask(
         self,
@@ -273,7 +298,7 @@ class JobWalk:
                 return await call(party)
             except UnreachableError as error:
                 # Where it names another, that one is gone, and has been asked as well.
-                if not self._spared(party) or error.at(party=party).where["party"] != party:
+                if not self.is_spared(party) or error.at(party=party).where["party"] != party:
                     raise error.at(party=party) from None
                 self.gone.add(party)
                 return None
@@ -301,7 +326,7 @@ class JobWalk:
         replies = {party: task.result() for party, task in tasks.items()}
         return {party: reply for party, reply in replies.items() if reply is not None}
 
-    def _spared(self, party: str) -> bool:
+    def is_spared(self, party: str) -> bool:
         """Whether the job goes on without that party: one that is nothing but a host."""
         return self.spares and self.table.roles_of(party) == (flow.HOST,)
 
@@ -320,7 +345,7 @@ class JobWalk:
                 self.lost.append(event.lost.party)
             if event.WhichOneof("what") == "stage":
                 self.stage_seconds[event.stage.stage] = event.stage.seconds
-                hear(self.told, event.stage.told)
+                self.told_of[event.stage.stage] = event.stage.told
 
     def round_done(
         self, stage: str, progress: Progress, seconds: float, metrics: list[job_pb2.Metric]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,7 +28,9 @@ from fedboost.errors import ConfigError, DataError, FedboostError, ProtocolError
 from fedboost.flow import Artefact, Role, Seat, Signer
 from fedboost.messages.party_pb2 import BeginReply, Kept
 from fedboost.model import columns, shards
+from fedboost.runtime.answers import Answers
 from fedboost.runtime.checkpoints import Checkpoints
+from fedboost.runtime.clock import now
 from fedboost.runtime.disclosures import Disclosures, rows_again, with_rows
 from fedboost.runtime.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.runtime.manifest import Manifest
@@ -47,12 +48,13 @@ class Work:
     terms: Manifest
     manifest_sha256: bytes
     store: Store
-    attempt: int = 0
+    attempt: int = -1  # none has begun in this process
     session: Session | None = None
     halted: FedboostError | None = None  # why this attempt is over here
     frame: Frame | None = None
     id_cells: pa.Table | None = None  # of `frame`, as the party's table has them
-    heard: float = field(default_factory=time.monotonic)  # when the coordinator last called
+    answers: Answers = field(default_factory=Answers)  # of this attempt
+    heard: float = field(default_factory=now)  # when the coordinator last called
     cpu_started: float = 0.0
     cpu_steps: float = 0.0
     sent: dict[str, tuple[int, int]] = field(default_factory=dict)  # bytes and messages by peer
@@ -97,6 +99,15 @@ class Work:
         if flow.AGGREGATOR not in self.protocol.modules:
             return None
         return len(self.table.of(flow.EVERYBODY))
+
+    def settle(self) -> None:
+        """Adds what the closing session sent to the job's totals, and lets it go."""
+        if self.session is not None:
+            for peer, sent in self.session.sent.items():
+                count, messages = self.sent.get(peer, (0, 0))
+                self.sent[peer] = (count + sent.bytes, messages + sent.messages)
+            self.session.release()
+        self.session = None
 
     # The table
 
@@ -222,7 +233,7 @@ class Work:
         """The stages this party has finished and the checkpoints it still has."""
         reply = BeginReply(stages_done=[name for name in self.stages if self.is_done(name)])
         for name in self.stages:
-            rounds = self._checkpoints.rounds(self._folder(name))
+            rounds = self._checkpoints.whole(self._folder(name))
             reply.kept.extend(Kept(stage=name, round=number) for number in rounds)
         return reply
 

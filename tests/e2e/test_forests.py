@@ -84,8 +84,5 @@ def test_a_party_that_dies_amid_a_forest_carries_on_with_the_same_trees(trained)
     assert events[-1].state.state == "paused"
     cluster.start("telco")
     cluster.wait("telco")
-    after = world.journalled(cluster, id_)
-    world.call(cluster, "resume", id_)
-    world.watch(cluster, id_, after=after)
-    assert world.call(cluster, "status", id_).state == "finished"
+    world.result(world.gone_on(cluster, id_))
     world.assert_same_model(cluster, id_, said.last["model"])

@@ -203,10 +203,7 @@ def test_a_killed_party_is_waited_for_and_the_model_is_the_same(cluster, undistu
     assert party in status.reason.what
     assert [waiting.party for waiting in status.waiting] == [party]
     back(cluster, party)
-    after = world.journalled(cluster, id_)
-    world.call(cluster, "resume", id_)
-    world.watch(cluster, id_, after=after)
-    result = world.result(world.call(cluster, "journal", id_))
+    result = world.result(world.gone_on(cluster, id_))
     assert "lost" not in result
     assert_equal(assert_one_model(cluster.folder, FOUR, id_), undisturbed)
 

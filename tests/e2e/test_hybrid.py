@@ -93,10 +93,7 @@ def killed_and_resumed(cluster, raw, step):
     assert time.monotonic() - killed < world.SHOWN_S
     cluster.start("shop")
     cluster.wait("shop")
-    after = world.journalled(cluster, id_)
-    world.call(cluster, "resume", id_)
-    world.watch(cluster, id_, after=after)
-    journal = world.call(cluster, "journal", id_)
+    journal = world.gone_on(cluster, id_)
     rounds = [event for event in journal.events if event.WhichOneof("what") == "round"]
     assert len(rounds) <= TREES + 1, "more than one tree was grown again"
     assert journal.status.attempt == 2

@@ -43,13 +43,6 @@ def killed_in_second_tree(cluster, raw, party, step):
     return id_, events[-1].number, time.monotonic()
 
 
-def resumed(cluster, id_):
-    after = world.journalled(cluster, id_)
-    world.call(cluster, "resume", id_)
-    world.watch(cluster, id_, after=after)
-    return world.call(cluster, "journal", id_)
-
-
 def assert_paused_for(cluster, id_, party, after, killed):
     """The job pauses in time, says for whom, and so do the daemons that live."""
     events = world.watch(cluster, id_, after=after)
@@ -83,9 +76,7 @@ def test_a_killed_party_pauses_the_job_and_the_resumed_model_is_the_same(
     id_, after, killed = killed_in_second_tree(cluster, PLAIN, party, step)
     assert_paused_for(cluster, id_, party, after, killed)
     back(cluster, party)
-    mine = world.owner(cluster, party, "jobs", "--json").last["jobs"]
-    assert next(j for j in mine if j["id"] == id_)["state"] == "paused"
-    journal = resumed(cluster, id_)
+    journal = world.gone_on(cluster, id_)
     found, undisturbed = world.result(journal), world.result(whole)
     assert journal.status.attempt == 2
     for key in ("rows", "metrics", "trees"):
@@ -97,26 +88,49 @@ def test_a_killed_party_pauses_the_job_and_the_resumed_model_is_the_same(
     assert len(rounds) <= TREES + 1, f"more than one tree was grown again: {trees}"
 
 
-def test_a_killed_coordinator_finds_its_job_paused_and_carries_it_on(cluster, whole):
+def test_a_killed_coordinator_carries_its_job_on_when_it_is_back(cluster, whole):
     id_, _, _ = killed_in_second_tree(cluster, PLAIN, COORDINATOR, "open_layer")
     back(cluster, COORDINATOR)
-    status = world.call(cluster, "status", id_)
-    assert (status.state, status.reason.what) == ("paused", "the coordinator was restarted")
-    world.wait_for(
-        lambda: all(
-            next(
-                j for j in world.owner(cluster, p, "jobs", "--json").last["jobs"] if j["id"] == id_
-            )["state"]
-            == "paused"
-            for p in cluster.names
-        ),
-        world.SHOWN_S,
-        "the parties of a job whose coordinator was restarted say that it is paused",
-    )
-    said = world.ask(cluster, "job", "resume", id_, "--watch", "--json")
-    assert said.code == 0, said.err
-    assert said.last["state"] == "finished"
+    journal = world.gone_on(cluster, id_)
+    assert "the coordinator was restarted" in [e.state.reason.what for e in journal.events]
+    world.result(journal)
     world.assert_same_model(cluster, id_, whole.status.id)
+
+
+def test_parties_whose_coordinator_is_gone_pause_and_say_so(cluster, whole):
+    id_, _, killed = killed_in_second_tree(cluster, PLAIN, COORDINATOR, "open_layer")
+
+    def paused(party):
+        jobs = world.owner(cluster, party, "jobs", "--json").last["jobs"]
+        return next(j for j in jobs if j["id"] == id_)["state"] == "paused"
+
+    world.wait_for(
+        lambda: all(paused(party) for party in cluster.names),
+        world.SHOWN_S - (time.monotonic() - killed) + 2.0,  # each look takes a second
+        "the parties of a job whose coordinator is gone say that it is paused",
+    )
+    back(cluster, COORDINATOR)
+    world.result(world.gone_on(cluster, id_))
+    world.assert_same_model(cluster, id_, whole.status.id)
+
+
+def test_a_job_is_cancelled_also_at_a_party_that_was_gone_then(cluster):
+    id_, after, _ = killed_in_second_tree(cluster, PLAIN, "telco", "open_layer")
+    world.watch(cluster, id_, after=after)
+    assert world.ask(cluster, "job", "cancel", id_).code == 0
+    back(cluster, "telco")
+
+    def jobs():
+        return world.owner(cluster, "telco", "jobs", "--json").last["jobs"]
+
+    world.wait_for(
+        lambda: next(j for j in jobs() if j["id"] == id_)["state"] == "cancelled",
+        world.SHOWN_S,
+        "a party that was gone when a job was cancelled hears it when it is back",
+    )
+    for party in cluster.names:
+        left = [str(path) for path in cluster.store(party).rglob(f"*{id_}*")]
+        assert left == [], "a cancelled job has left files"
 
 
 def test_an_encrypted_job_survives_the_kill_of_a_host(cluster):
@@ -125,7 +139,7 @@ def test_an_encrypted_job_survives_the_kill_of_a_host(cluster):
     id_, after, killed = killed_in_second_tree(cluster, PAILLIER, "shop", "open_layer")
     assert_paused_for(cluster, id_, "shop", after, killed)
     back(cluster, "shop")
-    world.result(resumed(cluster, id_))
+    world.result(world.gone_on(cluster, id_))
     world.assert_same_model(cluster, id_, undisturbed.status.id)
 
 
@@ -137,5 +151,5 @@ def test_a_job_waits_for_nobody_when_a_party_is_back_before_it_is_missed(cluster
     assert events[-1].state.state == "paused"
     assert "telco" in events[-1].state.reason.what
     assert time.monotonic() - killed < world.SHOWN_S
-    world.result(resumed(cluster, id_))
+    world.result(world.gone_on(cluster, id_))
     world.assert_same_model(cluster, id_, whole.status.id)

@@ -118,14 +118,15 @@ def test_a_daemon_asked_to_stop_in_mid_work_ends_well_and_its_job_can_go_on(clus
     world.wait_for(lambda: not world.processes(process.pid), 2, "its workers are gone")
     cluster.start(name)
     cluster.wait(name)
-    status = world.call(cluster, "status", id_)
-    if name != COORDINATOR:
-        world.watch(cluster, id_)
-        status = world.call(cluster, "status", id_)
-    assert status.state == "paused"
-    assert name in status.reason.what
+    world.wait_for(
+        lambda: world.call(cluster, "status", id_).attempt > 1,
+        ENDED_S + world.RESUMED_S,
+        "the job goes on by itself",
+    )
+    paused = [e.state for e in world.call(cluster, "journal", id_).events if e.state.goes_on]
+    assert paused
+    assert name in paused[0].reason.what
     after = world.journalled(cluster, id_)
-    assert world.ask(cluster, "job", "resume", id_).code == 0
     events = world.watch(cluster, id_, world.in_round(2, "open_layer"), after=after)
     assert events[-1].WhichOneof("what") == "step"
     assert world.ask(cluster, "job", "cancel", id_).code == 0
@@ -149,3 +150,20 @@ def test_daemons_whose_starter_is_killed_end_with_their_workers(folder):
     world.wait_for(
         lambda: not any(world.processes(pid) for pid in pids), ENDED_S, "the daemons are gone"
     )
+
+
+HANGS = """
+import threading, time
+from fedboost.runtime.deadline import end_within
+threading.Thread(target=time.sleep, args=(600,)).start()
+print("told to stop", flush=True)
+end_within(0.5)
+"""
+
+
+def test_a_thread_that_hangs_does_not_keep_a_process_alive():
+    command, began = [sys.executable, "-c", HANGS], time.monotonic()
+    env = {**os.environ, "PYTHONPATH": str(world.ROOT)}
+    done = subprocess.run(command, env=env, capture_output=True, timeout=ENDED_S, check=False)
+    assert (done.returncode, done.stdout) == (0, b"told to stop\n")
+    assert time.monotonic() - began < ENDED_S

@@ -83,10 +83,7 @@ def test_a_party_that_dies_between_the_old_trees_and_the_new_loses_neither(train
     assert events[-1].state.state == "paused"
     cluster.start("shop")
     cluster.wait("shop")
-    after = world.journalled(cluster, id_)
-    world.call(cluster, "resume", id_)
-    world.watch(cluster, id_, after=after)
-    assert world.call(cluster, "status", id_).state == "finished"
+    world.result(world.gone_on(cluster, id_))
     world.assert_same_model(cluster, id_, result["model"])
 
 

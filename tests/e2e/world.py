@@ -37,6 +37,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TIMERS = Timers(peer_lost_s=4.0, call_s=5.0, retry_first_s=0.1, retry_max_s=1.0)
 LOST_S = TIMERS.peer_lost_s  # a dead party is noticed in this time
 SHOWN_S = LOST_S + 5.0  # and everybody knows in this time
+RESUMED_S = 10.0  # within so much of a return a job goes on
+ENDS = ("failed", "cancelled", "finished")
 RESTS = ("paused", "failed", "cancelled", "finished")
 
 
@@ -212,6 +214,20 @@ def call(cluster: Cluster, method: str, id_: str) -> Any:
             return await getattr(client, method)(id_)
 
     return asyncio.run(work())
+
+
+def gone_on(cluster: Cluster, id_: str) -> job_pb2.JobJournal:
+    """Waits until a paused job, whose parties are all there now, has gone on by itself to its end.
+
+    Its journal; fails where it did not run again within RESUMED_S.
+    """
+    back = time.time()
+    wait_for(lambda: call(cluster, "status", id_).state in ENDS, 90, "the job ends by itself")
+    journal: job_pb2.JobJournal = call(cluster, "journal", id_)
+    ran = [e.at for e in journal.events if e.state.state == "running"]
+    assert len(ran) >= 2, "the job has not gone on"
+    assert ran[-1] - back < RESUMED_S
+    return journal
 
 
 def run(cluster: Cluster, raw: dict[str, Any]) -> job_pb2.JobJournal:

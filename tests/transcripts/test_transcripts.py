@@ -8,25 +8,11 @@ from tests import conversations
 from tests.federated import now
 
 HERE = Path(__file__).parent
-NAMES = (
-    *("echo", "align", "align_pairs", "secureboost", "forest"),
-    *("federboost_vertical", "predict", "warm_start"),
-    *("federboost_horizontal", "dropout"),
-    *("gbun", "gbun_dropout", "hybridtree", "lattice"),
-    *("hybridtree_unscored", "predict_hybrid", "predict_unscored"),
-)
-# The conversations of predictions: whose model they use.
-MODELS = {
-    "predict": "secureboost",
-    "predict_hybrid": "hybridtree",
-    "predict_unscored": "hybridtree_unscored",
-}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", conversations.NAMES)
 def test_the_conversation_is_the_one_in_the_transcript(name, golden):
-    models = [now(getattr(conversations, m)().walk()) for n, m in MODELS.items() if n == name]
-    room = getattr(conversations, name)(*models)
+    room = conversations.named(name)
     now(room.walk())
     golden(HERE / f"{name}.txt", "\n".join(room.lines()) + "\n")
 

@@ -173,6 +173,24 @@ def test_an_opened_point_that_is_not_the_guests_is_refused():
     assert "not the guest's" in refused("CommonSet", plant, skip=2).what
 
 
+def test_a_set_from_which_a_host_has_left_points_out_is_refused():
+    def drop(points):
+        points.points -= 1
+        points.data = points.data[32:]
+
+    for skip in range(3):  # on its way to the last host, to the first one, to the guest
+        assert "were to be opened" in refused("CommonSet", drop, skip=skip).what
+
+
+@pytest.mark.parametrize("kind", ["BlindedSet", "FullSet"])
+@pytest.mark.parametrize("origin", ["", "../../etc/passwd", HOSTS[3], "guest"])
+def test_a_set_of_another_origin_than_the_rings_order_says_is_refused(kind, origin):
+    def lie(points):
+        points.origin = origin
+
+    assert "not said to be of" in refused(kind, lie).what
+
+
 @pytest.mark.parametrize("change", ["count", "stranger", "twice", "short"])
 def test_digests_that_do_not_name_our_rows_are_refused(change):
     def lie(digests):

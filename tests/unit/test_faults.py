@@ -17,7 +17,7 @@ KINDS = [
 
 def test_every_class_of_error_is_found_by_its_code():
     assert {kind.code: kind for kind in KINDS} == BY_CODE
-    assert len({kind.code for kind in KINDS}) == len(KINDS) == 8
+    assert len({kind.code for kind in KINDS}) == len(KINDS) == 9
 
 
 def test_every_class_of_error_has_a_status_of_its_own():

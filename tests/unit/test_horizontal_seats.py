@@ -11,12 +11,12 @@ from fedboost.crypto.workers import Serial
 from fedboost.errors import ConfigError, PeerError
 from fedboost.runtime import authority, local
 from fedboost.runtime.authority import Leaf, Term
-from fedboost.runtime.coordinator import read_spec
 from fedboost.runtime.judgement import SEPARATOR, Signatures, Trust
 from fedboost.runtime.local import tls_of
 from fedboost.runtime.manifest import Manifest, Member
 from fedboost.runtime.policy import Policy
 from fedboost.runtime.store import Store
+from fedboost.runtime.submitted import read_spec
 from fedboost.runtime.tls import Revocations, load_identity
 from fedboost.runtime.work import Work
 from tests.federated import Hand, job_spec, run_job

@@ -12,8 +12,8 @@ from fedboost.errors import ConfigError
 from fedboost.job import JobSpec, Parties
 from fedboost.protocols import known
 from fedboost.runtime import local, manifest
-from fedboost.runtime.coordinator import read_spec
 from fedboost.runtime.manifest import Manifest
+from fedboost.runtime.submitted import read_spec
 from fedboost.settings import parse
 
 PARTIES: dict[str, Any] = {"guests": ["bank", "fund"], "hosts": ["telco", "shop"]}

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedboost.errors import ProtocolError
+from fedboost.errors import ProtocolError, StoreError
 from fedboost.runtime.checkpoints import Checkpoints
-from fedboost.runtime.disk import StoreError, write_file
+from fedboost.runtime.disk import write_file
 
 ARRAYS = {"gradient": np.arange(6.0).reshape(2, 3), "file": np.array(["a", "b"])}
 

@@ -13,8 +13,7 @@ import yaml
 from click.testing import CliRunner
 
 from fedboost.cli.ledger import ledger_group
-from fedboost.errors import DataError
-from fedboost.runtime.disk import StoreError
+from fedboost.errors import DataError, StoreError
 from fedboost.runtime.ledger import GENESIS, Disclosure, Head, Ledger, Row, row_hash
 from fedboost.runtime.store import JobState, Store
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fedboost.runtime.disk import StoreError
+from fedboost.errors import StoreError
 from fedboost.runtime.store import FINAL, JobState, Store
 
 

@@ -8,14 +8,15 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedboost.errors import JobError, PolicyError, ProtocolError
+from fedboost.errors import JobError, PolicyError, ProtocolError, StoreError
 from fedboost.runtime.checkpoints import Checkpoints
-from fedboost.runtime.disk import StoreError, write_file
+from fedboost.runtime.disk import write_file
 from fedboost.runtime.store import FINAL, MOVES, JobState, Store
 
 START = 1_700_000_000.0  # 2023-11-14 22:13:20 UTC
@@ -335,3 +336,14 @@ def test_deleting_a_job_leaves_nothing_of_it(store):
     assert store.jobs() == []
     begin(store)
     assert store.events("j1") == []
+
+
+@pytest.mark.parametrize("column", ["state", "result"])
+def test_a_value_that_nobody_wrote_is_a_damaged_store(tmp_path, column):
+    with Store(tmp_path / "s", "party bank") as store:
+        store.add_job("job-1", "toy", b"manifest", JobState.RUNNING)
+    with closing(sqlite3.connect(tmp_path / "s" / "store.sqlite")) as connection, connection:
+        connection.execute(f"UPDATE jobs SET {column} = '}}runnin'")
+    with pytest.raises(StoreError, match="the store is damaged") as refused:
+        Store(tmp_path / "s", "party bank")
+    assert "runnin" not in "".join(refused.value.lines())

@@ -268,6 +268,54 @@ def test_a_step_that_is_not_ours_or_not_next_is_refused(party, name, says):
     now(run())
 
 
+def test_a_round_is_kept_when_it_is_over_and_not_amid_a_step():
+    """A commit that was late would keep half of the next round under the last one's number."""
+
+    async def run():
+        gate = asyncio.Event()
+        room = await echo().open()
+        deliver = room.deliver
+
+        async def slow(envelope, payload):
+            await gate.wait()
+            await deliver(envelope, payload)
+
+        room.deliver = slow
+        guest = room.sessions[GUEST]
+        calling = asyncio.create_task(guest.run_step(step("call", 1)))
+        await asyncio.sleep(0)
+        error = await refusal(guest.snapshot(), ProtocolError)
+        assert "a step is at work" in error.what
+        gate.set()
+        await calling
+        assert (await guest.snapshot()).facts == {"calls": 1}
+
+    now(run())
+
+
+def test_a_message_that_comes_again_while_it_waits_for_room_is_recorded_once():
+    async def run():
+        room = await echo(parts=20).open()
+        host = room.sessions[HOST]
+        early = sealed(numbers(), part=12, last=False)
+        for part in range(1, 9):  # the first one is missing, so nothing is used
+            await host.accept(sealed(numbers(), part=part, last=False), numbers())
+        coming = [asyncio.create_task(host.accept(early, numbers())) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert room.recorded.count((HOST, "in", CALL)) == 9
+        coming[0].cancel()  # the link it came by is gone; the message stays
+        await asyncio.sleep(0)
+        assert not coming[1].done()
+        other = sealed(numbers(2), part=12, last=False)
+        lying = asyncio.create_task(host.accept(other, numbers(2)))
+        await host.accept(sealed(numbers(), last=False), numbers())
+        assert await coming[1] is True
+        assert "two different messages" in (await refusal(lying, PeerError)).what
+        assert room.recorded.count((HOST, "in", CALL)) == 10
+
+    now(run())
+
+
 def test_steps_come_in_the_order_of_the_table():
     async def run():
         room = await echo().open()

@@ -19,16 +19,12 @@ class Clock:
     def __init__(self):
         self.now = 100.0
 
-    def monotonic(self):
-        """The time it was set to."""
-        return self.now
-
 
 @pytest.fixture
 def clock(monkeypatch):
     """The coordinator's clock while it walks."""
     made = Clock()
-    monkeypatch.setattr(stage, "time", made)
+    monkeypatch.setattr(stage, "now", lambda: made.now)
     return made
 
 

@@ -5,7 +5,6 @@ import hashlib
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fedboost import protocols, wire
@@ -17,10 +16,10 @@ from fedboost.errors import (
     ProtocolError,
     UnreachableError,
 )
-from fedboost.messages.array_pb2 import Array
 from fedboost.messages.exchange_pb2 import Envelope
 from tests import conversations
 from tests.federated import Posted, now, resealed, type_named
+from tests.mutations import spoilt_forms
 
 FILE = Path(__file__).parent / "messages.json"
 NAMES = (
@@ -184,87 +183,6 @@ def test_bytes_that_are_no_such_message_are_refused(kind, how):
 
 
 # Spoilt content: a message of the right form that says what cannot be
-
-
-def bad_arrays(array):
-    """The same array, wrong in each way that an array can be wrong in form."""
-    size = len(array.data)
-    yield "dtype", Array(dtype="f8", shape=array.shape, data=array.data)
-    yield "no dtype", Array(shape=array.shape, data=array.data)
-    yield "longer shape", Array(dtype=array.dtype, shape=[array.shape[0] + 1], data=array.data)
-    yield "endless shape", Array(dtype=array.dtype, shape=[2**63 + 1], data=array.data)
-    yield "square", Array(dtype=array.dtype, shape=[*array.shape, 1], data=array.data)
-    yield "no shape", Array(dtype=array.dtype, data=array.data)
-    yield "more data", Array(dtype=array.dtype, shape=array.shape, data=array.data + b"\0")
-    if size:
-        yield "less data", Array(dtype=array.dtype, shape=array.shape, data=array.data[:-1])
-    yield (
-        "one more value",
-        Array(
-            dtype=array.dtype,
-            shape=[array.shape[0] + 1],
-            data=array.data + bytes(np.dtype(array.dtype).itemsize),
-        ),
-    )
-
-
-def bad_names(names):
-    """The same names or octets, wrong in each way that a list can be wrong."""
-    octets = not names or isinstance(names[0], bytes)
-    yield "more", [*names, b"stranger" if octets else "stranger"]
-    if names:
-        yield "less", names[:-1]
-        yield "twice", [*names, names[-1]]
-        yield "none", []
-    if names and octets:
-        yield "a longer one", [*names[:-1], names[-1] + b"\0"]
-        yield "a shorter one", [names[0][:-1], *names[1:]]
-
-
-def spoilt_forms(message):
-    """Every field of a message, spoilt in form; (label, message)."""
-    for field in message.DESCRIPTOR.fields:
-        value = getattr(message, field.name)
-        if isinstance(value, Array) and not message.HasField(field.name):
-            changed = type(message)()  # may be absent; empty, it has no dtype
-            changed.CopyFrom(message)
-            getattr(changed, field.name).SetInParent()
-            yield f"{field.name}: empty", changed
-        elif isinstance(value, Array):
-            for label, bad in bad_arrays(value):
-                changed = type(message)()
-                changed.CopyFrom(message)
-                getattr(changed, field.name).CopyFrom(bad)
-                yield f"{field.name}: {label}", changed
-            changed = type(message)()
-            changed.CopyFrom(message)
-            changed.ClearField(field.name)
-            yield f"{field.name}: absent", changed
-        elif field.cpp_type == field.CPPTYPE_STRING and field.is_repeated:
-            for label, bad in bad_names(list(value)):
-                changed = type(message)()
-                changed.CopyFrom(message)
-                del getattr(changed, field.name)[:]
-                getattr(changed, field.name).extend(bad)
-                yield f"{field.name}: {label}", changed
-        elif field.message_type is not None:
-            for label, inner in spoilt_forms(value):
-                changed = type(message)()
-                changed.CopyFrom(message)
-                getattr(changed, field.name).CopyFrom(inner)
-                yield f"{field.name}.{label}", changed
-        elif isinstance(value, bytes):
-            for label, bad in (("less", value[:-1]), ("more", value + b"\0"), ("none", b"")):
-                changed = type(message)()
-                changed.CopyFrom(message)
-                setattr(changed, field.name, bad)
-                yield f"{field.name}: {label}", changed
-        elif isinstance(value, int):
-            for label, bad in (("more", value + 1), ("endless", 2**32 - 1)):
-                changed = type(message)()
-                changed.CopyFrom(message)
-                setattr(changed, field.name, bad)
-                yield f"{field.name}: {label}", changed
 
 
 # What a taker cannot know: a host's digest tells whether rows are the same, and the number beside

@@ -14,8 +14,10 @@ from fedboost.messages.protocol.align_pb2 import CommonDigests, CommonSet, FullS
 from fedboost.protocols.align.ring import (
     Member,
     begin,
+    behind,
     blind_ids,
     bytes_max,
+    check_origin,
     close_ring,
     finish,
     pass_on,
@@ -35,6 +37,7 @@ def intersect(me: Member, got: Mapping[str, FullSet]) -> Out:
     assert me.kept is not None
     common = set(as_keys(me.kept))
     for host, full in got.items():
+        check_origin(full.origin, behind(me.seat.table, host, 1), host)
         common &= set(as_keys(read_points(full.points, full.data, f"the set from {host}")))
     if not common:
         raise DataError(
@@ -42,6 +45,7 @@ def intersect(me: Member, got: Mapping[str, FullSet]) -> Out:
             party=me.seat.party,
             todo="check that every party names the same id columns, written the same way",
         )
+    me.shared = len(common)
     data = b"".join(sorted(common))
     return Out(send={me.seat.table.hosts[-1]: CommonSet(points=len(common), data=data)})
 
@@ -49,6 +53,8 @@ def intersect(me: Member, got: Mapping[str, FullSet]) -> Out:
 def name_rows(me: Member, got: CommonSet) -> Out:
     """Finds the own rows among the opened points and tells the hosts keyed digests of their ids."""
     points = read_points(got.points, got.data, "the opened set")
+    if len(points) != me.shared:
+        raise PeerError(f"the opened set has {len(points)} points, {me.shared} were to be opened")
     row_of = {point: row for row, point in enumerate(as_keys(me.own))}
     try:
         common = np.array([row_of[point] for point in as_keys(points)], np.int64)

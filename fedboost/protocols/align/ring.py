@@ -17,7 +17,8 @@ from fedboost.crypto.intersection import (
     read_points,
 )
 from fedboost.data.holdout import canonical_rows
-from fedboost.flow import Artefact, Out, Seat
+from fedboost.errors import PeerError
+from fedboost.flow import Artefact, Out, Seat, Table
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.align_pb2 import BlindedSet, FullSet
 
@@ -33,6 +34,7 @@ class Member:
     exponent: Exponent
     own: Points = field(default_factory=lambda: np.empty((0, POINT_BYTES), np.uint8))
     passed: int = 0  # sets shuffled so far
+    shared: int = 0  # points in every set; known to the guest
     digest: bytes = b""  # over the rows the guest keeps
     kept: Points | None = None  # the fully blinded set that ended at this party
     rows: NDArray[np.int64] | None = None
@@ -40,8 +42,19 @@ class Member:
     @property
     def next(self) -> str:
         """Who comes after this party in the ring."""
-        ring = (self.seat.table.guest, *self.seat.table.hosts)
-        return ring[(ring.index(self.seat.party) + 1) % len(ring)]
+        return behind(self.seat.table, self.seat.party, 1)
+
+
+def behind(table: Table, party: str, steps: int) -> str:
+    """Who stands so many steps behind a party in the ring; before it, where they are negative."""
+    ring = (table.guest, *table.hosts)
+    return ring[(ring.index(party) + steps) % len(ring)]
+
+
+def check_origin(said: str, expected: str, sender: str) -> None:
+    """A PeerError unless a set is said to be of the party whose turn it is."""
+    if said != expected:
+        raise PeerError(f"{sender} sent a set that is not said to be of {expected}", party=sender)
 
 
 def begin(seat: Seat) -> Member:
@@ -106,7 +119,10 @@ def bytes_max(me: Member, step: str) -> int:
 
 
 def _blind_again(me: Member, got: BlindedSet) -> Points:
-    points = read_points(got.points, got.data, f"the set of {got.origin[:64]}")
+    table, party = me.seat.table, me.seat.party
+    origin = behind(table, party, -me.passed)  # the sets come in the order of the ring
+    check_origin(got.origin, origin, behind(table, party, -1))
+    points = read_points(got.points, got.data, f"the set of {origin}")
     check_points(points, me.seat.workers)
     return _shuffled(me, intersection.multiply(points, me.exponent, me.seat.workers))
 

@@ -46,7 +46,7 @@ class Table:
         if lacking:
             raise DataError(
                 f"the table lacks {len(lacking)} columns that {whose} has",
-                column=lacking[0],
+                column=lacking[0][:64],  # a peer's word
                 todo="every party needs the same columns: name them in data: columns",
             )
         more = [name for name in self.names if name not in names]
@@ -60,7 +60,7 @@ class Table:
         if other:
             raise DataError(
                 f"a column holds categories here or at {whose}, and numbers at the other",
-                column=other[0],
+                column=other[0][:64],
                 todo="name the same columns in 'categorical' of every party",
             )
         places = [self.names.index(name) for name in names]

@@ -1,0 +1,61 @@
+"""The jobs' journals at the coordinator: what happened, in order, and who waits for more of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from fedboost.messages.job_pb2 import Event, StateChanged
+from fedboost.runtime.store import JobState, Store
+
+
+@dataclass
+class Bell:
+    """Rings when a job's journal has grown."""
+
+    rung: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def ring(self) -> None:
+        """Wakes everybody who waits."""
+        self.rung.set()
+        self.rung = asyncio.Event()
+
+
+class Journals:
+    """One coordinator's journals, kept in its store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._bells: dict[str, Bell] = {}
+
+    def add(self, job: str, *events: Event) -> None:
+        """Appends events, durably; a job whose event says so runs from here on."""
+        for event in events:
+            if event.WhichOneof("what") == "state" and event.state.state == JobState.RUNNING:
+                self._store.move(job, JobState.RUNNING)
+        texts = (MessageToDict(event, preserving_proto_field_name=True) for event in events)
+        self._store.add_event(job, *texts)
+        self.bell(job).ring()
+
+    def bell(self, job: str) -> Bell:
+        """What rings at each event of a job."""
+        return self._bells.setdefault(job, Bell())
+
+    def events(self, job: str, after: int = 0) -> list[Event]:
+        """A job's events behind number `after`."""
+        events = []
+        for row in self._store.events(job, after):
+            event = ParseDict(row.event, Event())
+            event.number, event.at = row.n, row.at
+            events.append(event)
+        return events
+
+    def states(self, job: str) -> list[StateChanged]:
+        """The states that a job has been in, the last one last."""
+        return [e.state for e in self.events(job) if e.WhichOneof("what") == "state"]
+
+    def lost(self, job: str) -> list[str]:
+        """The hosts that a job goes on without for good."""
+        return [e.lost.party for e in self.events(job) if e.WhichOneof("what") == "lost"]

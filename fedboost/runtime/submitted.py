@@ -1,0 +1,36 @@
+"""What a user hands in: a job file's content, checked as far as one can without the parties."""
+
+from __future__ import annotations
+
+import json
+
+from fedboost import flow, protocols
+from fedboost.errors import ConfigError
+from fedboost.job import JobSpec
+from fedboost.settings import parse
+
+
+def read_spec(text: bytes) -> JobSpec:
+    """A job file's content, checked as far as one can without the parties."""
+    try:
+        raw = json.loads(text)
+    except ValueError:
+        raise ConfigError("the job is not JSON") from None
+    spec = parse(JobSpec, raw)
+    table = spec.parties.table()  # one guest
+    protocol = protocols.named(spec.protocol)
+    parse(protocol.params, spec.params, section="params")
+    adds_up = flow.AGGREGATOR in protocol.modules
+    if adds_up and table.aggregator is None:
+        raise ConfigError(
+            f"{spec.protocol} needs an aggregator and parties names none",
+            todo=f"aggregator: a party of its own, or {table.guest}",
+            key="parties.aggregator",
+        )
+    if table.aggregator is not None and not adds_up:
+        raise ConfigError(
+            f"{spec.protocol} has no part for an aggregator",
+            todo="leave it out",
+            key="parties.aggregator",
+        )
+    return spec

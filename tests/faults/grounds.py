@@ -1,0 +1,41 @@
+"""What the families of faults share: each toy's ground, laid once, and what happens on it.
+
+Two golden files list it, so that cases have names before anything runs: `messages.txt` every kind
+of call in each toy, `writes.txt` every kind of durable write of each daemon. Written with
+`--rewrite`; `test_family_messages` and `test_family_kills` hold them to the truth.
+"""
+
+from __future__ import annotations
+
+import atexit
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tests.toys import TOYS, Ground
+
+HERE = Path(__file__).resolve().parent
+MESSAGES, WRITES = HERE / "messages.txt", HERE / "writes.txt"
+
+
+@cache
+def ground(toy: str) -> Ground:
+    """The toy's ground; its folder goes with this process."""
+    folder = tempfile.TemporaryDirectory(prefix=f"fedboost-{toy}-")
+    atexit.register(folder.cleanup)
+    return Ground.laid(TOYS[toy], Path(folder.name))
+
+
+def lines(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Of a golden file: toy, who, and what."""
+    if not path.exists():
+        return
+    for line in path.read_text().splitlines():
+        toy, who, what = line.split(" | ")
+        yield toy, who, what
+
+
+def listed(rows: Iterator[tuple[str, str, str]]) -> str:
+    """What a golden file holds: each row once, in the order in which they come."""
+    return "".join(f"{' | '.join(row)}\n" for row in dict.fromkeys(rows))

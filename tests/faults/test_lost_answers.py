@@ -1,0 +1,156 @@
+"""Answers and receipts are lost on their way, and asked for again: nothing is done twice."""
+
+import asyncio
+from collections import Counter
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from fedboost.crypto.workers import Serial
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import PeerError, ProtocolError
+from fedboost.messages.party_pb2 import BeginRequest, StageRequest
+from fedboost.runtime import local
+from fedboost.runtime.identity import Peer
+from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
+from tests.federated import now, run_job
+from tests.secureboost_jobs import made
+
+CALLS = ("propose", "begin", "open_stage", "run_step", "commit", "close_stage", "finish")
+JOB = {"n_estimators": 3, "max_depth": 2}
+LEADER = Peer("coordinator", local.COORDINATOR, fingerprint="", serial=0)
+
+
+def twice(call, at_once):
+    """The same call two times, one after the other or side by side; the second answer counts."""
+
+    async def asked(*args):
+        if at_once:
+            return (await asyncio.gather(call(*args), call(*args)))[1]
+        await call(*args)
+        return await call(*args)
+
+    return asked
+
+
+def repeat(monkeypatch, names, at_once):
+    """Has the coordinator's calls of these names come twice."""
+    ask, run_step = local.LocalControl.__getattr__, local.LocalControl.run_step
+
+    def asks(self, name):
+        call = ask(self, name)
+        return twice(call, at_once) if name in names else call
+
+    monkeypatch.setattr(local.LocalControl, "__getattr__", asks)
+    if "run_step" in names:
+
+        async def steps(self, request, hear=None):
+            return await twice(lambda: run_step(self, request, hear), at_once)()
+
+        monkeypatch.setattr(local.LocalControl, "run_step", steps)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    job = made(JOB, (2, 2))
+    return run_job(tmp_path_factory.mktemp("one"), arrow_tables(job), spec_of(job))
+
+
+def carried(finished):
+    """How many messages of each kind lie in each party's ledger, by direction and peer."""
+    rows = ((party, row) for party, found in finished.ledgers.items() for row in found)
+    return Counter((party, row.direction, row.kind, row.peer) for party, row in rows)
+
+
+def assert_as_if_nothing_had_happened(done, undisturbed):
+    assert done.state == "finished", done.error.lines()
+    assert carried(done) == carried(undisturbed)
+    for party, shard in undisturbed.shards.items():
+        for name, array in shard.arrays.items():
+            np.testing.assert_array_equal(done.shards[party].arrays[name], array, strict=True)
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["in turn", "at once"])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_whose_answer_was_lost_is_answered_again(
+    tmp_path, monkeypatch, undisturbed, name, at_once
+):
+    job = made(JOB, (2, 2))
+    repeat(monkeypatch, [name], at_once)
+    done = run_job(tmp_path / "job", arrow_tables(job), spec_of(job))
+    assert_as_if_nothing_had_happened(done, undisturbed)
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["in turn", "at once"])
+def test_a_message_whose_receipt_was_lost_is_in_both_ledgers_once(
+    tmp_path, monkeypatch, undisturbed, at_once
+):
+    job = made(JOB, (2, 2))
+    deliver = local.LocalLinks.deliver
+
+    async def delivered(self, envelope, payload):
+        await twice(lambda: deliver(self, envelope, payload), at_once)()
+
+    monkeypatch.setattr(local.LocalLinks, "deliver", delivered)
+    done = run_job(tmp_path / "job", arrow_tables(job), spec_of(job))
+    assert_as_if_nothing_had_happened(done, undisturbed)
+
+
+def halted_in(folder, monkeypatch, step, look):
+    """Runs a job up to a party's step and has `look` see the cluster and the job's id there."""
+
+    async def work():
+        job = made(JOB, (2, 2))
+        spec, sources = spec_of(job), {}
+        for party, table in arrow_tables(job).items():
+            pq.write_table(table, folder / f"{party}.parquet")
+            sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
+        async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
+            reached, go_on = asyncio.Event(), asyncio.Event()
+            guest = cluster.parties["bank"]
+            run_step = guest.run_step
+
+            async def held(caller, request):
+                if request.turns[0].step == step:
+                    reached.set()
+                    await go_on.wait()
+                return await run_step(caller, request)
+
+            monkeypatch.setattr(guest, "run_step", held)
+            running = asyncio.create_task(cluster.run(spec))
+            await reached.wait()
+            [stored] = cluster.coordinator.store.jobs()
+            await look(cluster, stored.id)
+            go_on.set()
+            journal = await running
+            assert journal.status.state == "finished", journal.status
+
+    now(work())
+
+
+def test_no_coordinator_can_have_secrets_drawn_again_within_an_attempt(tmp_path, monkeypatch):
+    """Neither by opening a stage anew, at another round or not, nor by beginning again."""
+
+    async def look(cluster, job):
+        node = cluster.parties["telco"]
+        work = node._works[job]
+        session = work.session
+        opened = StageRequest(job=job, attempt=1, stage="secureboost", round=0)
+        await node.open_stage(LEADER, opened)
+        assert work.session is session, "the same question again opened the stage again"
+        opened.round = 1
+        with pytest.raises(ProtocolError, match="in other words"):
+            await node.open_stage(LEADER, opened)
+        opened.stage = "align"  # it is over
+        opened.round = 0
+        await node.open_stage(LEADER, opened)
+        assert work.session is session
+        begun = BeginRequest(job=job, attempt=1, manifest_sha256=work.manifest_sha256)
+        with pytest.raises(ProtocolError, match="in other words"):
+            await node.begin(LEADER, begun)
+        begun.attempt = 0
+        with pytest.raises(PeerError, match="signature"):
+            await node.begin(LEADER, begun)
+
+    halted_in(tmp_path, monkeypatch, "choose_splits", look)

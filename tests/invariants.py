@@ -1,0 +1,192 @@
+"""What is true of a job whatever has happened to it: SECURITY section 4's six, as one check.
+
+`check` holds what a run has left to what the same job leaves that nobody disturbed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fedboost.flow import Artefact
+from fedboost.messages.exchange_pb2 import Chunk, Parcel
+from fedboost.runtime.ledger import Row
+from tests.toys import AGGREGATOR, PARTIES, ROWS, SIZES, Left, Toy
+
+OWN_FACTS = ("created", "arrays_sha256")  # of a shard; they differ from run to run
+SECONDS_MAX = 3600.0  # of mock time; every wait of a toy job is far shorter
+
+
+class BrokenError(AssertionError):
+    """An invariant does not hold; the text says which."""
+
+
+def check(toy: Toy, left: Left, whole: Left, *, seconds_max: float = SECONDS_MAX) -> None:
+    """A BrokenError names the first invariant that what a run has left breaks.
+
+    `whole` is what the undisturbed job leaves. A job that was resumed has sent in more than one
+    attempt: its messages may differ from the undisturbed ones in their randomness alone.
+    """
+    _ends(left, whole, seconds_max)
+    _same_model(left, whole)
+    _exactly_once(toy, left)
+    _no_secret_twice(left)
+    _ledgers_agree(left)
+    _no_more_disclosed(toy, left, whole)
+
+
+def _ends(left: Left, whole: Left, seconds_max: float) -> None:
+    """I5: finished, in time, and nothing remains of it but what always does."""
+    _hold("I5", left.state == "finished", f"the job is {left.state}: {left.reason}")
+    _hold("I5", left.seconds <= seconds_max, f"it took {left.seconds:g} s of mock time")
+    _hold("I5", not left.errors, f"unexpected errors: {left.errors}")
+    _hold("I5", not left.left, f"left behind: {left.left}")
+    _hold("I5", left.files == whole.files, f"files left: {left.files}, expected {whole.files}")
+
+
+def _same_model(left: Left, whole: Left) -> None:
+    """I1: each party's shard, the predictions and the metrics are those of the undisturbed job."""
+    found = {party: digest(left, shard) for party, shard in left.shards.items()}
+    expected = {party: digest(left, shard) for party, shard in whole.shards.items()}
+    _hold("I1", found == expected, f"other shards: {_differing(found, expected)}")
+    _hold("I1", left.predictions == whole.predictions, "other predictions")
+    for key in ("metrics", "rows", "trees", "lost"):
+        mine, theirs = left.result.get(key), whole.result.get(key)
+        _hold("I1", mine == theirs, f"{key} in the result is {mine}, expected {theirs}")
+
+
+def _exactly_once(toy: Toy, left: Left) -> None:
+    """I2: every party's rows count once in every sum of a tree, neither lost nor doubled."""
+    for tree, found in enumerate(_digits(toy, left)):
+        _hold("I2", found == [1] * len(found), f"tree {tree} has the digits {found}")
+
+
+def _digits(toy: Toy, left: Left) -> Iterator[list[int]]:
+    """Of each tree whose root counts rows: how often each party's are in it."""
+    shard = left.shards.get(PARTIES[0])
+    if shard is None or toy.params.get("objective") != "reg:squarederror":
+        return
+    if toy.is_horizontal and "cover" in shard.arrays:
+        for number in _roots(shard):
+            rows = round(number)
+            yield [rows // size % 4 for size in SIZES] + [int(rows == sum(SIZES))]
+    elif "cover" in shard.arrays and toy.rows == ROWS:
+        aligned = left.result["rows"].get("train", left.result["rows"].get("aligned"))
+        for number in _roots(shard):
+            yield [int(round(number) == aligned)]
+
+
+def _roots(shard: Artefact) -> list[float]:
+    """The weight of the rows in each tree's root."""
+    cover = shard.arrays["cover"]
+    if "sizes" in shard.arrays:  # the nodes of each tree, one tree after the other
+        first = np.cumsum(shard.arrays["sizes"]) - shard.arrays["sizes"]
+    else:
+        first = np.unique(shard.arrays["tree"], return_index=True)[1]
+    return [float(cover[place]) for place in first.tolist()]
+
+
+def _no_secret_twice(left: Left) -> None:
+    """I3: a stream hides one plaintext; a place in the walk of an attempt has one message."""
+    _hold("I3", left.masks_twice == 0, f"{left.masks_twice} masks hide two plaintexts each")
+    placed: dict[tuple[Any, ...], set[bytes]] = {}
+    for trip in left.trips:
+        e = trip.envelope
+        if e is None or e.job != left.job:
+            continue
+        key = (e.attempt, e.stage, e.step, e.number, e.part, e.sender, e.receiver)
+        content = (Parcel if trip.method == "Post" else Chunk).FromString(trip.pieces[0])
+        assert content.envelope == e
+        placed.setdefault(key, set()).add(e.payload_sha256)
+    several = [key for key, found in placed.items() if len(found) > 1]
+    _hold("I3", not several, f"two messages in one place: {several[:3]}")
+
+
+def _ledgers_agree(left: Left) -> None:
+    """I4: every chain verifies; what came was sent, and in one attempt what was sent has come."""
+    _hold("I4", not left.broken, "; ".join(left.broken))
+    parties = [party for party in (*PARTIES, AGGREGATOR) if party in left.ledgers]
+    for sender in parties:
+        for receiver in parties:
+            sent = _told(left.ledgers[sender], "out", receiver)
+            came = _told(left.ledgers[receiver], "in", sender)
+            link = f"{sender} -> {receiver}"
+            _hold("I4", not came - sent, f"{link}: {_named(came - sent)} came and was never sent")
+            if left.attempts == 1:
+                _hold("I4", not sent - came, f"{link}: {_named(sent - came)} was sent, never came")
+
+
+def _told(rows: list[Row], direction: str, peer: str) -> Counter[tuple[str, str, int, str]]:
+    own = (row for row in rows if row.direction == direction and row.peer == peer)
+    return Counter((row.step, row.kind, row.bytes, row.sha256) for row in own)
+
+
+def _no_more_disclosed(toy: Toy, left: Left, whole: Left) -> None:
+    """I6: nobody has told anybody anything but what the undisturbed job tells."""
+    for party, rows in left.ledgers.items():
+        mine, theirs = _disclosed(toy, rows, left), _disclosed(toy, whole.ledgers[party], left)
+        if left.attempts == 1:
+            same = mine == theirs
+            _hold("I6", same, f"{party} told {_named(mine - theirs)}, not {_named(theirs - mine)}")
+        else:
+            more = {key for key, times in mine.items() if times > left.attempts * theirs[key]}
+            _hold("I6", not more, f"{party} told more than it may: {_named(more)}")
+
+
+def _disclosed(toy: Toy, rows: list[Row], left: Left) -> Counter[tuple[str, str, str]]:
+    """Type, receiver and hash of what left; where chance has a part in it, its size instead."""
+    exact = toy.is_drawn_again and left.attempts == 1
+    return Counter(
+        (row.kind, row.peer, row.sha256 if exact else str(row.values))
+        for row in rows
+        if row.direction == "out"
+    )
+
+
+def digest(left: Left, shard: Artefact) -> str:
+    """A shard's SHA-256, without what differs from run to run."""
+    hashed = hashlib.sha256()
+    facts = {key: value for key, value in sorted(shard.facts.items()) if key not in OWN_FACTS}
+    hashed.update(repr(facts).encode())
+    renumbered = left.attempts > 1 and shard.facts.get("split") == "scored"
+    arrays = _in_order(shard.arrays) if renumbered else shard.arrays
+    for name, array in sorted(arrays.items()):
+        hashed.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return hashed.hexdigest()
+
+
+def _in_order(arrays: dict[str, Any]) -> dict[str, Any]:
+    """A hybrid model's arrays without the order of a host's parts, which an attempt draws.
+
+    Nodes below a host are told apart by what they hold, not by their numbers.
+    """
+    kept: dict[str, Any] = {}
+    for part in {name.partition("_")[0] == "below" for name in arrays}:
+        own = {n: a for n, a in arrays.items() if (n.partition("_")[0] == "below") == part}
+        lengths = {len(a) for a in own.values()}
+        if (not part and "below_tree" in arrays) or len(lengths) > 1:
+            kept |= own  # the guest's own nodes stay as they are
+            continue
+        named = [n for n in sorted(own) if n.rpartition("_")[2] not in ("node", "under")]
+        rows = zip(*(own[n].reshape(len(own[n]), -1).tolist() for n in named), strict=True)
+        kept["rows"] = np.frombuffer(repr(sorted(map(repr, rows))).encode(), np.uint8)
+    return kept
+
+
+def _differing(found: dict[str, str], expected: dict[str, str]) -> list[str]:
+    return [p for p in {**found, **expected} if found.get(p) != expected.get(p)]
+
+
+def _named(rows: Any) -> str:
+    return (
+        ", ".join(sorted({next(part for part in row if "." in part) for row in rows})) or "nothing"
+    )
+
+
+def _hold(name: str, holds: bool, text: str) -> None:
+    if not holds:
+        raise BrokenError(f"{name}: {text}")

@@ -1,0 +1,70 @@
+"""Chance, replaced: what daemons draw at random comes from a seed and is the same in every run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+from fedboost.runtime.identity import Identity
+from fedboost.runtime.sealing import SEED_BYTES, Vault
+from tests.simulator.processes import PROCESS, Process
+
+_signed: dict[tuple[str, bytes], bytes] = {}  # signatures are random; here each text has one
+
+
+def _seed_of_job(self: Vault, job: str, name: str = "seed") -> bytes:
+    """A party's seed of a job that is the same in every run."""
+    if not self.has(job, name):
+        process = PROCESS.get()
+        assert process is not None
+        told = json.dumps([process.name, job, name]).encode()
+        self.seal(job, name, hashlib.sha256(told).digest()[:SEED_BYTES])
+    return self.unseal(job, name)
+
+
+def _signing(real: Callable[[Identity, bytes], bytes]) -> Callable[[Identity, bytes], bytes]:
+    def sign(self: Identity, data: bytes) -> bytes:
+        key = (self.name, data)
+        if key not in _signed:
+            _signed[key] = real(self, data)
+        return _signed[key]
+
+    return sign
+
+
+@contextmanager
+def replaced(seed: int, next_job: Callable[[], int]) -> Iterator[None]:
+    """Inside, what the system draws is a process's own sequence; `next_job` numbers jobs."""
+
+    def octets(count: int) -> bytes:
+        process = PROCESS.get()
+        if process is None:
+            process = nobody
+        process.drawn += 1
+        named = json.dumps([seed, process.name, process.life, process.drawn]).encode()
+        return hashlib.shake_256(named).digest(count)
+
+    def bits(count: int) -> int:
+        return int.from_bytes(octets(-(-count // 8)), "big") >> (-count % 8)
+
+    def below(most: int) -> int:
+        return int.from_bytes(octets(most.bit_length() // 8 + 16), "big") % most
+
+    nobody = Process("nobody")
+    with (
+        mock.patch.object(Vault, "seed", _seed_of_job),
+        mock.patch.object(Identity, "sign", _signing(Identity.sign)),
+        mock.patch.object(os, "urandom", octets),
+        mock.patch.object(random, "_urandom", octets),  # of SystemRandom
+        mock.patch.object(secrets, "token_bytes", lambda n=32: octets(n)),
+        mock.patch.object(secrets, "token_hex", lambda n=32: f"{next_job():0{2 * n}x}"),
+        mock.patch.object(secrets, "randbits", bits),
+        mock.patch.object(secrets, "randbelow", below),
+    ):
+        yield
