@@ -12,6 +12,7 @@ from fedboost.crypto.lattice.answers import Shape, TreeKey
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.cells import CellAdds, Cells, Rows
 from fedboost.crypto.lattice.decryption import decrypt
+from fedboost.crypto.lattice.parameters import Parameters
 from fedboost.crypto.lattice.polynomials import Origin, Tree
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.lattice.words import Words, words_of
@@ -34,6 +35,7 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 
 BLOCKS_EACH = 16  # of N rows in one part of the stream of gradients
 ANSWERS_EACH = 1024  # in one part of a host's answers: ten megabytes of `lattice`
+PART_OCTETS_MAX = 1 << 24  # of either, where outputs are many: fewer, but one at least
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,11 @@ class RingGuestRows(GuestRows):
         """Some blocks of rows at a time."""
         first, held, data = 0, 0, bytearray()
         tree = self.secret.tree.number
+        each = _blocks_each(self.secret.tree.parameters, self.secret.outputs)
         for number, block in enumerate(self.secret.encrypt(), start=1):
             data += block.to_bytes()
             held += len(block)
-            if number % BLOCKS_EACH == 0:
+            if number % each == 0:
                 yield _part(tree, first, held, data)
                 first, held, data = first + held, 0, bytearray()
         if held or not first:
@@ -87,7 +90,8 @@ class RingGuestRows(GuestRows):
 
     def octets_max(self, sums: Sequence[int]) -> int:
         """So many answers of the widest kind."""
-        return min(sum(sums), ANSWERS_EACH) * self._shape(self.secret.budget.rows).octets
+        one = self._shape(self.secret.budget.rows).octets
+        return max(one, min(PART_OCTETS_MAX, min(sum(sums), ANSWERS_EACH) * one))
 
     def _shape(self, rows: int) -> Shape:
         secret = self.secret
@@ -157,8 +161,10 @@ class RingHostRows(HostRows[Cells]):
         first = 0
         for node in nodes:
             own, width = places[first : first + node.sums], self.budget.width(max(1, node.rows))
-            for start in range(0, node.sums, ANSWERS_EACH):
-                part = sums[own[start : start + ANSWERS_EACH]]
+            octets = Shape(self.budget.parameters, sums.outputs, width).octets
+            each = max(1, min(ANSWERS_EACH, PART_OCTETS_MAX // octets))
+            for start in range(0, node.sums, each):
+                part = sums[own[start : start + each]]
                 secrets = self.secrets.child("lattice answers", node.tree, node.node, start)
                 released = self.key.release(part, width, secrets, self.workers)
                 yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
@@ -195,7 +201,13 @@ class RingHost(HostSide):
     def octets_max(self) -> int:
         """Rows of some blocks, and the tree's key."""
         own = self.budget.parameters
-        return (BLOCKS_EACH + 1) * own.ring * self.columns * own.word_octets
+        blocks = _blocks_each(own, self.columns) + 1
+        return blocks * own.ring * self.columns * own.word_octets
+
+
+def _blocks_each(own: Parameters, columns: int) -> int:
+    """How many blocks of N rows go into a part."""
+    return max(1, min(BLOCKS_EACH, PART_OCTETS_MAX // (own.ring * columns * own.word_octets)))
 
 
 def _part(tree: int, first: int, held: int, data: bytearray) -> pb.EncryptedGradients:

@@ -125,6 +125,33 @@ def test_parts_are_whole_blocks_and_only_the_last_is_shorter(rows, counts, monke
     assert all(len(part.rows.data) + len(given.key_for(SHOP)) <= most for part in parts)
 
 
+@pytest.mark.parametrize("scheme", SCHEMES[1:])
+def test_parts_have_fewer_rows_and_answers_where_outputs_are_many(scheme, monkeypatch):
+    monkeypatch.setattr(ring, "PART_OCTETS_MAX", 1 << 18)
+    pair = Pair(scheme, 9000, outputs=5)
+    host: Any = pair.hosts[SHOP]
+    own = host.budget.parameters
+    held, given = pair.rows()
+    block = own.ring * 10 * own.word_octets
+    each = max(1, (1 << 18) // block) * own.ring
+    counts = [part.rows.count for part in given.parts()]
+    assert counts[0] == min(each, 9000)
+    assert sum(counts) == 9000
+    most = host.octets_max
+    assert max(counts) * 10 * own.word_octets + len(given.key_for(SHOP)) <= most
+    made = held.sums(np.arange(9000), np.arange(9000, dtype=np.int32)[:, None] % 40, 40)
+    for rows in (9000, 17):
+        node = [Asked(0, 0, rows, 40)]
+        parts = list(held.answers(made, np.arange(40), node))
+        octets = given.octets([1], [Expected(rows, np.zeros(10, np.int64))])
+        assert [part.count for part in parts[:-1]] == [(1 << 18) // octets] * (len(parts) - 1)
+        assert max(len(part.data) for part in parts) <= given.octets_max([40])
+        assert len(parts) > 1
+    monkeypatch.setattr(ring, "PART_OCTETS_MAX", 1)
+    assert given.octets_max([40]) == given.octets([1], [Expected(9000, np.zeros(10, np.int64))])
+    assert {part.count for part in held.answers(made, np.arange(40), node)} == {1}
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_host_gets_the_rows_and_its_own_key_where_there_is_one(scheme):
     pair = Pair(scheme)
