@@ -23,7 +23,7 @@ from benchmarks import (
     plus_jobs,
 )
 from benchmarks.encryption_operations import OPERATIONS
-from benchmarks.encryption_plan import AUC, DATA, SCHEMES, TREES, Plan
+from benchmarks.encryption_plan import AUC, DATA, TREES, Plan
 from benchmarks.harness import Report
 from benchmarks.plus_tables import Row
 
@@ -82,7 +82,6 @@ def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
     """What was run, in words and numbers."""
     return {
         **plus_jobs.SHAPE,
-        "schemes": list(SCHEMES),
         "validation": f"{plus_jobs.VALIDATION['fraction']} by id, seed {plus_jobs.SEED}, AUC alone",
         "parties": "1 guest, 1 host",
         **{name.replace("_", " "): value for name, value in asdict(plan).items()},

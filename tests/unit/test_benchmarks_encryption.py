@@ -295,6 +295,6 @@ def test_the_command_line_says_what_is_run():
     asked = encryption.options(["--quick"])
     assert tuple(asked.part) == encryption.PARTS
     assert tuple(asked.data) == encryption_plan.DATA
-    assert encryption.settings(QUICK, quick=True)["schemes"] == list(SCHEMES)
+    assert encryption.settings(Plan.of(quick=False), quick=False)["schemes"] == tuple(SCHEMES)
     with pytest.raises(SystemExit):
         encryption.main(["--part", "speed"])
