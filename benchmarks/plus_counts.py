@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from fedboost.crypto.api import Ciphertexts, Encrypted, Released
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.residues import ResiduePrivate, ResiduePublic
-from fedboost.crypto.workers import Serial
+from fedboost.crypto.workers import Serial, Workers
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import JobError
+from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, JobJournal
+from fedboost.model import shards
 from fedboost.runtime import local
 
 
@@ -81,10 +83,11 @@ def plus(shape: Shape) -> Operations:
 
 @dataclass(frozen=True)
 class PlainRun:
-    """A job's result and metrics by round, trained without encryption in this process."""
+    """A job's result and metrics by round, trained in this process."""
 
     result: dict[str, Any]
     rounds: list[dict[str, float]]  # "train.auc" and so on
+    shards: dict[str, Artefact] = field(default_factory=dict)  # each party's part of the model
 
 
 def train_plain(
@@ -92,6 +95,7 @@ def train_plain(
     sources: Mapping[str, SourceSpec],
     folder: Path,
     after_round: Callable[[], None] | None = None,
+    workers: Workers | None = None,
 ) -> PlainRun:
     """Trains all parties in this process; a JobError unless the job finishes."""
 
@@ -100,7 +104,7 @@ def train_plain(
             after_round()
 
     async def whole() -> JobJournal:
-        async with local.cluster(folder, spec, sources, Serial()) as cluster:
+        async with local.cluster(folder, spec, sources, workers or Serial()) as cluster:
             return await cluster.run(spec, hear)
 
     journal = asyncio.run(whole())
@@ -113,7 +117,11 @@ def train_plain(
             result = json.loads(event.finished.result)
     if result is None:
         raise JobError(f"the job {journal.status.state}: {journal.status.reason.what}")
-    return PlainRun(result, rounds)
+    kept = {party: folder / "var" / party / "models" for party in sources}
+    return PlainRun(
+        *(result, rounds),
+        {party: shards.load(shards.folder_of(kept[party], result["model"])) for party in kept},
+    )
 
 
 @contextmanager

@@ -51,6 +51,10 @@ class Table:
         kept = np.sort(np.random.default_rng(seed).choice(len(self.y), rows, replace=False))
         return replace(self, id=self.id[kept], y=self.y[kept], values=self.values[kept])
 
+    def first(self, rows: int) -> Table:
+        """So many rows, the first ones."""
+        return replace(self, id=self.id[:rows], y=self.y[:rows], values=self.values[:rows])
+
     def held_out(self, fraction: float, seed: int) -> NDArray[np.bool_]:
         """The validation rows that the parties of a job would hold out, bool (n,)."""
         ids = encode_ids([pa.chunked_array([pa.array(self.id)])], ["id"])

@@ -9,8 +9,8 @@ from typing import Self
 from benchmarks import harness
 from benchmarks.harness import JobRun
 
-# Steps that are done once a job: the key, and keys for masks.
-ONCE = frozenset({"share_key", "offer_answer_key", "share_rows"})
+# Steps that are done once a job: the key or what takes its place, and keys for masks.
+ONCE = frozenset({"offer_nonce", "share_key", "offer_answer_key", "share_rows"})
 
 
 @dataclass(frozen=True)
