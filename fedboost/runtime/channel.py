@@ -31,7 +31,7 @@ def options(timers: Timers) -> list[tuple[str, Any]]:
         ("grpc.max_send_message_length", wire.CONTROL_BYTES_MAX + (1 << 16)),
         ("grpc.keepalive_time_ms", int(timers.keepalive_s * 1000)),
         ("grpc.keepalive_timeout_ms", int(timers.keepalive_timeout_s * 1000)),
-        # gRPC gives a ping a minute, whatever the time-out of keepalive, unless it is told this too.
+        # gRPC gives a ping a minute, whatever time-out keepalive has, unless it is told this too.
         ("grpc.http2.ping_timeout_ms", int(timers.keepalive_timeout_s * 1000)),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
