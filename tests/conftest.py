@@ -24,10 +24,17 @@ def pytest_addoption(parser):
     """`--rewrite`: golden transcripts and vectors are written anew; look at the difference."""
     parser.addoption("--rewrite", action="store_true", help="write golden files anew")
     parser.addoption("--long", action="store_true", help="run the tests that take minutes too")
+    parser.addoption("--shard", default="1/1", help="I/N: the I-th of N parts of the tests")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Tests marked long run with `--long` only."""
+    """Tests marked long run with `--long` only; of several shards each test is in one."""
+    place, shards = map(int, config.getoption("--shard").split("/"))
+    kept = [n * shards // len(items) == place - 1 for n in range(len(items))]
+    config.hook.pytest_deselected(
+        items=[i for i, keep in zip(items, kept, strict=True) if not keep]
+    )
+    items[:] = [item for item, keep in zip(items, kept, strict=True) if keep]
     if not config.getoption("--long"):
         for item in items:
             if "long" in item.keywords:

@@ -87,7 +87,7 @@ def random_model(
 
 def _facts(party: str, trees: int) -> dict[str, Any]:
     return {
-        "format": 2,
+        "format": 3,
         "protocol": "secureboost",
         "job": MODEL,
         "name": "credit",

@@ -16,7 +16,7 @@ import numpy as np
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 
-FORMAT = 2
+FORMAT = 3  # since 3 the facts have a hash of their own
 FACTS, ARRAYS = "model.json", "arrays.npz"
 MODEL_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")  # as jobs are called; leads nowhere else on disk
 
@@ -39,7 +39,7 @@ def save(folder: Path, shard: Artefact) -> None:
     for left_over in (fresh, old):
         shutil.rmtree(left_over, ignore_errors=True)
     fresh.mkdir(mode=0o700, parents=True)
-    text = json.dumps(facts, indent=1).encode()
+    text = json.dumps({**facts, "sha256": _digest(facts)}, indent=1).encode()
     for name, content in ((ARRAYS, packed.getvalue()), (FACTS, text)):
         with (fresh / name).open("wb") as file:
             file.write(content)
@@ -81,6 +81,8 @@ def load_facts(folder: Path) -> dict[str, Any]:
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         found = facts.get("format") if isinstance(facts, dict) else "none"
         raise DataError(f"the model has format {found}, this version reads {FORMAT}", file=file)
+    if facts.pop("sha256", None) != _digest(facts):
+        raise DataError("the model's file was changed", file=file)
     return facts
 
 
@@ -101,6 +103,11 @@ def delete(folder: Path) -> None:
     folder.rename(gone)  # at once: nobody reads half a model
     shutil.rmtree(gone)
     _sync(folder.parent)
+
+
+def _digest(facts: dict[str, Any]) -> str:
+    """The hash of what JSON keeps of the facts, in their order."""
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def _sync(folder: Path) -> None:

@@ -195,7 +195,10 @@ class Ledger:
 
     def _head(self) -> Head:
         found = self._connection.execute("SELECT n, hash FROM ledger_head").fetchone()
-        return Head(*found) if found else Head(0, GENESIS)
+        head = Head(*found) if found else Head(0, GENESIS)
+        if not isinstance(head.n, int) or not isinstance(head.hash, str):
+            raise StoreError("the ledger's head is damaged", file=self._path.name)
+        return head
 
     def _prepare(self, *, read_only: bool) -> None:
         if read_only:

@@ -65,7 +65,7 @@ def test_a_changed_array_is_refused(models):
     [
         ("{", "damaged"),
         ("[]", "format none"),
-        (json.dumps({"format": 1}), "format 1, this version reads 2"),
+        (json.dumps({"format": 1}), "format 1, this version reads 3"),
     ],
 )
 def test_facts_that_are_none_are_refused(models, text, said):
@@ -102,3 +102,13 @@ def test_a_deleted_model_is_gone(models):
 def test_what_is_no_id_leads_nowhere(models, name):
     with pytest.raises(ConfigError, match="not a model's id"):
         shards.folder_of(models, name)
+
+
+def test_changed_facts_are_refused(models):
+    shards.save(models / MODEL, random_model(1)["bank"])
+    path = models / MODEL / shards.FACTS
+    facts = json.loads(path.read_text())
+    facts["party"] = "telco"
+    path.write_text(json.dumps(facts))
+    with pytest.raises(DataError, match="file was changed"):
+        shards.load(models / MODEL)

@@ -1,0 +1,170 @@
+"""Torn and bit-flipped files of a store: a typed refusal or the right result, never a wrong one."""
+
+import random
+import shutil
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from fedboost.errors import FedboostError
+from fedboost.flow import Artefact
+from fedboost.model import shards
+from fedboost.runtime.checkpoints import Checkpoints
+from fedboost.runtime.ledger import Disclosure, Ledger
+from fedboost.runtime.sealing import Vault
+
+SEED, FLIPS, FLIPS_NOW = 7, 500, 40  # of each kind of file; on each change
+ARRAYS = {"gradient": np.arange(24.0).reshape(4, 6), "codes": np.array(["a", "b"])}
+FACTS = {"party": "bank", "base_margin": 0.25, "trees": [1, 2, 3]}
+
+
+# What each kind of file holds, and how it is read
+
+
+def keep_checkpoint(folder):
+    for round_ in (1, 2):
+        Checkpoints().save(folder, round_, {**FACTS, "round": round_}, ARRAYS)
+
+
+def read_checkpoint(folder):
+    found = Checkpoints().load(folder, 2)
+    assert found is not None
+    return {**found.state, **found.arrays}
+
+
+def keep_shard(folder):
+    shards.save(folder / "job-1", Artefact(dict(FACTS), ARRAYS))
+
+
+def read_shard(folder):
+    found = shards.load(folder / "job-1")
+    return {**found.facts, **found.arrays}
+
+
+def keep_seed(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    Vault(folder).seal("job-1", "seed", bytes(range(32)))
+
+
+def read_seed(folder):
+    return {"seed": Vault(folder).unseal("job-1", "seed")}
+
+
+def keep_ledger(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(Ledger(folder / "store.sqlite")) as ledger:
+        ledger.record(*[disclosure(n) for n in range(40)])
+    with closing(sqlite3.connect(folder / "store.sqlite")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def read_ledger(folder):
+    with closing(Ledger(folder / "store.sqlite")) as ledger:
+        head = ledger.verify()
+        return {"head": head, "rows": [(r.n, r.job, r.sha256, r.peer) for r in ledger.rows()]}
+
+
+def disclosure(number):
+    """One row of a ledger."""
+    return Disclosure(
+        direction="out", job="job-1", step="call", kind="fedboost.echo.Call", peer="telco",
+        bytes=number, values=1, protection="plain", reveals="numbers", sha256=f"{number:064x}",
+    )  # fmt: skip
+
+
+KINDS = {
+    "checkpoint": (keep_checkpoint, read_checkpoint),
+    "shard": (keep_shard, read_shard),
+    "seed": (keep_seed, read_seed),
+    "ledger": (keep_ledger, read_ledger),
+}
+
+
+# Faults of a disk
+
+
+def flipped(octets, draw):
+    """One bit is another."""
+    place = draw.randrange(8 * len(octets))
+    spoilt = bytearray(octets)
+    spoilt[place // 8] ^= 1 << (place % 8)
+    return bytes(spoilt)
+
+
+def torn(octets, draw):
+    """The end was never written."""
+    return octets[: draw.randrange(len(octets))]
+
+
+def unwritten(octets, draw):
+    """A block holds zeros, as after a power cut."""
+    start = draw.randrange(len(octets))
+    end = min(start + 512, len(octets))
+    return octets[:start] + bytes(end - start) + octets[end:]
+
+
+def stale(octets, draw):
+    """A block holds what another one should."""
+    size = min(512, len(octets) // 2)
+    one, other = draw.randrange(len(octets) - size + 1), draw.randrange(len(octets) - size + 1)
+    return octets[:one] + octets[other : other + size] + octets[one + size :]
+
+
+FAULTS = {"flipped": flipped, "torn": torn, "unwritten": unwritten, "stale": stale}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kept(request, tmp_path_factory):
+    """A folder with files of one kind, what they hold, and the function that reads them."""
+    keep, read = KINDS[request.param]
+    folder = tmp_path_factory.mktemp(request.param) / "sound"
+    keep(folder)
+    return folder, read(folder), read
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(
+        np.array_equal(value, other[name]) for name, value in one.items()
+    )
+
+
+def spoil(sound, folder, fault, draw):
+    """A copy of the files, one of which has a fault; None where that changes nothing."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(sound, folder)
+    path = draw.choice(sorted(p for p in folder.rglob("*") if p.is_file() and p.stat().st_size))
+    octets = path.read_bytes()
+    spoilt = FAULTS[fault](octets, draw)
+    path.write_bytes(spoilt)
+    return None if spoilt == octets else path
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "flips", [FLIPS_NOW, pytest.param(FLIPS, marks=pytest.mark.long)], ids=["now", "many"]
+)
+def test_a_file_with_a_fault_is_refused_or_read_as_it_was_written(kept, fault, flips, tmp_path):
+    sound, expected, read = kept
+    draw = random.Random(f"{SEED} {fault}")
+    refused = 0
+    for n in range(flips):
+        path = spoil(sound, tmp_path / "spoilt", fault, draw)
+        if path is None:
+            continue
+        found = outcome(read, tmp_path / "spoilt")
+        if isinstance(found, FedboostError):
+            refused += 1
+            assert found.code != "internal", (n, found)
+        else:
+            assert same(found, expected), (n, path.name, fault)
+    assert refused
+
+
+def outcome(read, folder):
+    """What is read, or the error with which it is refused."""
+    try:
+        return read(folder)
+    except FedboostError as error:
+        return error
