@@ -10,6 +10,7 @@ from tests.e2e import world
 
 pytestmark = pytest.mark.e2e
 TREES = 12
+IDLE = 0.02  # of a processor
 PLAIN = world.job(
     params={"n_estimators": TREES, "eval_metric": ["auc", "logloss"]},
     validation={"fraction": 0.3, "seed": 7},
@@ -114,9 +115,21 @@ def test_parties_whose_coordinator_is_gone_pause_and_say_so(cluster, whole):
     world.assert_same_model(cluster, id_, whole.status.id)
 
 
-def test_a_job_is_cancelled_also_at_a_party_that_was_gone_then(cluster):
+def assert_idle(cluster, *names):
+    """These daemons, each with its workers, do next to nothing."""
+    time.sleep(2.0)  # what was under way when the job paused
+    for name in names:
+        pids = world.processes(cluster.processes[name].pid)
+        began, before = time.monotonic(), world.cpu_seconds(pids)
+        time.sleep(3.0)
+        share = (world.cpu_seconds(pids) - before) / (time.monotonic() - began)
+        assert share < IDLE, f"{name} uses {share:.1%} while the job is paused"
+
+
+def test_a_paused_job_costs_nothing_and_is_cancelled_also_at_a_party_that_was_gone(cluster):
     id_, after, _ = killed_in_second_tree(cluster, PLAIN, "telco", "open_layer")
     world.watch(cluster, id_, after=after)
+    assert_idle(cluster, COORDINATOR, "bank")
     assert world.ask(cluster, "job", "cancel", id_).code == 0
     back(cluster, "telco")
 

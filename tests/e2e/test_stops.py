@@ -56,16 +56,6 @@ def in_the_second_tree(cluster):
     return id_
 
 
-def cpu_seconds(pids):
-    """User and system time of processes, in seconds."""
-    ticks = 0
-    for pid in pids:
-        with open(f"/proc/{pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 def assert_stops(cluster):
     """Every daemon ends when it is asked to, in time and with its workers; nothing has crashed."""
     cluster.stop()
@@ -93,9 +83,9 @@ def test_a_cancelled_job_ends_on_every_party_and_nothing_works_on(cluster):
     pids = [pid for p in cluster.processes.values() for pid in world.processes(p.pid)]
 
     def quiet():
-        before = cpu_seconds(pids)
+        before = world.cpu_seconds(pids)
         time.sleep(1.0)
-        return cpu_seconds(pids) - before < 0.1
+        return world.cpu_seconds(pids) - before < 0.1
 
     world.wait_for(quiet, QUIET_S + 2, "the daemons are quiet after the cancellation")
     number = world.journalled(cluster, id_)

@@ -304,6 +304,16 @@ def processes(session: int) -> list[int]:
     return found
 
 
+def cpu_seconds(pids: list[int]) -> float:
+    """User and system time of processes, in seconds."""
+    ticks = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def tracebacks(cluster: Cluster) -> list[str]:
     """The daemons whose log holds a traceback."""
     return [name for name in cluster.processes if "Traceback" in cluster.log(name).read_text()]

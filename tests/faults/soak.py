@@ -18,12 +18,12 @@ from typing import Any
 
 from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.local import COORDINATOR
-from tests import drills, toys
+from tests import drills, small_jobs
 from tests.e2e import world
 from tests.proxies import FAIR, SILENT, Proxy, Weather
 
 PROTOCOLS = ("secureboost", "federboost-horizontal", "hybridtree")
-NAMES = (COORDINATOR, *toys.PARTIES)
+NAMES = (COORDINATOR, *small_jobs.PARTIES)
 FAULT_EVERY_S = 60.0
 FAULT_LASTS_S = (1.0, 15.0)
 SAMPLE_S = 5.0  # between two looks at the daemons' memory
@@ -125,7 +125,7 @@ class Soak:
 
 def job_of(name: str) -> dict[str, Any]:
     """A toy job on the data set of its protocol."""
-    raw = toys.raw(name)
+    raw = small_jobs.raw(name)
     for party in raw["data"].values():
         party["dataset"] = name
     return raw
@@ -133,12 +133,12 @@ def job_of(name: str) -> dict[str, Any]:
 
 def town(folder: Path) -> Cluster:
     """Daemons that hold the tables of all three protocols."""
-    sources = toys.written(folder / PROTOCOLS[0], toys.tables(PROTOCOLS[0]))
+    sources = small_jobs.written(folder / PROTOCOLS[0], small_jobs.tables(PROTOCOLS[0]))
     cluster = Cluster(
-        folder / "c", toys.spec(PROTOCOLS[0]), sources, timers=drills.TIMERS, workers=1
+        folder / "c", small_jobs.spec(PROTOCOLS[0]), sources, timers=drills.TIMERS, workers=1
     )
     for name in PROTOCOLS:
-        own = toys.written(folder / name, toys.tables(name))
+        own = small_jobs.written(folder / name, small_jobs.tables(name))
         for party, source in own.items():
             world.edit(cluster, party, _holding(name, str(source.path)))
     return cluster

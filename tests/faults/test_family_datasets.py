@@ -18,7 +18,7 @@ from tests.federated import PLAIN, now, run_job
 
 REFUSALS = DataError | ConfigError | JobError | PolicyError
 SMOKE = ("secureboost", "federboost-horizontal")  # whose cases run on each change
-GUEST, HOST = toys.PARTIES[:2]
+GUEST, HOST = small_jobs.PARTIES[:2]
 
 
 def marked(protocol, label):
@@ -241,22 +241,22 @@ NAMES = {
 # Only all parties together can tell that nobody has a row of another class.
 BAD_OF = [
     (protocol, how)
-    for protocol in toys.TOYS
+    for protocol in small_jobs.TOYS
     for how in BAD
-    if how != "one class" or toys.TOYS[protocol].rows != "own"
+    if how != "one class" or small_jobs.TOYS[protocol].rows != "own"
 ]
 
 
 @functools.cache
 def plain(protocol, folder):
     """The job on the plain tables."""
-    return run_job(folder / f"{protocol}-plain", toys.tables(protocol), toys.spec(protocol))
+    return run_job(folder / f"{protocol}-plain", small_jobs.tables(protocol), small_jobs.spec(protocol))
 
 
 def outcome(protocol, change, tmp_path):
     """The job on changed tables."""
-    tables = change(toys.tables(protocol))
-    return run_job(tmp_path / "job", tables, toys.spec(protocol))
+    tables = change(small_jobs.tables(protocol))
+    return run_job(tmp_path / "job", tables, small_jobs.spec(protocol))
 
 
 def assert_same(done, expected):
@@ -286,12 +286,12 @@ def plain_folder(tmp_path_factory):
     return tmp_path_factory.mktemp("plain")
 
 
-@pytest.mark.parametrize(("protocol", "how"), [marked(p, h) for p in toys.TOYS for h in SAME])
+@pytest.mark.parametrize(("protocol", "how"), [marked(p, h) for p in small_jobs.TOYS for h in SAME])
 def test_the_same_numbers_written_otherwise_train_the_same_model(
     protocol, how, tmp_path, plain_folder
 ):
     change = SAME[how]
-    if "labels" in how and toys.TOYS[protocol].rows == "own":
+    if "labels" in how and small_jobs.TOYS[protocol].rows == "own":
         change = every(change_of_labels(how))
     assert_same(outcome(protocol, change, tmp_path), plain(protocol, plain_folder))
 
@@ -306,9 +306,9 @@ def test_a_table_that_no_job_can_use_is_refused_before_anything_leaves(protocol,
     assert_refused(outcome(protocol, BAD[how], tmp_path))
 
 
-@pytest.mark.parametrize(("protocol", "how"), [marked(p, h) for p in toys.TOYS for h in NAMES])
+@pytest.mark.parametrize(("protocol", "how"), [marked(p, h) for p in small_jobs.TOYS for h in NAMES])
 def test_a_columns_name_is_only_a_name(protocol, how, tmp_path, plain_folder):
-    own = toys.TOYS[protocol].rows == "own"
+    own = small_jobs.TOYS[protocol].rows == "own"
     change = (every if own else functools.partial(at, HOST))(renamed(NAMES[how]))
     done = outcome(protocol, change, tmp_path)
     if done.state == "failed":
