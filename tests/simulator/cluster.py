@@ -21,7 +21,7 @@ from unittest import mock
 
 from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import FedboostError, JobError
+from fedboost.errors import FedboostError, JobError, UnreachableError
 from fedboost.flow import Role
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
@@ -223,14 +223,14 @@ class Simulation:
         """What a user does where a paused job does not go on by itself."""
         try:
             await self.client().resume(job)
-        except JobError:
-            return  # it has gone on meanwhile
+        except (JobError, UnreachableError):
+            return  # it has gone on meanwhile, or nobody is there to ask
 
     # Inside
 
     @contextmanager
     def world(self, seed: int) -> Iterator[None]:
-        """Everything outside the daemons, replaced; see the module."""
+        """Everything outside the daemons, replaced; the seed is that of back-offs alone."""
         collecting = _Collecting(self.errors)
         self.loop.set_exception_handler(self._unexpected)
         PROCESS.set(self.user)
@@ -244,7 +244,7 @@ class Simulation:
             enter(
                 mock.patch.object(Dialer, "_open", lambda _, name, __: self.network.channel(name))
             )
-            enter(chance.replaced(seed, self._next_job))
+            enter(chance.replaced(self._next_job))
             logging.getLogger("fedboost").addHandler(collecting)
             try:
                 yield
