@@ -241,6 +241,7 @@ class Simulation:
             enter(disk.watched(self.watch))
             enter(mock.patch.object(daemon, "ProcessWorkers", Workers))
             enter(mock.patch.object(daemon, "bind", _bound))
+            enter(mock.patch.object(daemon, "end_within", _told_to_end, create=True))
             enter(
                 mock.patch.object(Dialer, "_open", lambda _, name, __: self.network.channel(name))
             )
@@ -263,6 +264,10 @@ class Simulation:
 
     def _certificate(self, name: str) -> bytes:
         return (self.place.certs / f"{name}.pem").read_bytes()
+
+
+def _told_to_end(_: float) -> None:
+    """A daemon that stops would end its process after a while: it is everybody's here."""
 
 
 def _bound(*_: Any) -> tuple[Server, int]:
