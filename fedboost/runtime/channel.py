@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import grpc
@@ -15,13 +15,27 @@ from fedboost.messages import exchange_pb2_grpc, job_pb2, party_pb2, party_pb2_g
 from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import status
-from fedboost.runtime.clock import now
+from fedboost.runtime.clock import jittered, now
 from fedboost.runtime.config import Timers
 from fedboost.runtime.tls import TlsFiles, load_identity
 
 CLAIM_KEY = "fedboost-claims"  # who we say we are, where there is no TLS to show it
 
+WINDOW_PIECES = 8  # of a stream, that gRPC may have taken and not sent yet
+RECONNECT_S = 2.0  # the longest pause of gRPC's own between two tries to connect
+
 Reply = TypeVar("Reply")
+
+
+@dataclass
+class Contact:
+    """When a call's other end was there for the last time."""
+
+    at: float = field(default_factory=now)
+
+    def made(self) -> None:
+        """It is there now."""
+        self.at = now()
 
 
 def options(timers: Timers) -> list[tuple[str, Any]]:
@@ -37,7 +51,9 @@ def options(timers: Timers) -> list[tuple[str, Any]]:
         ("grpc.http2.min_recv_ping_interval_without_data_ms", int(timers.keepalive_s * 500)),
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.initial_reconnect_backoff_ms", int(timers.retry_first_s * 1000)),
-        ("grpc.max_reconnect_backoff_ms", int(timers.retry_max_s * 250)),
+        # Not the pauses between our own tries: a link that is back must be found within seconds.
+        ("grpc.max_reconnect_backoff_ms", int(min(timers.retry_max_s, RECONNECT_S) * 1000)),
+        ("grpc.min_reconnect_backoff_ms", int(timers.keepalive_timeout_s * 1000)),  # to connect
         ("grpc.enable_http_proxy", 0),
     ]
 
@@ -81,22 +97,29 @@ class Dialer:
         start: Callable[[grpc.aio.Channel], Any],
         *,
         retry_s: float = 0.0,
+        contact: Contact | None = None,
     ) -> Any:
         """Awaits the call that `start` makes on the channel to `target` (name, address).
 
-        While the link is down it is tried again for `retry_s`; every other failure is raised as the
-        typed error it stands for.
+        While the link is down it is tried again, until there has been no contact for `retry_s`,
+        and once at least (never, where that is 0). Every other failure is raised as the typed
+        error it stands for.
         """
-        until = now() + retry_s
-        pause = self.timers.retry_first_s
+        last = contact or Contact()
+        seen, pause_s, tried = last.at, self.timers.retry_first_s, False
         while True:
             try:
                 return await start(self.channel(*target))
             except grpc.aio.AioRpcError as error:
-                if not status.is_link_down(error) or now() + pause > until:
+                left_s = last.at + retry_s - now()
+                if not status.is_link_down(error) or retry_s <= 0 or (left_s <= 0 and tried):
                     raise status.from_call(error, *target) from None
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (jitter)
-            pause = min(2 * pause, self.timers.retry_max_s)
+            tried = True
+            if last.at > seen:  # it broke after it had worked
+                seen, pause_s = last.at, self.timers.retry_first_s
+            # The last try is at the window's end; a link that broke late deserves one as well.
+            await asyncio.sleep(min(jittered(pause_s), max(left_s, self.timers.retry_first_s)))
+            pause_s = min(2 * pause_s, self.timers.retry_max_s)
 
     async def close(self) -> None:
         """Closes every channel."""
@@ -123,9 +146,13 @@ class PeerLinks:
         timers = self._dialer.timers
         how: dict[str, Any] = {"timeout": timers.step_s, "metadata": self._dialer.metadata}
 
+        contact = Contact()
+
         async def chunks() -> AsyncIterator[Chunk]:
             yield Chunk(envelope=envelope)
-            for piece in wire.pieces(payload):
+            for place, piece in enumerate(wire.pieces(payload)):
+                if place > WINDOW_PIECES:  # earlier ones have been taken, or it would not be asked
+                    contact.made()
                 yield Chunk(piece=piece)
 
         def start(channel: grpc.aio.Channel) -> Any:
@@ -135,7 +162,7 @@ class PeerLinks:
             [piece] = wire.pieces(payload)
             return stub.Post(Parcel(envelope=envelope, piece=piece), **how)
 
-        await self._dialer.call((name, address), start, retry_s=timers.peer_lost_s)
+        await self._dialer.call((name, address), start, retry_s=timers.peer_lost_s, contact=contact)
 
 
 class PartyControl:
@@ -211,16 +238,20 @@ class PartyControl:
         self, request: StepCall, hear: Callable[[StepReply], None] | None = None
     ) -> StepReply:
         """Waits as long as the party shows that it works, and no longer than a step may take."""
+        contact = Contact()
+
         return await self._dialer.call(
             self._target,
-            lambda channel: self._until_done(channel, request, hear),
+            lambda channel: self._until_done(channel, request, contact, hear),
             retry_s=self._dialer.timers.peer_lost_s,
+            contact=contact,
         )
 
     async def _until_done(
         self,
         channel: grpc.aio.Channel,
         request: StepCall,
+        contact: Contact,
         hear: Callable[[StepReply], None] | None,
     ) -> StepReply:
         timers = self._dialer.timers
@@ -230,8 +261,9 @@ class PartyControl:
         )
         replies = aiter(call)
         while True:
+            left_s = max(0.1, contact.at + timers.peer_lost_s - now())
             try:
-                reply: StepReply = await asyncio.wait_for(anext(replies), timers.peer_lost_s)
+                reply: StepReply = await asyncio.wait_for(anext(replies), left_s)
             except TimeoutError:
                 call.cancel()
                 raise UnreachableError(
@@ -246,5 +278,6 @@ class PartyControl:
                 ) from None
             if not reply.working:
                 return reply
+            contact.made()
             if hear is not None:
                 hear(reply)

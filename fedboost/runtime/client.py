@@ -14,6 +14,8 @@ from fedboost.runtime import status
 from fedboost.runtime.channel import Dialer
 from fedboost.runtime.config import ClientConfig, Timers
 
+WATCH_S = 300.0  # one call's share of watching; then the next one goes on behind what was seen
+
 
 class Client:
     """One user at one coordinator; an asynchronous context manager."""
@@ -54,12 +56,16 @@ class Client:
     async def watch(self, job: str, after: int = 0) -> AsyncIterator[Event]:
         """The job's journal as it grows, until the job rests."""
         stub = job_pb2_grpc.CoordinatorStub(self._dialer.channel(*self._target))
-        call = stub.Watch(job_pb2.WatchRequest(id=job, after=after), metadata=self._dialer.metadata)
-        try:
-            async for event in call:
-                yield event
-        except grpc.aio.AioRpcError as error:
-            raise status.from_call(error, *self._target) from None
+        how: dict[str, Any] = {"timeout": WATCH_S, "metadata": self._dialer.metadata}
+        while True:
+            try:
+                async for event in stub.Watch(job_pb2.WatchRequest(id=job, after=after), **how):
+                    after = event.number
+                    yield event
+                return
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise status.from_call(error, *self._target) from None
 
     async def journal(self, job: str) -> job_pb2.JobJournal:
         """Everything the coordinator knows of a job."""

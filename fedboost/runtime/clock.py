@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 
 
@@ -12,3 +13,8 @@ def now() -> float:
         return asyncio.get_running_loop().time()
     except RuntimeError:
         return time.monotonic()
+
+
+def jittered(pause_s: float) -> float:
+    """A pause somewhere in its upper half, so that not everybody comes at once."""
+    return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 (jitter)

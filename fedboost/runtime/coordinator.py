@@ -28,6 +28,7 @@ from fedboost.errors import (
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, JobStatus, StateChanged
 from fedboost.runtime import faults, manifest, walker
+from fedboost.runtime.clock import jittered
 from fedboost.runtime.config import CoordinatorConfig
 from fedboost.runtime.costs import condensed
 from fedboost.runtime.errands import TELL_S, Errands
@@ -35,7 +36,7 @@ from fedboost.runtime.identity import Identity, Peer
 from fedboost.runtime.journals import Journals
 from fedboost.runtime.manifest import Manifest, Member
 from fedboost.runtime.reading import greeting
-from fedboost.runtime.returns import Answering, Returns, jittered
+from fedboost.runtime.returns import Answering, Returns
 from fedboost.runtime.store import FINAL, Job, JobState, Store
 from fedboost.runtime.submitted import read_spec
 from fedboost.runtime.vigil import first_gone

@@ -26,6 +26,8 @@ from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.channel import Dialer, PartyControl, PeerLinks
 from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.coordinator import CoordinatorNode
+from fedboost.runtime.deadline import end_within
+from fedboost.runtime.health import Health
 from fedboost.runtime.identity import Peer, Role
 from fedboost.runtime.judgement import Trust
 from fedboost.runtime.party import PartyNode, WriteReport
@@ -85,15 +87,18 @@ async def serve_party(
         served = Served(node, links_of)
         for descriptor, name, add in services:
             add(Servicer(served, standing.gate, descriptor.services_by_name[name]), server)
+        health = _health(server, *(f"{d.package}.{name}" for d, name, _ in services))
         watch = asyncio.create_task(
             node.watch_coordinator(lambda: links_of(config.coordinator.name))
         )
         try:
             await _serve(server, f"party {config.name}", port, until_stdin_closes)
         finally:
+            end_within(config.timers.shutdown_s)
+            health.stop()
             watch.cancel()
             await node.pause_all()
-            await server.stop(config.timers.shutdown_s)
+            await server.stop(config.timers.shutdown_s / 2)
             await standing.dialer.close()
             await asyncio.to_thread(workers.close)
             node.close()
@@ -118,13 +123,16 @@ async def serve_coordinator(config: CoordinatorConfig, *, until_stdin_closes: bo
         job_pb2_grpc.add_CoordinatorServicer_to_server(
             Servicer(served, standing.gate, service), server
         )
+        health = _health(server, service.full_name)
         woken = asyncio.create_task(node.wake())
         try:
             await _serve(server, f"coordinator {config.name}", port, until_stdin_closes)
         finally:
+            end_within(config.timers.shutdown_s)
+            health.stop()
             woken.cancel()
             await node.close()
-            await server.stop(config.timers.shutdown_s)
+            await server.stop(config.timers.shutdown_s / 2)
             await standing.dialer.close()
 
 
@@ -147,6 +155,13 @@ class Served:
         except FedboostError as error:
             return job_pb2.CheckLinkReply(fault=faults.to_message(error))
         return job_pb2.CheckLinkReply()
+
+
+def _health(server: Any, *services: str) -> Health:
+    """The daemon's health service, added to what it serves."""
+    health = Health(services)
+    server.add_generic_rpc_handlers((health.handler(),))
+    return health
 
 
 def _links_of(config: DaemonConfig, standing: Standing) -> Callable[[str], Awaitable[object]]:

@@ -7,9 +7,8 @@ import logging
 from typing import Protocol
 
 from fedboost.errors import FedboostError
-from fedboost.runtime.clock import now
+from fedboost.runtime.clock import jittered, now
 from fedboost.runtime.config import Timers
-from fedboost.runtime.returns import jittered
 
 log = logging.getLogger(__name__)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
 from fedboost.errors import FedboostError, UnreachableError
 from fedboost.messages import job_pb2
+from fedboost.runtime.clock import jittered
 from fedboost.runtime.config import Timers
 
 log = logging.getLogger(__name__)
@@ -26,11 +26,6 @@ class Answering(Protocol):
 
     async def reaches(self, peer: str) -> bool:
         """Whether the party's own link to a peer works."""
-
-
-def jittered(pause_s: float) -> float:
-    """A pause somewhere in its upper half, so that not everybody comes at once."""
-    return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 (jitter)
 
 
 class Returns:

@@ -2,9 +2,10 @@
 
 import shutil
 
+import grpc
 import pytest
 
-from fedboost.runtime.local import COORDINATOR
+from fedboost.runtime.local import COORDINATOR, USER, tls_of
 from tests.e2e import world
 from tests.e2e.conftest import ABSENT
 
@@ -32,6 +33,21 @@ def test_a_whole_town_passes_both_ways(town):
     said = world.fedboost("doctor", "--config", town.config("telco"))
     assert said.code == 0
     assert "failed" not in said.out
+
+
+def test_the_usual_health_service_says_that_daemons_serve(town):
+    """Asked as common tools ask: one text field there, one number back."""
+    files = tls_of(town.folder / "certs", USER)
+    credentials = grpc.ssl_channel_credentials(
+        *(path.read_bytes() for path in (files.ca, files.key, files.cert))
+    )
+    for name, service in (("telco", "fedboost.Party"), (COORDINATOR, "fedboost.Coordinator")):
+        wanted = [("grpc.ssl_target_name_override", name)]
+        with grpc.secure_channel(town.addresses[name], credentials, wanted) as channel:
+            check = channel.unary_unary("/grpc.health.v1.Health/Check")
+            for asked in ("", service):
+                request = b"\x0a" + bytes([len(asked)]) + asked.encode()
+                assert check(request, timeout=5.0) == b"\x08\x01"
 
 
 def test_a_daemon_that_is_down_is_named(town):

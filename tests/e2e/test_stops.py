@@ -150,3 +150,20 @@ def test_daemons_whose_starter_is_killed_end_with_their_workers(folder):
     world.wait_for(
         lambda: not any(world.processes(pid) for pid in pids), ENDED_S, "the daemons are gone"
     )
+
+
+HANGS = """
+import threading, time
+from fedboost.runtime.deadline import end_within
+threading.Thread(target=time.sleep, args=(600,)).start()
+print("told to stop", flush=True)
+end_within(0.5)
+"""
+
+
+def test_a_thread_that_hangs_does_not_keep_a_process_alive():
+    command, began = [sys.executable, "-c", HANGS], time.monotonic()
+    env = {**os.environ, "PYTHONPATH": str(world.ROOT)}
+    done = subprocess.run(command, env=env, capture_output=True, timeout=ENDED_S, check=False)
+    assert (done.returncode, done.stdout) == (0, b"told to stop\n")
+    assert time.monotonic() - began < ENDED_S
