@@ -123,8 +123,8 @@ class Simulation:
         self.user = Process(USER, certificate=self._certificate(USER))
         self.kills: list[Write] = []
         self.left: list[str] = []  # tasks and threads, when everybody has ended
-        self._outside = copy_context()
-        self._outside.run(PROCESS.set, None)
+        self.outside = copy_context()
+        self.outside.run(PROCESS.set, None)
 
     # Daemons
 
@@ -181,7 +181,7 @@ class Simulation:
         if self.plan(write, when):
             self.kills.append(write)
             process.is_dead = True
-            self.loop.call_soon_threadsafe(self._bury, process, context=self._outside)
+            self.loop.call_soon_threadsafe(self._bury, process, context=self.outside)
             raise KilledError
 
     def _bury(self, process: Process) -> None:
