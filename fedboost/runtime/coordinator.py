@@ -37,7 +37,7 @@ from fedboost.runtime.journals import Journals
 from fedboost.runtime.manifest import Manifest, Member
 from fedboost.runtime.reading import greeting
 from fedboost.runtime.returns import Answering, Returns
-from fedboost.runtime.store import FINAL, Job, JobState, Store
+from fedboost.runtime.store import Job, JobState, Store
 from fedboost.runtime.submitted import read_spec
 from fedboost.runtime.vigil import first_gone
 from fedboost.runtime.walker import JobWalk, UnapprovedError
@@ -174,8 +174,8 @@ class CoordinatorNode:
         if job.id not in self._driven:
             if job.state not in (JobState.PAUSED, JobState.FAILED):
                 raise JobError(f"the job is {job.state}, there is nothing to resume", job=job.id)
-            self._returns.drop(job.id)
             self._begin_again(job)
+            self._returns.drop(job.id)
         return self._status(self.store.job(job.id))
 
     async def wake(self) -> None:
@@ -306,6 +306,8 @@ class CoordinatorNode:
                 return JobState.CANCELLED, JobError(f"cancelled by {driven.cancelled_by}")
             return JobState.PAUSED, UnreachableError("the coordinator was stopped")
         except (UnreachableError, StoreError) as error:
+            if isinstance(error, StoreError):  # a party has named itself; then it is ours
+                error.at(party=self.config.name)
             return JobState.PAUSED, error
         except FedboostError as error:
             return JobState.FAILED, error
@@ -335,16 +337,13 @@ class CoordinatorNode:
         if reason is not None and state is JobState.PAUSED:
             changed.goes_on = self._is_by_absence(reason)
             reason.todo = _todo(reason.todo, job, alone=changed.goes_on)
-        stored = self.store.job(job).state
-        if stored is JobState.WAITING and state is JobState.PAUSED:
-            self.store.move(job, JobState.RUNNING)
-        if stored is not state or state not in FINAL:  # it may be noted, and its event not
-            named = ("", "") if reason is None else (reason.what, reason.where.get("party", ""))
-            self.store.move(job, state, reason=named[0], waiting_for=named[1])
         if reason is not None:
             changed.reason.CopyFrom(faults.to_message(reason))
+        if state is JobState.PAUSED and self.store.job(job).state is JobState.WAITING:
+            self.store.move(job, JobState.RUNNING)
+        self._journals.rest(job, changed)
+        if reason is not None:
             log.warning("%s is %s: %s", job, state, "; ".join(reason.lines()))
-        self._journals.add(job, Event(state=changed))
 
     def _is_by_absence(self, reason: FedboostError) -> bool:
         """Whether a job pauses for nothing but somebody's absence, which ends by itself."""

@@ -35,8 +35,15 @@ class Journals:
         for event in events:
             if event.WhichOneof("what") == "state" and event.state.state == JobState.RUNNING:
                 self._store.move(job, JobState.RUNNING)
-        texts = (MessageToDict(event, preserving_proto_field_name=True) for event in events)
-        self._store.add_event(job, *texts)
+        self._store.add_event(job, *map(_as_dict, events))
+        self.bell(job).ring()
+
+    def rest(self, job: str, changed: StateChanged) -> None:
+        """Puts a job into a state in which nothing happens; store and journal say so at once."""
+        party = next((one.value for one in changed.reason.where if one.key == "party"), "")
+        state, reason = JobState(changed.state), changed.reason.what
+        event = _as_dict(Event(state=changed))
+        self._store.move(job, state, reason=reason, waiting_for=party, event=event)
         self.bell(job).ring()
 
     def bell(self, job: str) -> Bell:
@@ -59,3 +66,8 @@ class Journals:
     def lost(self, job: str) -> list[str]:
         """The hosts that a job goes on without for good."""
         return [e.lost.party for e in self.events(job) if e.WhichOneof("what") == "lost"]
+
+
+def _as_dict(event: Event) -> dict[str, object]:
+    found: dict[str, object] = MessageToDict(event, preserving_proto_field_name=True)
+    return found

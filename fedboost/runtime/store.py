@@ -15,7 +15,7 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -173,11 +173,20 @@ class Store:
         jobs = [_job(row) for row in self._read("SELECT * FROM jobs ORDER BY created, id")]
         return [job for job in jobs if not states or job.state in states]
 
-    def move(self, id_: str, state: JobState, *, reason: str = "", waiting_for: str = "") -> Job:
+    def move(
+        self,
+        id_: str,
+        state: JobState,
+        *,
+        reason: str = "",
+        waiting_for: str = "",
+        event: Mapping[str, Any] | None = None,
+    ) -> Job:
         """Put the job into `state`; a ProtocolError where `MOVES` does not lead there.
 
         Moving to the state it is in changes reason and owner of the wait and keeps `since`,
-        except for final states. With a final state the job's secrets are destroyed.
+        except for final states. With a final state the job's secrets are destroyed. An `event`
+        stands in the journal from the same moment on.
         """
         with self._write() as sql:
             old = self.job(id_)
@@ -192,6 +201,7 @@ class Store:
                 " WHERE id = ?",
                 (state, reason, waiting_for, since, now, id_),
             )
+            self._append(id_, () if event is None else (event,))
         if state in FINAL:
             self.vault.destroy(id_)
         return self.job(id_)
@@ -262,12 +272,16 @@ class Store:
 
     def add_event(self, id_: str, *events: Mapping[str, Any]) -> int:
         """Append to the job's journal; returns the number of the last entry, all durable."""
-        with self._write() as sql:
+        with self._write():
             self.job(id_)
-            row = sql.execute("SELECT max(n) FROM events WHERE job = ?", (id_,)).fetchone()
-            last, now = row[0] or 0, self._clock()
-            rows = [(id_, last + 1 + i, now, json.dumps(own)) for i, own in enumerate(events)]
-            sql.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
+            return self._append(id_, events)
+
+    def _append(self, id_: str, events: Sequence[Mapping[str, Any]]) -> int:
+        sql = self._connection
+        row = sql.execute("SELECT max(n) FROM events WHERE job = ?", (id_,)).fetchone()
+        last, now = row[0] or 0, self._clock()
+        rows = [(id_, last + 1 + i, now, json.dumps(own)) for i, own in enumerate(events)]
+        sql.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
         return int(last + len(rows))
 
     def events(self, id_: str, after: int = 0) -> list[Event]:

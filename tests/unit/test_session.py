@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedboost import wire
-from fedboost.errors import JobError, PeerError, ProtocolError, UnreachableError
+from fedboost.errors import JobError, PeerError, ProtocolError, StoreError, UnreachableError
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, Turn
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
@@ -312,6 +312,37 @@ def test_a_message_that_comes_again_while_it_waits_for_room_is_recorded_once():
         assert await coming[1] is True
         assert "two different messages" in (await refusal(lying, PeerError)).what
         assert room.recorded.count((HOST, "in", CALL)) == 10
+
+    now(run())
+
+
+def test_no_byte_leaves_before_the_ledger_has_its_hash():
+    async def run():
+        room = await echo((GUEST, *HOSTS[:2]), parts=3).open()
+        deliver, left = room.deliver, []
+
+        async def watched(envelope, payload):
+            left.append(envelope.receiver)
+            assert room.recorded.count((GUEST, "out", CALL)) >= len(left)
+            await deliver(envelope, payload)
+
+        room.deliver = watched
+        await room.call("call", GUEST)
+        assert len(left) == 2 * 3
+
+    now(run())
+
+
+def test_nothing_leaves_when_the_ledger_takes_no_row():
+    def full(direction, messages):
+        raise StoreError("database or disk is full")
+
+    async def run():
+        room = await echo((GUEST, *HOSTS[:2])).open()
+        room.sessions[GUEST]._outbox.record = full
+        error = await refusal(room.sessions[GUEST].run_step(step("call", 1)), StoreError)
+        assert error.where == {"party": GUEST, "step": "call"}
+        assert room.posted == []
 
     now(run())
 

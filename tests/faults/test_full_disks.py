@@ -1,0 +1,284 @@
+"""A disk is full or out of order: the job pauses and says whose, loses nothing, and goes on."""
+
+import asyncio
+from contextlib import asynccontextmanager, contextmanager
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from fedboost import __version__
+from fedboost.crypto.workers import Serial
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import ConfigError, UnreachableError
+from fedboost.messages.job_pb2 import JobId, SubmitRequest
+from fedboost.model import shards
+from fedboost.runtime import coordinator as coordinators
+from fedboost.runtime import local
+from fedboost.runtime.config import CoordinatorConfig, Timers
+from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
+from tests.federated import now
+from tests.secureboost_jobs import made
+
+JOB = made({"n_estimators": 3, "max_depth": 2}, (2, 2))
+TIMERS = Timers(retry_first_s=0.01, retry_max_s=0.05)
+QUIET_S = 0.5  # many times the pauses between two looks
+
+
+@asynccontextmanager
+async def world(folder, monkeypatch):
+    """A cluster whose jobs go on by themselves."""
+
+    def config(**settings):
+        return CoordinatorConfig(**{**settings, "auto_resume": True})
+
+    monkeypatch.setattr(local, "CoordinatorConfig", config)
+    sources = {}
+    for party, table in arrow_tables(JOB).items():
+        pq.write_table(table, folder / f"{party}.parquet")
+        sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
+    made_of = local.cluster(folder / "c", spec_of(JOB), sources, Serial(), timers=TIMERS)
+    async with made_of as cluster:
+        yield cluster
+
+
+def status_of(cluster, job):
+    return cluster.coordinator.status(cluster.user, JobId(id=job))
+
+
+async def until(cluster, job, *states):
+    """The job's status, as soon as it is in one of the states."""
+    async with asyncio.timeout(30):
+        while (status := await status_of(cluster, job)).state not in states:
+            await asyncio.sleep(0.01)
+    return status
+
+
+async def begun(cluster):
+    """A job that has been handed in."""
+    text = spec_of(JOB).model_dump_json().encode()
+    return (await cluster.coordinator.submit(cluster.user, SubmitRequest(spec=text))).id
+
+
+def left(cluster, job):
+    """Every party's arrays."""
+    folders = {p: node.store.folder / "models" / job for p, node in cluster.parties.items()}
+    return {party: shards.load(folder).arrays for party, folder in folders.items()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    async def run():
+        with pytest.MonkeyPatch.context() as patch:
+            async with world(tmp_path_factory.mktemp("whole"), patch) as cluster:
+                job = await begun(cluster)
+                await until(cluster, job, "finished")
+                return left(cluster, job)
+
+    return now(run())
+
+
+def assert_same(found, other):
+    for party, arrays in other.items():
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(found[party][name], array, strict=True)
+
+
+@contextmanager
+def full(*connections):
+    """Databases for which the disk has no page left, really."""
+    for connection in connections:
+        [[pages]] = connection.execute("PRAGMA page_count").fetchall()
+        connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+    yield
+    for connection in connections:
+        connection.execute("PRAGMA max_page_count = 1000000").fetchall()
+
+
+async def resumed(cluster, job):
+    """A person has made space and says so."""
+    await cluster.coordinator.resume(cluster.user, JobId(id=job))
+    await until(cluster, job, "finished")
+    return left(cluster, job)
+
+
+@pytest.mark.parametrize("party", ["bank", "telco"])
+def test_a_ledger_that_takes_no_row_pauses_the_job_until_there_is_space(
+    tmp_path, monkeypatch, undisturbed, party
+):
+    async def run():
+        async with world(tmp_path, monkeypatch) as cluster:
+            node = cluster.parties[party]
+            with full(node.ledger._connection, node.store._connection):
+                job = await begun(cluster)
+                status = await until(cluster, job, "paused", "failed", "finished")
+                assert status.state == "paused"
+                assert status.reason.code == "store"
+                assert "full" in status.reason.what
+                where = {place.key: place.value for place in status.reason.where}
+                assert where["party"] == party
+                assert status.reason.todo.startswith("free some space")
+                assert status.reason.todo.endswith(f"fedboost job resume {job}")
+                await asyncio.sleep(QUIET_S)
+                assert (await status_of(cluster, job)).state == "paused", "nobody made space"
+            assert_same(await resumed(cluster, job), undisturbed)
+            assert [node.ledger.verify() for node in cluster.parties.values()]
+
+    now(run())
+
+
+def test_a_checkpoint_that_cannot_be_written_loses_one_tree(tmp_path, monkeypatch, undisturbed):
+    async def run():
+        async with world(tmp_path, monkeypatch) as cluster:
+            with monkeypatch.context() as patch:
+                patch.setattr("fedboost.runtime.disk.os.fsync", refusing(28, times=25))
+                job = await begun(cluster)
+                status = await until(cluster, job, "paused", "failed", "finished")
+            assert (status.state, status.reason.code) == ("paused", "store")
+            for node in cluster.parties.values():
+                assert not list(node.store.folder.rglob("*.new")), "half a file is left"
+            assert_same(await resumed(cluster, job), undisturbed)
+
+    now(run())
+
+
+def refusing(number, times):
+    """An `fsync` that works so many times and then says that the disk does not."""
+    import os
+
+    real, done = os.fsync, [0]
+
+    def fsync(handle):
+        done[0] += 1
+        if done[0] > times:
+            raise OSError(number, os.strerror(number))
+        real(handle)
+
+    return fsync
+
+
+def test_a_coordinator_whose_disk_is_full_pauses_the_job_when_it_can_say_so(
+    tmp_path, monkeypatch, undisturbed
+):
+    async def run():
+        async with world(tmp_path, monkeypatch) as cluster:
+            store = cluster.coordinator.store
+            job = await begun(cluster)
+            with full(store._connection):
+                await asyncio.sleep(QUIET_S)
+                status = await status_of(cluster, job)
+                assert status.state == "running", "it rests, and the store does not know"
+            status = await until(cluster, job, "paused", "finished")
+            assert (status.state, status.reason.code) == ("paused", "store")
+            assert [waiting.party for waiting in status.waiting] == [local.COORDINATOR]
+            assert_same(await resumed(cluster, job), undisturbed)
+
+    now(run())
+
+
+# What does not go on by itself
+
+
+def test_a_refusal_ends_a_job_that_was_about_to_go_on(tmp_path, monkeypatch):
+    """The policy of a party that comes back may be another one."""
+
+    async def run():
+        async with world(tmp_path, monkeypatch) as cluster:
+            node = cluster.parties["telco"]
+            job = await begun(cluster)
+            await until(cluster, job, "running")
+            policy = node.config.policy.model_copy(update={"coordinators": ()})
+            config = node.config.model_copy(update={"policy": policy})
+            node.config = node.judge.config = config
+            await node.pause_all()
+            status = await until(cluster, job, "failed", "finished")
+            assert (status.state, status.reason.code) == ("failed", "policy")
+            await asyncio.sleep(QUIET_S)
+            assert (await status_of(cluster, job)).state == "failed"
+
+    now(run())
+
+
+def test_a_job_that_was_cancelled_while_it_was_paused_leaves_nothing(tmp_path, monkeypatch):
+    async def run():
+        async with world(tmp_path, monkeypatch) as cluster:
+            node = cluster.parties["telco"]
+            job = await begun(cluster)
+            await until(cluster, job, "running")
+            real = node.hello
+
+            async def away(*_):
+                raise UnreachableError("telco is not there", party="telco")
+
+            monkeypatch.setattr(node, "hello", away)
+            await node.pause_all()
+            await until(cluster, job, "paused")
+            await cluster.coordinator.cancel(cluster.user, JobId(id=job))
+            monkeypatch.setattr(node, "hello", real)
+            await asyncio.sleep(QUIET_S)
+            assert (await status_of(cluster, job)).state == "cancelled"
+            for party in cluster.parties.values():
+                assert party.store.job(job).state == "cancelled"
+                assert not list(party.store.folder.rglob(f"*{job}*"))
+
+    now(run())
+
+
+def test_a_job_of_another_version_is_refused_and_kept(tmp_path, monkeypatch):
+    """Its list is shown all the same, and the old version can carry it on."""
+
+    async def run():
+        async with world(tmp_path, monkeypatch) as cluster:
+            node = cluster.parties["telco"]
+            job = await begun(cluster)
+            await until(cluster, job, "running")
+            real = node.hello
+
+            async def away(*_):
+                raise UnreachableError("telco is not there", party="telco")
+
+            monkeypatch.setattr(node, "hello", away)
+            await node.pause_all()
+            await until(cluster, job, "paused")
+            with monkeypatch.context() as patch:
+                patch.setattr("fedboost.runtime.manifest.__version__", "9.9")
+                with pytest.raises(ConfigError) as refused:
+                    await cluster.coordinator.resume(cluster.user, JobId(id=job))
+                said = "\n".join(refused.value.lines())
+                assert f"the job began under fedboost {__version__}, here runs 9.9" in said
+                assert f"run fedboost {__version__} everywhere until it is over" in said
+                assert (await status_of(cluster, job)).state == "paused"
+                monkeypatch.setattr(node, "hello", real)
+                status = await until(cluster, job, "failed", "finished")
+                assert (status.state, status.reason.code) == ("failed", "config")
+            await cluster.coordinator.resume(cluster.user, JobId(id=job))
+            await until(cluster, job, "finished")
+
+    now(run())
+
+
+def test_a_job_nobody_approved_waits_for_a_person_and_goes_on_waiting_after_a_restart(
+    tmp_path, monkeypatch
+):
+    async def run():
+        async with world(tmp_path, monkeypatch) as cluster:
+            node = cluster.parties["telco"]
+            policy = node.config.policy.model_copy(update={"approve": "always"})
+            node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
+            old = cluster.coordinator
+            job = await begun(cluster)
+            while not old._driven[job].walk.waiting:
+                await asyncio.sleep(0.01)
+            await old.close()
+            assert old.store.job(job).state == "paused"
+            new = coordinators.CoordinatorNode(old.config, old._identity, old.store, old._link)
+            await new.wake()
+            async with asyncio.timeout(10):
+                while new.store.job(job).state != "waiting for approval":
+                    await asyncio.sleep(0.01)
+            node.store.approve(job, "olga")
+            async with asyncio.timeout(30):
+                while new.store.job(job).state != "finished":
+                    await asyncio.sleep(0.01)
+
+    now(run())
