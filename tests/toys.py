@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -40,6 +41,7 @@ ROWS, COLUMNS = 300, 4
 SIZES = (16, 64, 256)  # rows of a horizontal job's parties: each has a digit of its own to base 4
 TREES = {"n_estimators": 3, "max_depth": 3, "max_bin": 16}
 OPEN = {"encryption": {"scheme": "plain"}}
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # for stores; else on the disk
 REST_S = 120.0  # of mock time in which a job is done, or rests
 ATTEMPTS_MAX = 30
 
@@ -330,7 +332,7 @@ class Ground:
     def run(self, work: Work = to_its_end, **how: Any) -> Left:
         """Runs the job on fresh copies of the stores; `how` as for `simulate`."""
         model = self.earlier.job
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
             stores = Path(folder) / "stores"
             shutil.copytree(self.folder / "stores", stores)
             return self._ran(stores, self.toy.spec(model), how, work)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from fedboost.errors import ConfigError, DataError, FedboostError, JobError, PolicyError
-from tests import gbun_jobs, horizontal_jobs, hybrid_jobs, secureboost_jobs, toys
+from tests import gbun_jobs, horizontal_jobs, hybrid_jobs, secureboost_jobs
 from tests.federated import PLAIN, now, run_job
 
 REFUSALS = DataError | ConfigError | JobError | PolicyError
@@ -250,7 +250,9 @@ BAD_OF = [
 @functools.cache
 def plain(protocol, folder):
     """The job on the plain tables."""
-    return run_job(folder / f"{protocol}-plain", small_jobs.tables(protocol), small_jobs.spec(protocol))
+    return run_job(
+        folder / f"{protocol}-plain", small_jobs.tables(protocol), small_jobs.spec(protocol)
+    )
 
 
 def outcome(protocol, change, tmp_path):
@@ -306,7 +308,9 @@ def test_a_table_that_no_job_can_use_is_refused_before_anything_leaves(protocol,
     assert_refused(outcome(protocol, BAD[how], tmp_path))
 
 
-@pytest.mark.parametrize(("protocol", "how"), [marked(p, h) for p in small_jobs.TOYS for h in NAMES])
+@pytest.mark.parametrize(
+    ("protocol", "how"), [marked(p, h) for p in small_jobs.TOYS for h in NAMES]
+)
 def test_a_columns_name_is_only_a_name(protocol, how, tmp_path, plain_folder):
     own = small_jobs.TOYS[protocol].rows == "own"
     change = (every if own else functools.partial(at, HOST))(renamed(NAMES[how]))

@@ -13,13 +13,15 @@ from fedboost.runtime.local import COORDINATOR
 from tests.faults.grounds import WRITES, ground, lines, listed
 from tests.invariants import check
 from tests.simulator.disk import When, Write
-from tests.toys import AGGREGATOR, PARTIES, TOYS
+from tests.toys import AGGREGATOR, PARTIES, TOYS, to_its_end
 
 # What a dead process was about to do, it does not do.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 
 WHENS: tuple[When, ...] = get_args(When)
 SMOKE_EVERY = 12  # of the kinds of writes, so many of a role share one case on each change
+MOMENTS = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.99)  # of a job's writes, when everybody is killed
+SMOKE_TOYS = ("vertical", "gbun")
 AGAIN = (1, 3, 6)  # the write of its second life at which a daemon is killed again
 ROLES = {COORDINATOR: COORDINATOR, PARTIES[0]: "guest", AGGREGATOR: "aggregator"}  # others: host
 
@@ -51,6 +53,28 @@ class KillAt:
         return due
 
 
+@dataclass
+class Blackout:
+    """Kills everybody just after one of the writes, whosever it is."""
+
+    times: int
+    cluster: Any = None
+    seen: int = 0
+    is_out: bool = False
+
+    def __call__(self, write: Write, when: When) -> bool:
+        """Whether to kill now."""
+        self.seen += when == "after"
+        if self.is_out or self.cluster is None or self.seen < self.times or when != "after":
+            return False
+        self.is_out = True
+        for name in self.cluster.place.names:
+            self.cluster.loop.call_soon_threadsafe(
+                self.cluster.kill, name, context=self.cluster.outside
+            )
+        return True
+
+
 def writes(toy: str) -> Iterator[tuple[str, str, str]]:
     """Every kind of durable write in a toy's job; of the hosts those of the first."""
     for write in ground(toy).whole.writes:
@@ -73,6 +97,10 @@ def cases(*, long: bool) -> Iterator[tuple[str, str, str, When]]:
 def pytest_generate_tests(metafunc):
     """Few cases or all; a second kill at every seventh of all."""
     long = metafunc.config.getoption("--long")
+    if "share" in metafunc.fixturenames:
+        toys, shares = (list(TOYS), MOMENTS) if long else (SMOKE_TOYS, MOMENTS[::3])
+        metafunc.parametrize("toy", toys)
+        metafunc.parametrize("share", shares)
     if "when" not in metafunc.fixturenames:
         return
     found: list[Any] = list(cases(long=long))
@@ -103,6 +131,19 @@ def test_a_daemon_killed_again_while_it_recovers_loses_nothing(toy, process, wha
     plan = KillAt(process, what, when, middle(toy, process, what), again)
     left = own.run(plan=plan)
     assert plan.kills >= 1, "nobody was killed"
+    check(own.toy, left, own.whole)
+
+
+def test_daemons_that_are_killed_all_at_once_lose_nothing(toy, share):
+    own = ground(toy)
+    plan = Blackout(max(1, round(share * len(own.whole.writes))))
+
+    async def work(cluster, job):
+        plan.cluster = cluster
+        await to_its_end(cluster, job)
+
+    left = own.run(work, plan=plan)
+    assert plan.is_out, "nobody was killed"
     check(own.toy, left, own.whole)
 
 

@@ -1,4 +1,4 @@
-"""Chance, replaced: what daemons draw at random comes from a seed and is the same in every run."""
+"""Chance, replaced: what daemons draw at random is the same in every run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _signing(real: Callable[[Identity, bytes], bytes]) -> Callable[[Identity, by
 
 
 @contextmanager
-def replaced(seed: int, next_job: Callable[[], int]) -> Iterator[None]:
+def replaced(next_job: Callable[[], int]) -> Iterator[None]:
     """Inside, what the system draws is a process's own sequence; `next_job` numbers jobs."""
 
     def octets(count: int) -> bytes:
@@ -47,7 +47,7 @@ def replaced(seed: int, next_job: Callable[[], int]) -> Iterator[None]:
         if process is None:
             process = nobody
         process.drawn += 1
-        named = json.dumps([seed, process.name, process.life, process.drawn]).encode()
+        named = json.dumps([process.name, process.life, process.drawn]).encode()
         return hashlib.shake_256(named).digest(count)
 
     def bits(count: int) -> int:

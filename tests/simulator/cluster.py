@@ -21,7 +21,7 @@ from unittest import mock
 
 from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import FedboostError, JobError
+from fedboost.errors import FedboostError, JobError, UnreachableError
 from fedboost.flow import Role
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
@@ -123,8 +123,8 @@ class Simulation:
         self.user = Process(USER, certificate=self._certificate(USER))
         self.kills: list[Write] = []
         self.left: list[str] = []  # tasks and threads, when everybody has ended
-        self._outside = copy_context()
-        self._outside.run(PROCESS.set, None)
+        self.outside = copy_context()
+        self.outside.run(PROCESS.set, None)
 
     # Daemons
 
@@ -181,7 +181,7 @@ class Simulation:
         if self.plan(write, when):
             self.kills.append(write)
             process.is_dead = True
-            self.loop.call_soon_threadsafe(self._bury, process, context=self._outside)
+            self.loop.call_soon_threadsafe(self._bury, process, context=self.outside)
             raise KilledError
 
     def _bury(self, process: Process) -> None:
@@ -223,14 +223,14 @@ class Simulation:
         """What a user does where a paused job does not go on by itself."""
         try:
             await self.client().resume(job)
-        except JobError:
-            return  # it has gone on meanwhile
+        except (JobError, UnreachableError):
+            return  # it has gone on meanwhile, or nobody is there to ask
 
     # Inside
 
     @contextmanager
     def world(self, seed: int) -> Iterator[None]:
-        """Everything outside the daemons, replaced; see the module."""
+        """Everything outside the daemons, replaced; the seed is that of back-offs alone."""
         collecting = _Collecting(self.errors)
         self.loop.set_exception_handler(self._unexpected)
         PROCESS.set(self.user)
@@ -241,10 +241,11 @@ class Simulation:
             enter(disk.watched(self.watch))
             enter(mock.patch.object(daemon, "ProcessWorkers", Workers))
             enter(mock.patch.object(daemon, "bind", _bound))
+            enter(mock.patch.object(daemon, "end_within", _told_to_end, create=True))
             enter(
                 mock.patch.object(Dialer, "_open", lambda _, name, __: self.network.channel(name))
             )
-            enter(chance.replaced(seed, self._next_job))
+            enter(chance.replaced(self._next_job))
             logging.getLogger("fedboost").addHandler(collecting)
             try:
                 yield
@@ -263,6 +264,10 @@ class Simulation:
 
     def _certificate(self, name: str) -> bytes:
         return (self.place.certs / f"{name}.pem").read_bytes()
+
+
+def _told_to_end(_: float) -> None:
+    """A daemon that stops would end its process after a while: it is everybody's here."""
 
 
 def _bound(*_: Any) -> tuple[Server, int]:

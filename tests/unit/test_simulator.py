@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from typing import Any
 
 import pytest
 
@@ -84,7 +85,7 @@ def test_a_thread_whose_future_never_comes_is_noticed():
 
 
 def test_nothing_of_a_dead_process_runs_on():
-    ran: list[object] = []
+    ran: list[Any] = []
 
     async def work(loop):
         process = Process("bank")

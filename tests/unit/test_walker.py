@@ -216,3 +216,35 @@ def test_a_cancelled_walk_waits_for_nobody():
 
     now(cancelled())
     assert job.waiting == {}
+
+
+# What a stage told
+
+
+def stage_done(trees):
+    done = StageDone(stage=STAGE)
+    done.told.counts.add(name="trees", count=trees)
+    return Event(stage=done)
+
+
+def test_what_a_stage_told_is_journalled_before_any_party_closes_it():
+    """Who has closed it does not walk it again; where an answer is lost nothing else would be."""
+
+    async def walk(run):
+        await run(COUNT)
+
+    job, _, events = walk_of(walk=walk)
+
+    async def lost(_):
+        raise gone("shop")
+
+    job.controls["shop"].close_stage = lost
+    with pytest.raises(UnreachableError, match="shop"):
+        now(job.run())
+    assert [e.stage.stage for e in events if e.HasField("stage")] == [STAGE]
+
+
+def test_of_a_stage_that_was_walked_to_its_end_twice_the_last_words_count():
+    job, _, _ = walk_of(events=[stage_done(2), stage_done(3)])
+    job.recall()
+    assert [(count.name, count.count) for count in job.told.counts] == [("trees", 3)]
