@@ -106,14 +106,13 @@ def test_every_scheme_is_a_job_with_all_switches_on(scheme):
 
 
 def test_models_whose_auc_is_measured_hold_rows_out():
-    spec = encryption_jobs.job(toy(), 2, LATTICE)
+    spec = encryption_jobs.job(toy(), 2, LATTICE, 3, held_out=True)
     assert spec.validation is not None
-    assert spec.params["max_depth"] == plus_jobs.DEPTH
 
 
 def test_the_auc_of_two_classes_is_the_jobs_own():
     table = toy(400)
-    done = encryption_jobs.trained(table, 2, PLAIN)
+    done = encryption_jobs.trained(table, 2, PLAIN, 3)
     expected = {part: found["auc"] for part, found in done.result["metrics"].items()}
     assert encryption_jobs.aucs(table, done.shards) == pytest.approx(expected, abs=1e-12)
 
@@ -122,7 +121,7 @@ def test_the_predictions_of_many_classes_are_those_of_the_jobs_metric(monkeypatc
     monkeypatch.setattr(plus_jobs, "MULTI", ("toy",))
     table = toy(300)
     table = replace(table, y=table.values.sum(axis=1).astype(np.int64) % 3)
-    done = encryption_jobs.trained(table, 2, PLAIN)
+    done = encryption_jobs.trained(table, 2, PLAIN, 3)
     found = encryption_jobs.predictions(table, done.shards)
     held = table.held_out(**plus_jobs.VALIDATION)
     right = found.argmax(axis=1) == table.y
