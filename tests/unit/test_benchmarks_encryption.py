@@ -164,7 +164,7 @@ def test_scaled_figures_are_the_line_through_two_samples_and_say_so():
     samples = [tree_row(PAILLIER, 3.0, rows=1000), tree_row(PAILLIER, 5.0, rows=3000)]
     (found,) = encryption_jobs.scaled(samples, 11_000)
     assert (found["wall_s"], found["cpu_s"], found["sent"]) == (13.0, 26.0, 110_000.0)
-    assert found["party_cpu_s"] == {"guest": 13.0, "host": 13.0}
+    assert found["party_cpu_s"] == {}
     assert (found["rows"], found["scaled_from"]) == (11_000, [1000, 3000])
     drawn, _ = encryption_tables.shown([found])
     assert "was not run on so many rows" in drawn.note
@@ -258,6 +258,7 @@ def test_no_lattice_is_recommended_for_more_rows_than_it_takes():
     assert all("paillier" in cell for cell in by_rows["10,000,000"][:4])
     assert by_rows["10,000,000"][4] == "never"
     assert "lattice" in by_rows["1,000,000"][3]
+    assert {line[6] for line in drawn.rows if line[:2] == ("1,000,000", "5")} == {"any"}
     assert encryption_choice.choices([tree_row(LATTICE, 1.0)]) == []
 
 
