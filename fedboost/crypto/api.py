@@ -16,8 +16,8 @@ the wire (`Layout.lanes`); `Ciphertexts` keeps them together, so that it counts 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol, Self, TypeVar
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,40 @@ class Adds(Protocol[H]):
 
     def prefix_sums(self, cells: H, offsets: NDArray[np.integer]) -> H:
         """Running sums within each segment cells[offsets[s]:offsets[s + 1]]; offsets span all."""
+
+    def pairs(self, pairs: Pairs[H]) -> H:
+        """The sums that these are."""
+
+
+@dataclass(frozen=True)
+class Pairs(Generic[H]):
+    """Sums that are not made yet: a[first[i]], plus b[second[i]] where that is not −1.
+
+    `first`, `second` int64 (n,).
+    """
+
+    a: H
+    first: NDArray[np.int64]
+    b: H
+    second: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, held: H) -> Self:
+        """Those that there are."""
+        places = np.arange(len(held))
+        return cls(held, places, held, np.full(len(held), -1))
+
+    @property
+    def both(self) -> NDArray[np.int64]:
+        """Where there is something to add."""
+        return np.flatnonzero(self.second >= 0)
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def __getitem__(self, index: Index) -> Self:
+        """Those at these places."""
+        return replace(self, first=self.first[index], second=self.second[index])
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -139,6 +173,14 @@ class Ciphertexts:
 
     def __repr__(self) -> str:
         return f"Ciphertexts({len(self)} × {self.lanes} × {self.width} bytes)"
+
+
+def paired(adds: Adds[Ciphertexts], pairs: Pairs[Ciphertexts]) -> Ciphertexts:
+    """The sums that pairs are, for the schemes whose ciphertexts are numbers."""
+    sums, both = pairs.a[pairs.first], pairs.both
+    if not len(both):
+        return sums
+    return sums.replaced(both, adds.add(sums[both], pairs.b[pairs.second[both]]))
 
 
 _SEAL = object()

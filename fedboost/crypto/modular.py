@@ -27,7 +27,9 @@ from fedboost.crypto.api import (
     Blinders,
     Ciphertexts,
     Encrypted,
+    Pairs,
     Released,
+    paired,
     seal_encrypted,
     seal_released,
 )
@@ -136,6 +138,10 @@ class ModularPublic:
             tasks.append((self.key, data, lengths[cut]))
         sums = self._joined(self.workers.map(kernels.running_sums, tasks))
         return Ciphertexts(sums.reshape(cells.lanes, -1, self.width).swapaxes(0, 1))
+
+    def pairs(self, pairs: Pairs[Ciphertexts]) -> Ciphertexts:
+        """The sums that these are."""
+        return paired(self, pairs)
 
     def blinders(self) -> BlinderPool:
         """A new pool of random n-th powers."""

@@ -18,7 +18,9 @@ from fedboost.crypto.api import (
     Blinders,
     Ciphertexts,
     Encrypted,
+    Pairs,
     Released,
+    paired,
     seal_encrypted,
     seal_released,
 )
@@ -127,6 +129,10 @@ class ResiduePublic:
         np.cumsum(limbs_of(cells.each).reshape(-1, wide), axis=0, out=running[1:])
         sums = running[1:] - np.repeat(running[offsets[:-1]], lengths, axis=0)
         return self._reduced(sums, cells.lanes)
+
+    def pairs(self, pairs: Pairs[Ciphertexts]) -> Ciphertexts:
+        """The sums that these are."""
+        return paired(self, pairs)
 
     def blinders(self) -> NoBlinders:
         """Nothing to hide with."""

@@ -73,24 +73,20 @@ def offered(
     for tree in grove.trees:
         tree.begin_layer()
     for group in _at_once(grove, rows):
-        held: list[Any] = []
-        places, asked, offers = [], [], dict[int, Offer]()
+        asked, offers = [], dict[int, Offer]()
         for slot, nodes in group:
-            tree, base = grove.trees[slot], sum(map(len, held))
+            tree = grove.trees[slot]
             sums, found = tree.candidate_sums(rows, nodes)
-            held.append(sums)
             for node, own in found.items():
-                offer, chosen = _shuffled(secrets, first + slot, node, own)
+                offer, places = _shuffled(secrets, first + slot, node, own)
                 offers[slot * STRIDE + node] = offer
-                places.append(base + chosen)
                 training = len(tree.growth.training.rows(node))
-                asked.append(Asked(first + slot, node, training, offer.shape.n_sums))
-        if not held:
+                asked.append(Asked(first + slot, node, training, sums[places]))
+        if not asked:
             yield write_shapes([]), {}
             return
-        joined = held[0].joined(held[1:]) if len(held) > 1 else held[0]
-        answers = rows.answers(joined, np.concatenate(places), asked)
-        yield from _parts([offer.shape for offer in offers.values()], answers, offers)
+        shapes = [offer.shape for offer in offers.values()]
+        yield from _parts(shapes, rows.answers(asked), offers)
 
 
 def _at_once(grove: Grove[HostTree[Any]], rows: HostRows[Any]) -> Iterator[Group]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedboost.core import split
 from fedboost.core.partition import parent, sibling
 from fedboost.core.split import Candidates
-from fedboost.crypto.api import Adds, H
+from fedboost.crypto.api import Adds, H, Pairs
 from fedboost.crypto.sparse import fill_skipped
 from fedboost.encrypted.cells import Cells
 from fedboost.encrypted.growth import Growth
@@ -66,22 +66,31 @@ class HostTree(Generic[H]):
         """What a node's cells take in memory."""
         return self._cells_of.n_cells * rows.cell_octets
 
-    def candidate_sums(self, rows: HostRows[H], nodes: Sequence[int]) -> tuple[H, dict[int, Found]]:
+    def candidate_sums(
+        self, rows: HostRows[H], nodes: Sequence[int]
+    ) -> tuple[Pairs[H], dict[int, Found]]:
         """Sums, and for each of some open nodes its candidates with their places among them.
 
         [ prefix sums | those with missing rows added | the cells, where a column is categorical ]
         """
         histograms, key = self._histograms(rows, nodes), rows.adds
         self._keep(histograms, rows)
-        first, *others = (histograms[node] for node in nodes)
-        cells = first.joined(others) if others else first
+        cells = _joined([histograms[node] for node in nodes])
         prefix = self._prefix_sums(key, cells, len(nodes))
         missing = [self._cells_of.missing(self.growth.training.rows(node)) for node in nodes]
         listed = [self._listed(lacks) for lacks in missing]
         found, base, absent = self._placed(nodes, listed, missing)
-        missing_left = key.add(prefix[base], cells[absent])
-        rest = [cells] if self._by_category.any() else []
-        return prefix.joined([missing_left, *rest]), found
+        first, second = np.arange(len(prefix)), np.full(len(prefix), -1)
+        rest = np.arange(len(cells) if self._by_category.any() else 0)
+        if len(rest):
+            prefix = prefix.joined([cells])
+        sums = Pairs(
+            prefix,
+            np.concatenate([first, base, len(first) + rest]),
+            cells,
+            np.concatenate([second, absent, np.full(len(rest), -1)]),
+        )
+        return sums, found
 
     def _placed(
         self, nodes: Sequence[int], listed: Sequence[Candidates], missing: Sequence[Bits]
@@ -144,9 +153,9 @@ class HostTree(Generic[H]):
         rest = [node for node in nodes if node not in found]
         if rest:
             siblings = self._cells | found
-            above, *more = (self._parents[parent(node)] for node in rest)
-            beside, *others = (siblings[sibling(node)] for node in rest)
-            minus = rows.adds.subtract(above.joined(more), beside.joined(others))
+            above = _joined([self._parents[parent(node)] for node in rest])
+            beside = _joined([siblings[sibling(node)] for node in rest])
+            minus = rows.adds.subtract(above, beside)
             for i, node in enumerate(rest):
                 found[node] = minus[i * n_cells : (i + 1) * n_cells]
         return {node: found[node] for node in nodes}
@@ -190,3 +199,7 @@ class HostTree(Generic[H]):
         left_out = np.tile(skipped, len(added))
         filled = np.where(left_out < 0, -1, base + left_out)
         return fill_skipped(rows.adds, sums, offsets, filled, totals)
+
+
+def _joined(parts: Sequence[H]) -> H:
+    return parts[0].joined(parts[1:]) if len(parts) > 1 else parts[0]

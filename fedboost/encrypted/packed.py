@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,12 +143,16 @@ class PackedHostRows(HostRows[Ciphertexts]):
         """See `api.Adds.segment_sum`."""
         return self.keys.key.segment_sum(self.gradients, rows, cells, n_cells)
 
-    def answers(
-        self, sums: Ciphertexts, places: NDArray[np.int64], nodes: Sequence[Asked]
-    ) -> Iterator[pb.Ciphertexts]:
+    def answers(self, nodes: Sequence[Asked[Ciphertexts]]) -> Iterator[pb.Ciphertexts]:
         """Compressed and blinded, in one part."""
-        counts, own = [node.sums for node in nodes], self.keys
-        released = own.key.release(sums[places], own.layout, own.blinders, counts)
+        counts, own = [len(node.sums) for node in nodes], self.keys
+        sums = []
+        for _, together in groupby(nodes, lambda node: id(node.sums.a)):  # made in one go
+            pairs = [node.sums for node in together]
+            first = np.concatenate([one.first for one in pairs])
+            second = np.concatenate([one.second for one in pairs])
+            sums.append(own.key.pairs(replace(pairs[0], first=first, second=second)))
+        released = own.key.release(Ciphertexts.concat(sums), own.layout, own.blinders, counts)
         own.blinders.prepare(2 * len(released))  # the next layer has up to twice as many nodes
         yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
 

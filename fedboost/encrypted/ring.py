@@ -154,21 +154,17 @@ class RingHostRows(HostRows[Cells]):
         """Sums of windows."""
         return self.held.segment_sum(rows, cells, n_cells, self.workers)
 
-    def answers(
-        self, sums: Cells, places: NDArray[np.int64], nodes: Sequence[Asked]
-    ) -> Iterator[pb.Ciphertexts]:
+    def answers(self, nodes: Sequence[Asked[Cells]]) -> Iterator[pb.Ciphertexts]:
         """Re-randomised, flooded, rounded and cut as wide as each node's rows make them."""
-        first = 0
         for node in nodes:
-            own, width = places[first : first + node.sums], self.budget.width(max(1, node.rows))
-            octets = Shape(self.budget.parameters, sums.outputs, width).octets
+            width = self.budget.width(max(1, node.rows))
+            octets = Shape(self.budget.parameters, self.held.numbers.shape[1], width).octets
             each = max(1, min(ANSWERS_EACH, PART_OCTETS_MAX // octets))
-            for start in range(0, node.sums, each):
-                part = sums[own[start : start + each]]
+            for start in range(0, len(node.sums), each):
+                part = node.sums[start : start + each]
                 secrets = self.secrets.child("lattice answers", node.tree, node.node, start)
                 released = self.key.release(part, width, secrets, self.workers)
                 yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
-            first += node.sums
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any, Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.api import Adds, H
+from fedboost.crypto.api import Adds, H, Pairs
 from fedboost.encrypted.precision import Rounding
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
@@ -33,13 +33,13 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Asked(Generic[H]):
     """What a host knows of a node whose sums go."""
 
     tree: int
     node: int  # its heap id
     rows: int  # that its tree learns from
-    sums: int  # how many go
+    sums: Pairs[H]  # in the order in which they go
 
 
 class GuestRows(ABC):
@@ -115,10 +115,8 @@ class HostRows(ABC, Generic[H]):
         """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adds.segment_sum`."""
 
     @abstractmethod
-    def answers(
-        self, sums: H, places: NDArray[np.int64], nodes: Sequence[Asked]
-    ) -> Iterator[pb.Ciphertexts]:
-        """Those sums at `places`, node after node, on their way out: one part or several."""
+    def answers(self, nodes: Sequence[Asked[H]]) -> Iterator[pb.Ciphertexts]:
+        """The nodes' sums, node after node, on their way out: one part or several."""
 
 
 class HostSide(ABC):

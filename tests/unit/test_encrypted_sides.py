@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedboost.core import binning
+from fedboost.crypto.api import Pairs
 from fedboost.encrypted import keys, precision, ring
 from fedboost.encrypted.sides import Asked, Expected, addressed
 from fedboost.errors import PeerError
@@ -68,32 +69,33 @@ def test_sums_that_come_back_are_those_of_the_integers(scheme, outputs, each, mo
     pair, draw = Pair(scheme, outputs=outputs), np.random.default_rng(1)
     held, given = pair.rows()
     nodes = nodes_of(pair.n_rows, draw)
-    asked, expected, sums, places, first = [], [], [], [], 0
+    expected, sums, places, first = [], [], [], 0
     cells = np.full((pair.n_rows, len(nodes)), -1, np.int32)
     for number, rows in enumerate(nodes):
         cells[rows, number] = first + draw.integers(0, 4, len(rows))
         own = np.zeros((4, pair.gh.shape[1]), np.int64)
         np.add.at(own, cells[rows, number] - first, pair.gh[rows])
-        asked.append(Asked(0, number, len(rows), 4 - number % 2))
         expected.append(Expected(len(rows), np.abs(pair.gh[rows]).sum(axis=0)))
         order = draw.permutation(4)[: 4 - number % 2]
-        places.append(first + order)
+        places.append((number, len(rows), first + order))
         sums.append(own[order])
         first += 4
     made = held.sums(np.arange(pair.n_rows), cells, first)
-    parts = list(held.answers(made, np.concatenate(places), asked))
+    every = Pairs.of(made)
+    asked = [Asked(0, number, rows, every[order]) for number, rows, order in places]
+    parts = list(held.answers(asked))
     octets = b"".join(part.data for part in parts)
-    counts = [one.sums for one in asked]
+    counts = [len(one.sums) for one in asked]
     assert sum(part.count for part in parts) == given.count(counts)
     assert len(octets) == given.octets(counts, expected)
     found = given.read(octets, counts, expected)
     assert found.tolist() == np.concatenate(sums).tolist()
     if scheme != "plain":
         assert max(part.count for part in parts) == min(each, 4)
-        again = held.answers(made, np.concatenate(places), asked)
+        again = held.answers(asked)
         assert b"".join(part.data for part in again) == octets  # a retry
         others = [replace(one, tree=1) for one in asked]
-        other = b"".join(p.data for p in held.answers(made, np.concatenate(places), others))
+        other = b"".join(p.data for p in held.answers(others))
         assert other != octets
         assert given.read(other, counts, expected).tolist() == found.tolist()
         with pytest.raises(PeerError, match="does not decrypt"):
@@ -141,15 +143,15 @@ def test_parts_have_fewer_rows_and_answers_where_outputs_are_many(scheme, monkey
     assert max(counts) * 10 * own.word_octets + len(given.key_for(SHOP)) <= most
     made = held.sums(np.arange(9000), np.arange(9000, dtype=np.int32)[:, None] % 40, 40)
     for rows in (9000, 17):
-        node = [Asked(0, 0, rows, 40)]
-        parts = list(held.answers(made, np.arange(40), node))
+        node = [Asked(0, 0, rows, Pairs.of(made))]
+        parts = list(held.answers(node))
         octets = given.octets([1], [Expected(rows, np.zeros(10, np.int64))])
         assert [part.count for part in parts[:-1]] == [(1 << 18) // octets] * (len(parts) - 1)
         assert max(len(part.data) for part in parts) <= given.octets_max([40])
         assert len(parts) > 1
     monkeypatch.setattr(ring, "PART_OCTETS_MAX", 1)
     assert given.octets_max([40]) == given.octets([1], [Expected(9000, np.zeros(10, np.int64))])
-    assert {part.count for part in held.answers(made, np.arange(40), node)} == {1}
+    assert {part.count for part in held.answers(node)} == {1}
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -188,11 +190,10 @@ def test_hosts_derive_what_the_guest_does_and_no_other_host_can_use_a_key(scheme
     held, _ = pair.rows(TELCO)
     swapped = pair.hosts[SHOP].rows([held.held.numbers], 0, given.key_for(TELCO))
     cells = np.zeros((pair.n_rows, 1), np.int32)
-    node = [Asked(0, 0, pair.n_rows, 1)]
     expected = [Expected(pair.n_rows, np.abs(pair.gh).sum(axis=0))]
     for rows, fits in ((held, True), (swapped, False)):
         sums = rows.sums(np.arange(pair.n_rows), cells, 1)
-        [part] = rows.answers(sums, np.zeros(1, np.int64), node)
+        [part] = rows.answers([Asked(0, 0, pair.n_rows, Pairs.of(sums))])
         if fits:
             assert (given.read(part.data, [1], expected) == pair.gh.sum(axis=0)).all()
         else:

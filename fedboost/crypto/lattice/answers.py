@@ -23,9 +23,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from fedboost.crypto.api import Released, seal_released
+from fedboost.crypto.api import Pairs, Released, seal_released
 from fedboost.crypto.lattice import samples
-from fedboost.crypto.lattice.cells import Cells
+from fedboost.crypto.lattice.cells import CellAdds, Cells
 from fedboost.crypto.lattice.parameters import Parameters
 from fedboost.crypto.lattice.polynomials import Tree
 from fedboost.crypto.lattice.product import Spectrum, multiplier
@@ -107,7 +107,11 @@ class TreeKey:
         return cls(tree, leading, fixed, digest)
 
     def release(
-        self, cells: Cells, width: int, secrets: Secrets, workers: Workers | None = None
+        self,
+        sums: Cells | Pairs[Cells],
+        width: int,
+        secrets: Secrets,
+        workers: Workers | None = None,
     ) -> Released:
         """The sums as answers of `Shape.octets` each, for W = `Budget.width` of their node.
 
@@ -118,11 +122,13 @@ class TreeKey:
         shape = Shape(self.tree.parameters, len(self.leading), width)
         if not shape.parameters.scale_bits < width <= shape.parameters.modulus_bits:
             raise ProtocolError(f"answers modulo 2^{width} hold no sums")
-        if cells.outputs != shape.outputs or cells.parameters != shape.parameters:
-            raise ProtocolError(f"{len(cells)} cells do not go with the public keys of the tree")
+        pairs = sums if isinstance(sums, Pairs) else Pairs.of(sums)
+        of = pairs.a
+        if of.outputs != shape.outputs or of.parameters != shape.parameters:
+            raise ProtocolError(f"{len(pairs)} cells do not go with the public keys of the tree")
         tasks = [
-            (self, cells[first : first + BATCH], shape, secrets.derive("lattice answers", first))
-            for first in range(0, len(cells), BATCH)
+            (self, pairs[first : first + BATCH], shape, secrets.derive("lattice answers", first))
+            for first in range(0, len(pairs), BATCH)
         ]
         parts = (workers or Serial()).map(answer, tasks)
         return seal_released(np.concatenate([np.empty((0, shape.octets), np.uint8), *parts]))
@@ -131,9 +137,9 @@ class TreeKey:
         return f"TreeKey({len(self.leading)} outputs)"
 
 
-def answer(key: TreeKey, cells: Cells, shape: Shape, seed: bytes) -> Octets:
+def answer(key: TreeKey, pairs: Pairs[Cells], shape: Shape, seed: bytes) -> Octets:
     """A batch of answers, uint8 (n, shape.octets), drawn from this secret seed and the sums."""
-    mask = low_bits(shape.width)
+    cells, mask = CellAdds().pairs(pairs), low_bits(shape.width)
     vectors, scalars = cells.vectors & mask, cells.scalars & mask
     hashed = hashlib.sha256(key.digest + shape.width.to_bytes(8, "little"))
     hashed.update(np.ascontiguousarray(vectors, dtype="<u8").data)

@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from fedboost.crypto.api import Index
+from fedboost.crypto.api import Index, Pairs
 from fedboost.crypto.lattice.parameters import Parameters
 from fedboost.crypto.lattice.polynomials import Tree
 from fedboost.crypto.lattice.words import Words, words_of
@@ -138,6 +138,16 @@ class CellAdds:
     def prefix_sums(self, cells: Cells, offsets: NDArray[np.integer]) -> Cells:
         """Running sums within each segment."""
         return cells.prefix_sums(offsets)
+
+    def pairs(self, pairs: Pairs[Cells]) -> Cells:
+        """The sums that these are."""
+        own, other = pairs.a, pairs.b
+        vectors = np.empty((len(pairs), own.vectors.shape[1]), np.uint64)
+        scalars = np.empty((len(pairs), own.outputs), np.uint64)
+        mask = own.parameters.mask
+        _add_pairs(own.vectors, pairs.first, other.vectors, pairs.second, mask, vectors)
+        _add_pairs(own.scalars, pairs.first, other.scalars, pairs.second, mask, scalars)
+        return Cells(own.parameters, vectors, scalars)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -308,3 +318,23 @@ def _run(part: Words, mask: np.uint64) -> None:
     for i in range(1, part.shape[0]):
         for k in range(part.shape[1]):
             part[i, k] = (part[i, k] + part[i - 1, k]) & mask
+
+
+@njit(nogil=True, cache=True)
+def _add_pairs(
+    a: Words,
+    first: NDArray[np.int64],
+    b: Words,
+    second: NDArray[np.int64],
+    mask: np.uint64,
+    sums: Words,
+) -> None:
+    for i in range(len(first)):
+        own = a[first[i]]
+        if second[i] < 0:
+            for k in range(a.shape[1]):
+                sums[i, k] = own[k]
+        else:
+            other = b[second[i]]
+            for k in range(a.shape[1]):
+                sums[i, k] = (own[k] + other[k]) & mask
