@@ -168,5 +168,11 @@ def _from(known: Mapping[str, Price], job: Job) -> list[str]:
         if rival in known and LATTICE in known:
             lattice = known[LATTICE]
             least = break_even(lattice, known[rival], job) if lattice.takes(job) else None
-            cells.append("never" if least is None else f"{least / 1e6:,.0f} Mbit/s")
+            cells.append(_speed(least))
     return cells
+
+
+def _speed(least: float | None) -> str:
+    if least is None:
+        return "never"
+    return f"{least / 1e6:,.0f} Mbit/s" if least else "any"

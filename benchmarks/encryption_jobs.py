@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,15 +37,13 @@ BATCH = 1 << 14  # rows that go down all trees together
 Floats = NDArray[np.float64]
 
 
-def job(table: Table, count: int, scheme: str, depth: int | None = None) -> JobSpec:
-    """A job of so many rounds with all switches on; with trees of a `depth` of their own it learns
-    from all rows, else it holds those of the validation out.
+def job(table: Table, count: int, scheme: str, depth: int, *, held_out: bool = False) -> JobSpec:
+    """A job of so many rounds with all switches on, that learns from all rows, or holds those of
+    the validation out.
     """
-    params: dict[str, Any] = {"encryption": SCHEMES[scheme]}
-    if depth is None:
-        return plus_jobs.job(table, count, PLAIN, params)
-    found = plus_jobs.job(table, count, PLAIN, {**params, "max_depth": depth})
-    return found.model_copy(update={"validation": None})
+    params = {"encryption": SCHEMES[scheme], "max_depth": depth}
+    found = plus_jobs.job(table, count, PLAIN, params)
+    return found if held_out else found.model_copy(update={"validation": None})
 
 
 Train = Callable[[str, int], JobRun]
@@ -95,6 +92,7 @@ def scaled(samples: Sequence[Row], rows: int) -> list[Row]:
     """What trees of so many rows would take, by the straight line through two samples of rows.
 
     The host's columns are the same, so candidates are: what they take is the line's beginning.
+    Processor time by party is not scaled: keys and tables, which are made once, are in it.
     """
     found = []
     for scheme in dict.fromkeys(row["scheme"] for row in samples):
@@ -105,13 +103,9 @@ def scaled(samples: Sequence[Row], rows: int) -> list[Row]:
             for what in ("wall_s", "cpu_s", "sent")
             if few[what] is not None and many[what] is not None
         }
-        party = {
-            who: few["party_cpu_s"][who] + times * (many["party_cpu_s"][who] - spent)
-            for who, spent in few["party_cpu_s"].items()
-        }
         scaled_from = [few["rows"], many["rows"]]
         found.append(
-            {**many, "what": "trees", "rows": rows, **line, "party_cpu_s": party,
+            {**many, "what": "trees", "rows": rows, **line, "party_cpu_s": {},
              "scaled_from": scaled_from}
         )  # fmt: skip
     return found
@@ -139,17 +133,17 @@ def measure_auc(name: str, plan: Plan) -> list[Row]:
     for scheme, times in repeats.items():
         for number in range(times):
             say.print(f"[bold]{name}[/]: {len(table.y)} rows, AUC, {scheme} {number + 1}")
-            found = aucs(table, trained(table, plan.rounds, scheme).shards)
+            found = aucs(table, trained(table, plan.rounds, scheme, plan.auc_depth).shards)
             facts = {"what": "auc", **_facts(table), "scheme": scheme}
             rows.append({**facts, "rounds": plan.rounds, "number": number, **found})
     return rows
 
 
-def trained(table: Table, count: int, scheme: str) -> PlainRun:
+def trained(table: Table, count: int, scheme: str, depth: int) -> PlainRun:
     """A model of all parties in this process, on all cores."""
     with tempfile.TemporaryDirectory() as folder, ThreadWorkers(harness.cores()) as workers:
         sources = tables.deal(table, plus_jobs.parts(table), Path(folder) / "data")
-        spec = job(table, count, scheme)
+        spec = job(table, count, scheme, depth, held_out=True)
         return plus_counts.train_plain(spec, sources, Path(folder) / "cluster", workers=workers)
 
 

@@ -48,6 +48,7 @@ class Plan:
     fast_trees: int  # timed ones of lattices and plain, the first of which warms up
     slow_trees: int  # the same of the others
     auc_rows: int | None  # of a table whose AUC is measured; None: all
+    auc_depth: int  # layers of its models' trees
     rounds: int  # of its models
     repeats: Mapping[str, int]  # models with the lattice scheme of a data set; absent: one
     ring_rows: int  # that operations of lattices are timed on
@@ -65,13 +66,14 @@ class Plan:
                 host_columns={"give_credit": 1, "default_credit": 1, "epsilon_5k": 2,
                               SYNTHETIC: 2},
                 depth=2, sampled=(500, 1500), fast_trees=2, slow_trees=2,
-                auc_rows=1000, rounds=1, repeats={},
+                auc_rows=1000, auc_depth=2, rounds=1, repeats={},
                 ring_rows=50_000, modular_rows=160, least_s=0.05,
             )  # fmt: skip
         return cls(
             schemes=tuple(SCHEMES), rows={}, host_columns={}, depth=plus_jobs.DEPTH,
             sampled=(20_000, 60_000), fast_trees=4, slow_trees=2,
-            auc_rows=None, rounds=plus_jobs.ROUNDS, repeats={"vehicle": 3, "epsilon_5k": 3},
+            auc_rows=None, auc_depth=plus_jobs.DEPTH, rounds=plus_jobs.ROUNDS,
+            repeats={"vehicle": 3, "epsilon_5k": 3},
             ring_rows=1_000_000, modular_rows=1024, least_s=2.0,
         )  # fmt: skip
 

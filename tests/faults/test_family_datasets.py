@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from fedboost.errors import ConfigError, DataError, FedboostError, JobError, PolicyError
-from tests import gbun_jobs, horizontal_jobs, hybrid_jobs, secureboost_jobs
+from tests import gbun_jobs, horizontal_jobs, hybrid_jobs, secureboost_jobs, small_jobs
 from tests.federated import PLAIN, now, run_job
 
 REFUSALS = DataError | ConfigError | JobError | PolicyError

@@ -106,14 +106,13 @@ def test_every_scheme_is_a_job_with_all_switches_on(scheme):
 
 
 def test_models_whose_auc_is_measured_hold_rows_out():
-    spec = encryption_jobs.job(toy(), 2, LATTICE)
+    spec = encryption_jobs.job(toy(), 2, LATTICE, 3, held_out=True)
     assert spec.validation is not None
-    assert spec.params["max_depth"] == plus_jobs.DEPTH
 
 
 def test_the_auc_of_two_classes_is_the_jobs_own():
     table = toy(400)
-    done = encryption_jobs.trained(table, 2, PLAIN)
+    done = encryption_jobs.trained(table, 2, PLAIN, 3)
     expected = {part: found["auc"] for part, found in done.result["metrics"].items()}
     assert encryption_jobs.aucs(table, done.shards) == pytest.approx(expected, abs=1e-12)
 
@@ -122,7 +121,7 @@ def test_the_predictions_of_many_classes_are_those_of_the_jobs_metric(monkeypatc
     monkeypatch.setattr(plus_jobs, "MULTI", ("toy",))
     table = toy(300)
     table = replace(table, y=table.values.sum(axis=1).astype(np.int64) % 3)
-    done = encryption_jobs.trained(table, 2, PLAIN)
+    done = encryption_jobs.trained(table, 2, PLAIN, 3)
     found = encryption_jobs.predictions(table, done.shards)
     held = table.held_out(**plus_jobs.VALIDATION)
     right = found.argmax(axis=1) == table.y
@@ -165,7 +164,7 @@ def test_scaled_figures_are_the_line_through_two_samples_and_say_so():
     samples = [tree_row(PAILLIER, 3.0, rows=1000), tree_row(PAILLIER, 5.0, rows=3000)]
     (found,) = encryption_jobs.scaled(samples, 11_000)
     assert (found["wall_s"], found["cpu_s"], found["sent"]) == (13.0, 26.0, 110_000.0)
-    assert found["party_cpu_s"] == {"guest": 13.0, "host": 13.0}
+    assert found["party_cpu_s"] == {}
     assert (found["rows"], found["scaled_from"]) == (11_000, [1000, 3000])
     drawn, _ = encryption_tables.shown([found])
     assert "was not run on so many rows" in drawn.note
@@ -259,6 +258,7 @@ def test_no_lattice_is_recommended_for_more_rows_than_it_takes():
     assert all("paillier" in cell for cell in by_rows["10,000,000"][:4])
     assert by_rows["10,000,000"][4] == "never"
     assert "lattice" in by_rows["1,000,000"][3]
+    assert {line[6] for line in drawn.rows if line[:2] == ("1,000,000", "5")} == {"any"}
     assert encryption_choice.choices([tree_row(LATTICE, 1.0)]) == []
 
 
