@@ -250,6 +250,10 @@ class Session:
             told, cpu = await loop.run_in_executor(self._threads, self._work, loop, step, call, got)
         except CancelledError:  # of `call`: stopped before the coordinator asked for the step
             raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
+        except asyncio.CancelledError:
+            if self._stopped is None:
+                raise
+            raise self._stopped from None  # before a thread was free for the step
         except FedboostError as error:
             error.at(party=self.seat.party, step=step.name)
             if self._roles.takes_parts(step):
