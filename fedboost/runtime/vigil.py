@@ -21,6 +21,7 @@ async def first_gone(
     concern until they are asked for something.
     """
     look_s = timers.peer_lost_s / 5
+    silence_s = timers.peer_lost_s - look_s
     heard: dict[str, float] = {}
     while True:
         since = now()
@@ -30,12 +31,12 @@ async def first_gone(
             continue
         heard = {party: heard.get(party, since) for party in idle}
         said = await asyncio.gather(
-            *(_look(link(party), look_s) for party in idle), return_exceptions=True
+            *(_look(link(party), silence_s) for party in idle), return_exceptions=True
         )
         for party, error in zip(idle, said, strict=True):
             if not isinstance(error, UnreachableError):
                 heard[party] = now()
-            elif now() - heard[party] >= timers.peer_lost_s - look_s:
+            elif now() - heard[party] >= silence_s:
                 error.at(party=party)
                 return error
 

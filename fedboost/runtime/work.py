@@ -251,8 +251,8 @@ class Work:
         return Artefact(found.state, found.arrays)
 
     def is_done(self, stage: str) -> bool:
-        """Whether the stage has left its artefact."""
-        return bool(self._checkpoints.rounds(self._folder(f"{stage}-done")))
+        """Whether the stage has left its artefact, whole; one that is torn is made again."""
+        return bool(self._checkpoints.whole(self._folder(f"{stage}-done")))
 
     def artefact(self, stage: str) -> Artefact:
         """What a finished stage left."""

@@ -21,14 +21,15 @@ NOTICED_S = 15.0  # and of a death it pauses
 class Absent:
     """A party that is away, and cut off from peers, between moments of the loop's clock."""
 
-    def __init__(self, gone=(0.0, 0.0), cut=(0.0, 0.0), refuses=None):
-        self.gone, self.cut, self.refuses = gone, cut, refuses
+    def __init__(self, gone=(0.0, 0.0), cut=(0.0, 0.0), refuses=None, slow_s=0.0):
+        self.gone, self.cut, self.refuses, self.slow_s = gone, cut, refuses, slow_s
         self.looks = 0
 
     async def hello(self, *, retries=True):
         """Who is there, if anybody is."""
         assert not retries
         self.looks += 1
+        await asyncio.sleep(self.slow_s)
         if self.gone[0] <= now() < self.gone[1]:
             raise UnreachableError("nobody is there")
         if self.refuses is not None:
@@ -163,6 +164,13 @@ def test_an_idle_party_that_dies_is_noticed_in_time():
 
 def test_a_short_absence_is_no_death():
     assert noticed({HOSTS[0]: Absent(gone=(1004.0, 1011.0))}) is None
+
+
+def test_a_slow_answer_is_one_and_a_frozen_party_is_dead():
+    assert noticed({HOSTS[0]: Absent(slow_s=8.0)}) is None
+    party, at = noticed({HOSTS[0]: Absent(slow_s=1e6)})
+    assert party == HOSTS[0]
+    assert at <= NOTICED_S
 
 
 def test_whoever_is_at_work_or_not_needed_is_not_looked_at():

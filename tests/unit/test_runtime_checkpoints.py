@@ -38,6 +38,27 @@ def test_without_checkpoints_there_is_none(folder):
         Checkpoints().load(folder, 1)
 
 
+@pytest.mark.parametrize("end", ["json", "npz"])
+@pytest.mark.parametrize("change", [lambda octets: octets[:-9], lambda octets: octets[::-1]])
+def test_a_torn_checkpoint_is_none_to_go_on_from(folder, end, change):
+    """Its party says so at `begin`, and all go on from the round before."""
+    for round_ in (1, 2):
+        Checkpoints().save(folder, round_, {"round": round_}, {"a": np.full(3, round_)})
+    [torn] = folder.glob(f"checkpoint-00000002*.{end}")
+    torn.write_bytes(change(torn.read_bytes()))
+    assert Checkpoints().whole(folder) == [1]
+    assert Checkpoints().rounds(folder) == [1, 2]
+    Checkpoints().save(folder, 2, {"round": 2}, {"a": np.full(3, 2)})
+    assert Checkpoints().whole(folder) == [1, 2]
+
+
+def test_half_a_file_is_swept_away_by_the_next_checkpoint(folder):
+    Checkpoints().save(folder, 1, {}, {})
+    (folder / "checkpoint-00000002-1234.npz.new").write_bytes(b"half")
+    Checkpoints().save(folder, 2, {}, {})
+    assert not list(folder.glob("*.new"))
+
+
 def test_the_last_two_checkpoints_stay(folder):
     for round_ in range(5):
         Checkpoints().save(folder, round_, {"round": round_}, {"a": np.full(3, round_)})

@@ -347,3 +347,54 @@ def test_a_value_that_nobody_wrote_is_a_damaged_store(tmp_path, column):
     with pytest.raises(StoreError, match="the store is damaged") as refused:
         Store(tmp_path / "s", "party bank")
     assert "runnin" not in "".join(refused.value.lines())
+
+
+def left_of(store, id_):
+    """Every file and folder that names the job, but for the database."""
+    return sorted(str(p.relative_to(store.folder)) for p in store.folder.rglob(f"*{id_}*"))
+
+
+def fill(store, id_):
+    """What a job may have left when it ends."""
+    store.vault.seed(id_)
+    Checkpoints().save(store.job_folder(id_) / "secureboost", 1, {}, ARRAYS)
+    for folder in (store.folder / "models" / id_, store.folder / "disclosures" / id_):
+        folder.mkdir(parents=True)
+        (folder / "model.json").write_text("{}")
+    (store.folder / "predictions" / f"{id_}.parquet").write_bytes(b"x")
+    (store.folder / "reports" / f"{id_}.html").write_text("x")
+
+
+def test_what_is_discarded_leaves_its_neighbours(store):
+    for id_ in ("job-1", "job-12"):
+        begin(store, id_)
+        fill(store, id_)
+    before = left_of(store, "job-12")
+    store.discard("job-1")
+    assert left_of(store, "job-1") == before == left_of(store, "job-12")
+    store.discard("job-1")
+
+
+def test_a_store_that_opens_ends_what_a_crash_has_interrupted(tmp_path, clock):
+    with Store(tmp_path / "bank", "party bank", clock) as store:
+        for id_, state in (("job-a", JobState.CANCELLED), ("job-b", JobState.PAUSED)):
+            begin(store, id_)
+            store.move(id_, state)
+            fill(store, id_)
+        kept = left_of(store, "job-b")
+        (store.folder / "models" / ".job-b.new").mkdir()
+        (store.job_folder("job-b") / "result.json.new").write_bytes(b"half")
+    with Store(tmp_path / "bank", "party bank", clock) as store:
+        assert left_of(store, "job-a") == []
+        assert left_of(store, "job-b") == kept
+        assert not list(store.folder.rglob("*.new"))
+
+
+def test_a_state_and_its_event_are_noted_together_or_not_at_all(store):
+    begin(store)
+    with pytest.raises(TypeError):
+        store.move("j1", JobState.PAUSED, event={"at": object()})
+    assert (store.job("j1").state, store.events("j1")) == (JobState.RUNNING, [])
+    store.move("j1", JobState.PAUSED, reason="gone", event={"state": "paused"})
+    assert [row.event for row in store.events("j1")] == [{"state": "paused"}]
+    assert store.job("j1").state is JobState.PAUSED
