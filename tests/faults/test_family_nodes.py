@@ -55,7 +55,7 @@ def strangers(envelope):
 
 @pytest.mark.parametrize(("name", "stage", "kind"), CASES)
 def test_a_lie_fails_the_job_and_the_nodes_go_on(name, stage, kind, tmp_path, monkeypatch):
-    told = []
+    told: list[Envelope] = []
 
     async def deliver(self, envelope, payload):
         if told or (envelope.stage, envelope.kind) != (stage, kind):
