@@ -18,6 +18,7 @@ from fedboost.runtime.ledger import Row
 from tests.toys import AGGREGATOR, PARTIES, ROWS, SIZES, Left, Toy
 
 OWN_FACTS = ("created", "arrays_sha256")  # of a shard; they differ from run to run
+SEALED = ("key", "leaf_value")  # arrays of an unscored model that hold what is encrypted
 SECONDS_MAX = 3600.0  # of mock time; every wait of a toy job is far shorter
 
 
@@ -152,8 +153,12 @@ def digest(left: Left, shard: Artefact) -> str:
     hashed = hashlib.sha256()
     facts = {key: value for key, value in sorted(shard.facts.items()) if key not in OWN_FACTS}
     hashed.update(repr(facts).encode())
-    renumbered = left.attempts > 1 and shard.facts.get("split") == "scored"
-    arrays = _in_order(shard.arrays) if renumbered else shard.arrays
+    arrays = dict(shard.arrays)
+    if left.attempts > 1 and shard.facts.get("split") == "scored":
+        arrays = _in_order(arrays)
+    if shard.facts.get("split") == "unscored":
+        # Chance has a part in these; the guest's history tells what hosts' leaves add.
+        arrays |= {name: np.empty_like(arrays[name][:0]) for name in SEALED if name in arrays}
     for name, array in sorted(arrays.items()):
         hashed.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
     return hashed.hexdigest()

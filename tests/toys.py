@@ -57,7 +57,8 @@ class Toy:
     params: dict[str, Any]
     rows: int = ROWS
     earlier: Toy | None = None
-    is_drawn_again: bool = True  # whether every run sends the same bytes
+    # Whether the same bytes are sent whatever the order in which a daemon draws at random.
+    is_drawn_again: bool = True
 
     @property
     def is_horizontal(self) -> bool:
@@ -147,6 +148,7 @@ _UNSCORED = Toy(
         "n_estimators": 2,
     },
     rows=60,
+    is_drawn_again=False,
 )
 _PAILLIER = Toy(
     name="paillier",
@@ -178,6 +180,7 @@ TOYS = {  # the quickest first
             params={**_USED, "split": "unscored", "batch_rows": 40},
             rows=60,
             earlier=_UNSCORED,
+            is_drawn_again=False,
         ),
         _UNSCORED,
         Toy(

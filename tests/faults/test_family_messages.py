@@ -13,7 +13,7 @@ from tests.simulator.fates import FAULTS, Once, Past
 from tests.toys import TOYS
 
 BEFORE = "Hello"  # asked before there is a job: where it is lost, none is taken in
-QUICK = ("vertical", "predict", "predict-scored", "gbun", "hybrid-scored", "secureboost")
+QUICK = ("vertical", "predict", "predict-scored", "gbun")
 
 
 def calls(toy: str) -> Iterator[tuple[str, str, str]]:
