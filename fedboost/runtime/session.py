@@ -172,9 +172,9 @@ class Session:
         coming = self._coming[key] = asyncio.create_task(self._keep(envelope, message))
         coming.add_done_callback(lambda _: self._coming.pop(key, None))
         coming.add_done_callback(hear_out)
-        await asyncio.shield(coming)
-        if starts:
+        if starts:  # before any wait, in which the coordinator could ask for it and start it too
             self._eager[step.name] = self._start(step)
+        await asyncio.shield(coming)
         return False
 
     async def _keep(self, envelope: Envelope, message: Message) -> None:

@@ -316,6 +316,21 @@ def test_a_message_that_comes_again_while_it_waits_for_room_is_recorded_once():
     now(run())
 
 
+def test_a_call_that_comes_as_the_first_part_is_taken_in_starts_no_second_step():
+    async def run():
+        room = await echo(parts=2).open()
+        host = room.sessions[HOST]
+        first = asyncio.create_task(host.accept(sealed(numbers(), last=False), numbers()))
+        await asyncio.sleep(0)
+        called = asyncio.create_task(host.run_step(step("answer", 2)))
+        assert await first is False
+        await host.accept(sealed(numbers(), part=1), numbers())
+        await called
+        assert room.state(HOST).answers == 1
+
+    now(run())
+
+
 def test_no_byte_leaves_before_the_ledger_has_its_hash():
     async def run():
         room = await echo((GUEST, *HOSTS[:2]), parts=3).open()
