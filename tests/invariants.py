@@ -51,8 +51,8 @@ def _ends(left: Left, whole: Left, seconds_max: float) -> None:
 
 def _same_model(left: Left, whole: Left) -> None:
     """I1: each party's shard, the predictions and the metrics are those of the undisturbed job."""
-    found = {party: digest(left, shard) for party, shard in left.shards.items()}
-    expected = {party: digest(left, shard) for party, shard in whole.shards.items()}
+    found = {party: digest(shard) for party, shard in left.shards.items()}
+    expected = {party: digest(shard) for party, shard in whole.shards.items()}
     _hold("I1", found == expected, f"other shards: {_differing(found, expected)}")
     _hold("I1", left.predictions == whole.predictions, "other predictions")
     for key in ("metrics", "rows", "trees", "lost"):
@@ -148,38 +148,18 @@ def _disclosed(toy: Toy, rows: list[Row], left: Left) -> Counter[tuple[str, str,
     )
 
 
-def digest(left: Left, shard: Artefact) -> str:
+def digest(shard: Artefact) -> str:
     """A shard's SHA-256, without what differs from run to run."""
     hashed = hashlib.sha256()
     facts = {key: value for key, value in sorted(shard.facts.items()) if key not in OWN_FACTS}
     hashed.update(repr(facts).encode())
     arrays = dict(shard.arrays)
-    if left.attempts > 1 and shard.facts.get("split") == "scored":
-        arrays = _in_order(arrays)
     if shard.facts.get("split") == "unscored":
         # Chance has a part in these; the guest's history tells what hosts' leaves add.
         arrays |= {name: np.empty_like(arrays[name][:0]) for name in SEALED if name in arrays}
     for name, array in sorted(arrays.items()):
         hashed.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
     return hashed.hexdigest()
-
-
-def _in_order(arrays: dict[str, Any]) -> dict[str, Any]:
-    """A hybrid model's arrays without the order of a host's parts, which an attempt draws.
-
-    Nodes below a host are told apart by what they hold, not by their numbers.
-    """
-    kept: dict[str, Any] = {}
-    for part in {name.partition("_")[0] == "below" for name in arrays}:
-        own = {n: a for n, a in arrays.items() if (n.partition("_")[0] == "below") == part}
-        lengths = {len(a) for a in own.values()}
-        if (not part and "below_tree" in arrays) or len(lengths) > 1:
-            kept |= own  # the guest's own nodes stay as they are
-            continue
-        named = [n for n in sorted(own) if n.rpartition("_")[2] not in ("node", "under")]
-        rows = zip(*(own[n].reshape(len(own[n]), -1).tolist() for n in named), strict=True)
-        kept["rows"] = np.frombuffer(repr(sorted(map(repr, rows))).encode(), np.uint8)
-    return kept
 
 
 def _differing(found: dict[str, str], expected: dict[str, str]) -> list[str]:

@@ -174,14 +174,20 @@ def test_early_stopping_keeps_the_pooled_rounds(params):
     assert grown > done.shards[GUEST].facts["trees"]
 
 
-def test_another_attempt_has_other_numbers_and_the_same_model():
+def test_another_attempt_has_the_same_numbers_and_another_job_others():
     job = made({}, rows=160)
     twin, known = twin_of(job), []
-    for seed in (b"first", b"second"):
-        shards = now(with_seed(job.room(), seed).walk())
+    rooms = [job.room(), with_seed(job.room(), b"attempt"), job.room()]
+    rooms[2].seats = {
+        name: replace(seat, job_secrets=seat.job_secrets.child("other"))
+        for name, seat in rooms[2].seats.items()
+    }
+    for room in rooms:
+        room.__post_init__()  # sessions with these seats
+        shards = now(room.walk())
         assert_same_model(shards, twin, job.own.learning_rate)
         known.append(shards[GUEST].arrays)
     nodes = [list(zip(one["below_node"], one["below_under"], strict=True)) for one in known]
-    assert nodes[0] != nodes[1]
+    assert nodes[0] == nodes[1] != nodes[2]
     tops = [name for name in known[0] if not name.startswith("below_")]
-    assert all(known[0][name].tobytes() == known[1][name].tobytes() for name in tops)
+    assert all(known[0][name].tobytes() == one[name].tobytes() for name in tops for one in known)

@@ -164,8 +164,8 @@ def grow_top(me: Guest) -> Out:
         fit = (moved, me.tree, me.leaves, taking_part)
         moved = hybrid.counted(*fit, me.rules, me.precision.value_bits)
     first = model.first_number(params.guest_depth)
-    # Hosts cut by these numbers, and must cut a tree that is grown again as they did before.
-    secrets = me.seat.secrets if me.is_scored else me.seat.job_secrets
+    # A tree that is grown again has the same numbers, which hosts keep and unscored ones cut by.
+    secrets = me.seat.job_secrets
     for view in me.views.values():
         view.stand(me.tree, me.leaves, first, secrets.child(view.number, number))
         view.learn(taking_part, moved)
