@@ -71,7 +71,7 @@ def assert_plain_twin(room: Room, twin: Room, scheme: str = LATTICE) -> SimpleNa
     of all rows, metrics of all rounds. Gives the shards and both rooms.
     """
     shards = now(room.walk())
-    with plain_as(scheme, twin.seats[GUEST].secrets):
+    with plain_as(scheme, twin.seats[GUEST].job_secrets):
         expected = now(twin.walk())
     assert_same_shards(shards, expected)
     guest, other = room.state(GUEST), twin.state(GUEST)

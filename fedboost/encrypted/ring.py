@@ -117,8 +117,8 @@ class RingGuest(GuestSide):
         )
 
     def rounding(self, number: int) -> Rounding:
-        """Up or down at random, drawn for the round."""
-        secrets = self.seat.secrets.child("rounding", number)
+        """Up or down at random, and the same way when a round is grown again."""
+        secrets = self.seat.job_secrets.child("rounding", number)
         return precision.rounding(self.params, self.value_bits, secrets)
 
     def rows(self, tree: int, gh: Sums, n_rows: int) -> RingGuestRows:

@@ -68,25 +68,19 @@ RESUMED = {
 def test_a_job_that_carries_on_in_another_attempt_is_the_plain_one(make, resumed, params, scheme):
     job, rounds, seed = make({"n_estimators": 4, **params}, rows=90), 2, b"another attempt"
 
-    def rooms(known):
-        first, fresh = under(job, known).room(), with_seed(under(job, known).room(), seed)
-        return first, resumed(fresh.protocol, fresh.seats, done=rounds)
+    first, fresh = under(job, scheme).room(), with_seed(under(job, scheme).room(), seed)
+    second = resumed(fresh.protocol, fresh.seats, done=rounds)
 
-    async def both(first, second):
+    async def both():
         return await ended(second, await broken_off(first, rounds))
 
-    first, second = rooms(scheme)
-    found = now(both(first, second))
+    found = now(both())
     assert first.seats[GUEST].secrets != second.seats[GUEST].secrets
     assert second.state(GUEST).nonces != first.state(GUEST).nonces
 
-    async def plainly(before, after):
-        with plain_as(scheme, before.seats[GUEST].secrets):
-            kept = await broken_off(before, rounds)
-        with plain_as(scheme, after.seats[GUEST].secrets):
-            return await ended(after, kept)
-
-    assert_same_shards(found, now(plainly(*rooms("plain"))))
+    whole = job.room()
+    with plain_as(scheme, whole.seats[GUEST].job_secrets):  # never interrupted
+        assert_same_shards(found, now(whole.walk()))
 
 
 # Continued
@@ -131,7 +125,7 @@ def noting(monkeypatch, module):
 def plain_room(job, seat):
     """The same job unencrypted, its guest with the secrets that it had at this seat."""
     room = job.room()
-    own = replace(room.seats[GUEST], secrets=seat.secrets)
+    own = replace(room.seats[GUEST], secrets=seat.secrets, job_secrets=seat.job_secrets)
     return Room(room.protocol, {**room.seats, GUEST: own})
 
 
@@ -168,7 +162,7 @@ def test_a_whole_secureboost_job_is_the_plain_one_and_predicts_its_margins(tmp_p
     assert done.state == "finished", done.error.lines()
     assert scored.state == "finished", scored.error.lines()
     twin = plain_room(secureboost_jobs.in_canonical_order(job), noted.seats[0])
-    with plain_as(LATTICE, noted.seats[0].secrets):
+    with plain_as(LATTICE, noted.seats[0].job_secrets):
         expected = now(twin.walk())
     assert_same_trees(done.shards, expected)
     margin = twin.state(GUEST).margin
@@ -199,7 +193,7 @@ def test_a_whole_hybridtree_job_is_the_plain_one(tmp_path, monkeypatch):
     [done] = now(run_jobs(tmp_path / "job", hybrid.arrow_tables(job), [spec]))
     assert done.state == "finished", done.error.lines()
     twin = plain_room(hybrid.in_canonical_order(job), noted.seats[0])
-    with plain_as(LATTICE, noted.seats[0].secrets):
+    with plain_as(LATTICE, noted.seats[0].job_secrets):
         expected = now(twin.walk())
     assert_same_trees(done.shards, expected)
     assert repr(done.result["metrics"]) == repr(twin.state(GUEST).history[-1])
@@ -242,18 +236,11 @@ def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothing(tmp_
     assert closed == [0, 1, 1, 2]
     nonces = [row.sha256 for row in ledgers[GUEST] if row.kind.endswith(".Nonce")]
     assert len(set(nonces)) == 2
-    # The first round of the first attempt, the others of the second.
     first, second = noted.seats
-    same = secureboost_jobs.in_canonical_order(job)
-
-    async def plainly():
-        with plain_as(LATTICE, first.secrets):
-            kept = await broken_off(plain_room(same, first), 1)
-        with plain_as(LATTICE, second.secrets):
-            fresh = plain_room(same, second)
-            return await ended(boost.CarriedOn(fresh.protocol, fresh.seats, done=1), kept)
-
-    assert_same_trees(found, now(plainly()))
+    assert first.secrets.seal() != second.secrets.seal()
+    with plain_as(LATTICE, first.job_secrets):  # never interrupted
+        expected = now(plain_room(secureboost_jobs.in_canonical_order(job), first).walk())
+    assert_same_trees(found, expected)
 
 
 def test_more_threads_grow_the_same_trees():
