@@ -114,8 +114,8 @@ class Session:
         self.release()
 
     def release(self) -> None:
-        """Lets the threads go; what they do is finished first, and nobody waits for that."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Lets the threads go, once they see that it is over; nobody waits for that."""
+        self._threads.shutdown(wait=False)
 
     def sign_of_life(self) -> StepReply:
         """What a party says while it works: at which step it is, and who keeps it waiting."""
@@ -332,6 +332,8 @@ class Session:
         self, loop: asyncio.AbstractEventLoop, step: Step, call: Future[Asked], got: object
     ) -> tuple[Told, float]:
         """Runs the step's function in this thread; sends parts while later ones are computed."""
+        if self._stopped is not None:
+            raise self._stopped
         started = time.thread_time()
         part_of = self._roles.of(step)
         function = getattr(part_of.module, step.name)
