@@ -113,8 +113,8 @@ class Session:
         self.release()
 
     def release(self) -> None:
-        """Lets the threads go; what they do is finished first, and nobody waits for that."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Lets the threads go, once they see that it is over; nobody waits for that."""
+        self._threads.shutdown(wait=False)
 
     def sign_of_life(self) -> StepReply:
         """What a party says while it works: at which step it is, and who keeps it waiting."""
@@ -248,7 +248,9 @@ class Session:
             if self._stopped is not None:
                 raise self._stopped
             told, cpu = await loop.run_in_executor(self._threads, self._work, loop, step, call, got)
-        except CancelledError:  # of `call`: stopped before the coordinator asked for the step
+        except asyncio.CancelledError:
+            if not call.cancelled():
+                raise
             raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
         except asyncio.CancelledError:
             if self._stopped is None:
@@ -340,12 +342,14 @@ class Session:
         self, loop: asyncio.AbstractEventLoop, step: Step, call: Future[Asked], got: object
     ) -> tuple[Told, float]:
         """Runs the step's function in this thread; sends parts while later ones are computed."""
+        if self._stopped is not None:
+            raise self._stopped
         started = time.thread_time()
         part_of = self._roles.of(step)
         function = getattr(part_of.module, step.name)
         given = [part_of.state] if step.takes is None else [part_of.state, got]
         if step.hears:
-            given.append(self.seat.table.among(step.hears, call.result().among))
+            given.append(self.seat.table.among(step.hears, self._asked(step, call).among))
         out = function(*given)
         outs = out if inspect.isgenerator(out) else iter((out,))
         told = Told()
@@ -359,16 +363,23 @@ class Session:
             if ahead.told is not None:
                 told.MergeFrom(ahead.told)
             if ahead.send is not None:
-                place = Place(step, call.result().number, part, following is None)
-                in_flight.extend(self._send(loop, place, call.result(), ahead.send))
+                place = Place(step, self._asked(step, call).number, part, following is None)
+                in_flight.extend(self._send(loop, place, self._asked(step, call), ahead.send))
             while len(in_flight) > (PARTS_IN_FLIGHT_MAX if following is not None else 0):
-                self._arrived(in_flight.popleft(), spares=call.result().spares)
+                self._arrived(in_flight.popleft(), spares=self._asked(step, call).spares)
             if following is None:
                 break
             ahead, part = following, part + 1
         cpu = time.thread_time() - started
         self.told.append(told)
         return let_out(told, self.seat.limits.tells), cpu
+
+    def _asked(self, step: Step, call: Future[Asked]) -> Asked:
+        """What the coordinator says of a step; waits in its thread, and raises why none comes."""
+        try:
+            return call.result()
+        except CancelledError:  # of `call`: stopped before the coordinator asked for the step
+            raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
 
     def _send(
         self,
