@@ -249,13 +249,10 @@ class Session:
                 raise self._stopped
             told, cpu = await loop.run_in_executor(self._threads, self._work, loop, step, call, got)
         except asyncio.CancelledError:
-            if not call.cancelled():
+            # Of `call`, or of a step that was stopped before a thread was free for it.
+            if self._stopped is None and not call.cancelled():
                 raise
             raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
-        except asyncio.CancelledError:
-            if self._stopped is None:
-                raise
-            raise self._stopped from None  # before a thread was free for the step
         except FedboostError as error:
             error.at(party=self.seat.party, step=step.name)
             if self._roles.takes_parts(step):
