@@ -41,9 +41,10 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker(pytest.mark.skip(reason="takes minutes: run it with --long"))
 
 
-def pytest_unconfigure():
+def pytest_unconfigure(config):
     """A thread or process that our code left behind is shown and ends the run; it cannot hang."""
-    faulthandler.dump_traceback_later(60, exit=True)
+    if not hasattr(config, "workerinput"):  # one of several processes waits for the others
+        faulthandler.dump_traceback_later(60, exit=True)
 
 
 @pytest.fixture
