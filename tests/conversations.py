@@ -27,6 +27,7 @@ NAMES = (
     *("federboost_vertical", "predict", "warm_start"),
     *("federboost_horizontal", "dropout"),
     *("gbun", "gbun_dropout", "hybridtree", "lattice"),
+    "hybridtree_lattice",
     *("hybridtree_unscored", "predict_hybrid", "predict_unscored"),
 )
 # The conversations of predictions: whose model they use.
@@ -136,6 +137,11 @@ def hybridtree(alter: Alter | None = None, **more: Any) -> Room:
     return room_for(
         "hybridtree", frames, {**own, **more}, held=0.25, artefacts=artefacts, alter=alter
     )
+
+
+def hybridtree_lattice(alter: Alter | None = None) -> Room:
+    """The same under the lattice scheme."""
+    return hybridtree(alter, encryption={"scheme": "lattice"})
 
 
 def hybridtree_unscored(alter: Alter | None = None, **more: Any) -> Room:

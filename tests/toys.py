@@ -138,6 +138,7 @@ _HYBRID = {k: v for k, v in _SQUARED.items() if k != "max_depth"} | {
 _SECUREBOOST = Toy("secureboost", "secureboost", {**_SQUARED, **OPEN})
 _SCORED = Toy("hybrid-scored", "hybridtree", {**_HYBRID, **OPEN, "split": "scored"})
 _FEW = {"n_estimators": 2, "max_depth": 2}
+_RING = {"encryption": {"scheme": "lattice"}}
 _UNSCORED = Toy(
     name="hybrid-unscored",
     protocol="hybridtree",
@@ -183,6 +184,8 @@ TOYS = {  # the quickest first
             is_drawn_again=False,
         ),
         _UNSCORED,
+        Toy("lattice", "secureboost", {**_SQUARED, **_FEW, **_RING}),
+        Toy("hybrid-lattice", "hybridtree", {**_HYBRID, **_RING, "n_estimators": 2}),
         Toy(
             name="warm-start",
             protocol="secureboost",

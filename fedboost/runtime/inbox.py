@@ -100,11 +100,18 @@ class Inbox:
         return arrived
 
     async def arrival(self, kind: str, senders: list[str], before: int) -> None:
-        """Waits until each of them has sent a message that `take` would give."""
+        """Waits until each of them has sent a message that `take` would give.
+
+        Whoever has sent a later one first, which no party does, is refused by a PeerError.
+        """
 
         def missing() -> list[str]:
             there = self.senders(kind, before)
-            return [sender for sender in senders if sender not in there]
+            left = [sender for sender in senders if sender not in there]
+            for sender in left:
+                if self._waiting.get((kind, sender)):
+                    raise PeerError(f"{sender} sent a {kind} of a later step than the one awaited")
+            return left
 
         if missing():
             await self._until(lambda: not missing(), kind, missing)

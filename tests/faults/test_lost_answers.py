@@ -112,7 +112,7 @@ def halted_in(folder, monkeypatch, step, look):
             run_step = guest.run_step
 
             async def held(caller, request):
-                if request.turns[0].step == step:
+                if step in {turn.step for turn in request.turns}:
                     reached.set()
                     await go_on.wait()
                 return await run_step(caller, request)
