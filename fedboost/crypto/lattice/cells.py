@@ -93,10 +93,9 @@ class Cells:
         A ProtocolError unless the offsets span all cells.
         """
         check_segments(self, offsets)
-        sums = [part.copy() for part in self._parts]
-        for part in sums:
-            for first, stop in itertools.pairwise(offsets):
-                _run(part[first:stop], self.parameters.mask)
+        sums = [np.empty_like(part) for part in self._parts]
+        for part, total in zip(self._parts, sums, strict=True):
+            _run(part, np.asarray(offsets, np.int64), self.parameters.mask, total)
         return Cells(self.parameters, *sums)
 
     @property
@@ -314,10 +313,15 @@ def _gather(part: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Word
 
 
 @njit(nogil=True, cache=True)
-def _run(part: Words, mask: np.uint64) -> None:
-    for i in range(1, part.shape[0]):
-        for k in range(part.shape[1]):
-            part[i, k] = (part[i, k] + part[i - 1, k]) & mask
+def _run(part: Words, offsets: NDArray[np.int64], mask: np.uint64, sums: Words) -> None:
+    for segment in range(len(offsets) - 1):
+        for i in range(offsets[segment], offsets[segment + 1]):
+            if i == offsets[segment]:
+                for k in range(part.shape[1]):
+                    sums[i, k] = part[i, k]
+            else:
+                for k in range(part.shape[1]):
+                    sums[i, k] = (part[i, k] + sums[i - 1, k]) & mask
 
 
 @njit(nogil=True, cache=True)
