@@ -250,11 +250,11 @@ class Room(flow.Run):
         spares: bool = False,
     ) -> None:
         """All at once, as in production; step by step up to where the walk halts."""
-        name, left = self.stop_at
-        if name not in {step.name for step in steps}:
+        if self.stop_at[0] not in {step.name for step in steps}:
             await self._call(steps, at, among)
             return
         for step in steps:
+            name, left = self.stop_at
             if step.name == name:
                 if left == 0:
                     raise HaltError

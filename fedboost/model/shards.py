@@ -33,13 +33,13 @@ def save(folder: Path, shard: Artefact) -> None:
     packed = io.BytesIO()
     arrays: dict[str, Any] = dict(shard.arrays)
     np.savez(packed, **arrays)
-    digest = hashlib.sha256(packed.getvalue()).hexdigest()
-    facts = {**shard.facts, "format": FORMAT, "arrays_sha256": digest}
+    packed_sha256 = hashlib.sha256(packed.getvalue()).hexdigest()
+    facts = {**shard.facts, "format": FORMAT, "arrays_sha256": packed_sha256}
     fresh, old = (folder.with_name(f".{folder.name}.{word}") for word in ("new", "old"))
     for left_over in (fresh, old):
         shutil.rmtree(left_over, ignore_errors=True)
     fresh.mkdir(mode=0o700, parents=True)
-    text = json.dumps({**facts, "sha256": _digest(facts)}, indent=1).encode()
+    text = json.dumps({**facts, "sha256": digest(facts)}, indent=1).encode()
     for name, content in ((ARRAYS, packed.getvalue()), (FACTS, text)):
         with (fresh / name).open("wb") as file:
             file.write(content)
@@ -81,7 +81,7 @@ def load_facts(folder: Path) -> dict[str, Any]:
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         found = facts.get("format") if isinstance(facts, dict) else "none"
         raise DataError(f"the model has format {found}, this version reads {FORMAT}", file=file)
-    if facts.pop("sha256", None) != _digest(facts):
+    if facts.pop("sha256", None) != digest(facts):
         raise DataError("the model's file was changed", file=file)
     return facts
 
@@ -105,7 +105,7 @@ def delete(folder: Path) -> None:
     _sync(folder.parent)
 
 
-def _digest(facts: dict[str, Any]) -> str:
+def digest(facts: dict[str, Any]) -> str:
     """The hash of what JSON keeps of the facts, in their order."""
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 

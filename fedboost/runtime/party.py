@@ -42,6 +42,7 @@ from fedboost.runtime.work import Work
 
 log = logging.getLogger(__name__)
 
+ENDS = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)  # of an attempt
 WriteReport = Callable[[job_pb2.JobJournal, str], None]  # renders a journal into a file
 
 
@@ -266,6 +267,10 @@ class PartyNode:
 
     async def stop(self, caller: Peer, request: party_pb2.StopRequest) -> party_pb2.StopReply:
         """Ends an attempt because the coordinator says so: paused, failed or cancelled."""
+        if caller.role != "coordinator":
+            raise PolicyError(f"{caller} does not lead jobs")
+        if request.state not in ENDS:
+            raise PeerError(f"the coordinator puts a job into the state {request.state[:32]!r}")
         state, reason = JobState(request.state), faults.from_message(request.reason)
         if request.job in self._works:
             work = self._work(caller, request.job)

@@ -41,7 +41,7 @@ from tests.horizontal_jobs import (
 from tests.secureboost_jobs import CLASSES, SAMPLES
 
 TELCO, SHOP = HOSTS[:2]
-OWN = ("party", "role", "created")  # of a shard's facts: what parties do not share
+OWN = ("party", "role", "created", "sha256")  # of a shard's facts: what parties do not share
 
 
 def finished(journals):

@@ -1,6 +1,7 @@
 """Whole jobs of vertical FederBoost: what they leave and tell, used again, broken and refused."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -262,7 +263,9 @@ def test_a_disclosure_of_another_protocol_is_refused(tmp_path):
     own = Place(tmp_path / "own")
     for party in PARTIES:
         file = own.folder / "cluster" / "var" / party / "disclosures" / own.told / shards.FACTS
-        file.write_text(file.read_text().replace("federboost-vertical", "federboost-horizontal"))
+        facts = json.loads(file.read_text().replace("federboost-vertical", "federboost-horizontal"))
+        del facts["sha256"]
+        file.write_text(json.dumps({**facts, "sha256": shards.digest(facts)}))
     with pytest.raises(ConfigError, match="was federboost-horizontal of bank"):
         own.run(own.again())
     assert own.sent == []

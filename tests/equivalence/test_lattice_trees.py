@@ -331,13 +331,13 @@ def test_hosts_of_hybridtree_have_streams_of_their_own_length(monkeypatch):
 
 
 def test_the_guest_rounds_at_random_and_without_bias():
-    """Another room draws other integers for the same gradients; both are one unit apart at most."""
+    """Another job draws other integers for the same gradients; both are one unit apart at most."""
     job = made({"n_estimators": 1, "max_depth": 1}, rows=2000)
     drawn = []
     for seed in (b"one", b"other"):
         room = under(job, LATTICE).room()
         seats = {
-            party: replace(seat, secrets=seat.secrets.child(seed))
+            party: replace(seat, job_secrets=seat.job_secrets.child(seed))
             for party, seat in room.seats.items()
         }
         again = Room(room.protocol, seats)
@@ -347,7 +347,7 @@ def test_the_guest_rounds_at_random_and_without_bias():
     assert gaps.max() == 1
     assert isinstance(job, Job)
     twin = job.room()
-    with plain_as(LATTICE, twin.seats[GUEST].secrets):
+    with plain_as(LATTICE, twin.seats[GUEST].job_secrets):
         now(twin.walk())
     guest = twin.state(GUEST)
     params = guest.params
