@@ -229,10 +229,10 @@ def test_a_guest_that_chooses_what_was_not_offered_is_refused(lie, says):
 
 @pytest.mark.parametrize("candidates", [[3, 7], [4, 4], [3, 4, 5, 6], [0, 3], [7]])
 def test_a_guest_that_chooses_categories_that_were_not_offered_is_refused(candidates):
-    """Of node 3 TELCO offers three candidates, then four categories of which no row lacks one."""
+    """Of node 4 TELCO offers three candidates, then four categories of which no row lacks one."""
 
     def lie(chosen):
-        choose([3], [1], candidates)(chosen)
+        choose([4], [1], candidates)(chosen)
         chosen.won.sizes.CopyFrom(ints(len(candidates)))
 
     refused(only_to(TELCO, changing("ChosenSplits", lie)), "not offered", "divide_rows", TELCO)
