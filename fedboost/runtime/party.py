@@ -35,7 +35,7 @@ from fedboost.runtime.judgement import Judge, Trust
 from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.outbox import Links, Terms
 from fedboost.runtime.reading import disclosure, greeting, owned
-from fedboost.runtime.records import led, recorded
+from fedboost.runtime.records import check_leader, led, recorded
 from fedboost.runtime.session import Session
 from fedboost.runtime.store import JobState, Store
 from fedboost.runtime.work import Work
@@ -99,8 +99,7 @@ class PartyNode:
 
     async def propose(self, caller: Peer, request: party_pb2.Proposal) -> party_pb2.Agreement:
         """Our signature under a job that our policy allows; none while a person has to approve."""
-        if caller.role != "coordinator":
-            raise PolicyError(f"{caller} does not lead jobs")
+        check_leader(caller)
         terms = manifest.decode(request.manifest)
         self.judge.proposal(caller, terms)
         digest = manifest.sha256(request.manifest)
@@ -267,8 +266,7 @@ class PartyNode:
 
     async def stop(self, caller: Peer, request: party_pb2.StopRequest) -> party_pb2.StopReply:
         """Ends an attempt because the coordinator says so: paused, failed or cancelled."""
-        if caller.role != "coordinator":
-            raise PolicyError(f"{caller} does not lead jobs")
+        check_leader(caller)
         if request.state not in ENDS:
             raise PeerError(f"the coordinator puts a job into the state {request.state[:32]!r}")
         state, reason = JobState(request.state), faults.from_message(request.reason)
@@ -332,8 +330,7 @@ class PartyNode:
         await self._halting.watch(self._works, is_there, self.config.timers.peer_lost_s)
 
     def _work(self, caller: Peer, job: str) -> Work:
-        if caller.role != "coordinator":
-            raise PolicyError(f"{caller} does not lead jobs")
+        check_leader(caller)
         work = self._works.get(job)
         if work is None:
             raise restarted(self.config.name)

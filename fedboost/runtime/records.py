@@ -23,10 +23,15 @@ def recorded(store: Store, work: Work, text: bytes, *, needs_person: bool) -> Jo
     return store.job(work.id)
 
 
-def led(store: Store, caller: Peer, id_: str, attempt: int) -> Job | None:
-    """The job, if the caller leads it and speaks of its last attempt or a later one."""
+def check_leader(caller: Peer) -> None:
+    """Refuses, by a PolicyError, whoever is no coordinator."""
     if caller.role != "coordinator":
         raise PolicyError(f"{caller} does not lead jobs")
+
+
+def led(store: Store, caller: Peer, id_: str, attempt: int) -> Job | None:
+    """The job, if the caller leads it and speaks of its last attempt or a later one."""
+    check_leader(caller)
     for job in store.jobs():
         if job.id == id_:
             leads = manifest.outline(job.manifest).coordinator == caller.name
