@@ -24,6 +24,7 @@ from fedboost.data.holdout import validation_rows_by_id
 from fedboost.flow import Artefact
 from fedboost.model import vertical, words
 from fedboost.model.hybrid import NO_NODE
+from fedboost.runtime.policy import Policy
 from tests.federated import GUEST, HOSTS, PLAIN, Room, frame_of, now, room_for
 from tests.secureboost_jobs import SEED, coded, labels, named
 
@@ -44,6 +45,7 @@ class Job:
     ids: list[bytes]
     categories: int = 0  # of each party's last column, whose values are codes; 0: numbers
     sparse: tuple[str, ...] = ()  # the parties whose tables are
+    least: int = 1  # rows of a group of every host's
 
     @property
     def out(self) -> NDArray[np.bool_]:
@@ -66,7 +68,8 @@ class Job:
         for host, rows in self.rows.items():
             mine = chosen[rows]
             own = np.asfortranarray(self.columns[host][mine])
-            parts.append(Part(own, place[rows[mine]].astype(np.int32), self.categorical(host)))
+            at, kinds = place[rows[mine]].astype(np.int32), self.categorical(host)
+            parts.append(Part(own, at, kinds, self.least))
         return table, parts
 
     def categorical(self, party: str) -> tuple[int, ...]:
@@ -91,6 +94,7 @@ class Job:
         held = {f"with_{host}": rows.astype(np.int64) for host, rows in self.rows.items()}
         pairs = Artefact(arrays={"rows": np.arange(len(self.ids)), **held})
         artefacts = {GUEST: {"align-pairs": pairs}}
+        more = {"limits": Policy(group_rows_min=self.least), **more}
         return room_for(
             "hybridtree", frames, self.params, held=self.held, artefacts=artefacts, **more
         )
@@ -98,7 +102,8 @@ class Job:
 
 def made(params: Mapping[str, Any], widths: Sequence[int] = (2, 3, 2), **how: Any) -> Job:
     """A job on random columns, with ties; `how`: rows, seed, held, weighted, the shares missing
-    and zero, categories, sparse, and which rows each host has: a share, or a list for each.
+    and zero, categories, sparse, the least rows of a group, and which rows each host has: a share,
+    or a list for each.
     """
     draw, rows = np.random.default_rng(how.get("seed", 1)), how.get("rows", 120)
     shares = how.get("shares", 0.6)
@@ -122,7 +127,7 @@ def made(params: Mapping[str, Any], widths: Sequence[int] = (2, 3, 2), **how: An
     weight = np.round(draw.uniform(0.2, 3.0, rows), 2) if how.get("weighted") else None
     said = {**PLAIN, "n_estimators": 3, "max_bin": 8, "learning_rate": RATE}
     said |= {"guest_depth": 2, "host_depth": 2, "min_child_weight": 0.3, **params}
-    about = (how.get("categories", 0), how.get("sparse", ()))
+    about = (how.get("categories", 0), how.get("sparse", ()), how.get("least", 1))
     return Job(columns, held, y, weight, how.get("held", 0.25), said, named(rows), *about)
 
 

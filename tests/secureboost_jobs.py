@@ -14,6 +14,7 @@ from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.data.holdout import canonical_order, validation_rows
 from fedboost.data.ids import encode_ids
+from fedboost.runtime.policy import Policy
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.federated import (
     GUEST,
@@ -48,6 +49,13 @@ class Job:
     params: dict[str, Any]
     ids: list[bytes]
     categories: int = 0  # of each party's last column, whose values are codes; 0: numbers
+    least: int = 1  # rows of a group of every host's
+
+    @property
+    def group_rows_min(self):
+        """By column of the pooled table; nobody bounds the guest's own."""
+        own = {party: 1 if party == GUEST else self.least for party in self.widths}
+        return tuple(own[party] for party, width in self.widths.items() for _ in range(width))
 
     @property
     def out(self):
@@ -76,7 +84,8 @@ class Job:
     def part(self, rows):
         weight = None if self.weight is None else self.weight[rows]
         values = np.asfortranarray(self.values[rows])
-        return local.Table(values, self.y[rows], weight, self.categorical)
+        least = self.group_rows_min
+        return local.Table(values, self.y[rows], weight, self.categorical, group_rows_min=least)
 
     def room(self):
         frames = {}
@@ -89,7 +98,8 @@ class Job:
                 weight=None if weight is None else weight.copy(),
                 categories={frame.columns[-1]: texts} if texts else {},
             )
-        return room_for("secureboost", frames, self.params, held=self.held)
+        limits = Policy(group_rows_min=self.least)
+        return room_for("secureboost", frames, self.params, held=self.held, limits=limits)
 
 
 def named(rows):
@@ -118,7 +128,7 @@ def coded(column, categories, draw):
 
 def made(params, widths=(2, 3, 2), rows=120, seed=1, **how):
     """A job on random columns, with ties; `how`: held, weighted, the shares missing
-    and zero, and how many categories each party's last column has.
+    and zero, how many categories each party's last column has, and the least rows of a group.
     """
     draw = np.random.default_rng(seed)
     columns = {}
@@ -137,7 +147,7 @@ def made(params, widths=(2, 3, 2), rows=120, seed=1, **how):
     if said.get("mode") != "layered":
         said.setdefault("max_depth", 3)
     held, categories = how.get("held", 0.25), how.get("categories", 0)
-    return Job(columns, y, weight, held, said, named(rows), categories)
+    return Job(columns, y, weight, held, said, named(rows), categories, how.get("least", 1))
 
 
 def flat(rounds):
@@ -199,7 +209,8 @@ def grown_naively(job):
     objective = objectives.start(params, summary)
     fixed = objectives.encoding(params, objective, summary)
     cuts = binning.fit(table.values, params.max_bin, job.categorical)
-    rules = Rules(params, cuts, fixed)
+    least = np.array(job.group_rows_min, np.int32)
+    rules = Rules(params, cuts, fixed, least)
     watched = {"train": local.Watched.of(table, rules.binning, objective)}
     if job.out.any():
         watched["validation"] = local.Watched.of(job.part(job.out), rules.binning, objective)

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import categories, forest, histogram, sampling, split
+from fedboost.core import categories, forest, groups, histogram, sampling, split
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.groups import Minimum, Numbers
 from fedboost.core.objectives import Gradients
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, Partition, left_child, right_child
@@ -38,6 +39,7 @@ class Rules:
     params: TreeParams
     binning: Binning
     fixed: FixedPoint
+    least: Rows | None = None  # (all columns,): rows of a group of cells (groups); None: one
 
 
 class Growing:
@@ -66,6 +68,7 @@ class Growing:
         self._divided: list[int] = []  # the nodes of the layer above that have children
         self._cells: Sums = np.empty(0, np.int64)  # (divided, columns, n_cells, 2·outputs) of them
         self._totals: dict[int, Sums] = {ROOT: np.zeros(gh.shape[1], np.int64)}
+        self._minimum = Minimum.of(rules.binning, bins, columns, rules.least)
         self._splits: dict[int, Split] = {}
 
     @property
@@ -98,20 +101,22 @@ class Growing:
         nodes, cells = self._layer(sums)
         totals = np.array([self._totals[node] for node in nodes])
         usable = self._layers[self._depth]
-        seen = cells
+        seen, released = cells, self._released(nodes)
         if len(usable) < len(self._columns):
-            seen = cells[:, np.searchsorted(self._columns, usable)]
-        won = choose(self._rules, seen, totals, usable)
-        places = [place for place, found in enumerate(won) if found is not None]
+            places = np.searchsorted(self._columns, usable)
+            seen = cells[:, places]
+            released = None if released is None else released[:, places]
+        won = choose(self._rules, seen, totals, usable, released)
+        kept = [place for place, found in enumerate(won) if found is not None]
         self._depth += 1
-        self._divided = [nodes[place] for place in places]
+        self._divided = [nodes[place] for place in kept]
         for node, found in zip(nodes, won, strict=True):
             if found is not None:
                 self._divide(node, *found)
         if self._depth == len(self._layers):
             self.close()
             return
-        self._cells = cells if len(places) == len(nodes) else cells[places]
+        self._cells = cells if len(kept) == len(nodes) else cells[kept]
         self._asked = self._lighter_children()
 
     def close(self) -> None:
@@ -149,6 +154,13 @@ class Growing:
         cells[~came] = self._cells - sums
         return nodes, cells
 
+    def _released(self, nodes: Sequence[int]) -> Numbers | None:
+        """The groups of the open nodes, where columns have to keep to any."""
+        if self._minimum is None:
+            return None
+        self._minimum.open(nodes, self.partition)
+        return self._minimum.stacked(nodes)
+
     def _divide(self, node: int, won: Split, left: Sums) -> None:
         """Moves the own rows of a node into its children."""
         self._splits[node] = won
@@ -158,6 +170,8 @@ class Growing:
         missing = self._rules.binning.missing
         right = split.goes_right(own, won.bin, won.missing_left, missing, won.left_bins)
         self.partition.divide(node, right)
+        if self._minimum is not None:
+            self._minimum.divide(node, won.column, won.bin, won.missing_left, won.left_bins)
 
     def _lighter_children(self) -> list[int]:
         """Of each divided node the child whose histogram is asked for; the other's is the rest.
@@ -233,23 +247,34 @@ def planted(
             tree += 1
 
 
-def choose(rules: Rules, cells: Sums, totals: Sums, columns: Rows) -> list[Won | None]:
+def choose(
+    rules: Rules, cells: Sums, totals: Sums, columns: Rows, released: Numbers | None = None
+) -> list[Won | None]:
     """The best split of each node, None where no split is worth it.
 
     cells int64 (nodes, columns, n_cells, 2·outputs) of `columns`, int32 ascending, which may divide
-    the nodes; totals int64 (nodes, 2·outputs). Of equal gains the first in canonical order wins.
+    the nodes; totals int64 (nodes, 2·outputs); `released` uint8 (nodes, columns, n_cells) are the
+    groups between which they may, all cells if absent. Of equal gains the first in canonical order
+    wins.
     """
     by_category = rules.binning.is_categorical[columns]
-    won = _at_thresholds(rules, cells, totals, columns, np.flatnonzero(~by_category))
+    ordered = np.flatnonzero(~by_category)
+    won = _at_thresholds(rules, cells, totals, columns, ordered, released)
     for place in np.flatnonzero(by_category):
         for node, total in enumerate(totals):
-            found = _by_categories(rules, cells[node, place], total, int(columns[place]))
+            own = None if released is None else released[node, place]
+            found = _by_categories(rules, cells[node, place], total, int(columns[place]), own)
             won[node] = _better(won[node], found)
     return won
 
 
 def _at_thresholds(
-    rules: Rules, cells: Sums, totals: Sums, columns: Rows, places: NDArray[np.int64]
+    rules: Rules,
+    cells: Sums,
+    totals: Sums,
+    columns: Rows,
+    places: NDArray[np.int64],
+    released: Numbers | None,
 ) -> list[Won | None]:
     """The best splits at thresholds of the columns at `places`, all nodes scored in one go.
 
@@ -269,6 +294,9 @@ def _at_thresholds(
         gain = split.gains(
             *(left[..., 0::2], left[..., 1::2], total[..., 0::2], total[..., 1::2], params, fixed)
         )
+        if released is not None:
+            own = released[start : start + step]
+            gain[~groups.released(own, listed, binning.n_bins[columns])] = -np.inf
         for node, i in enumerate(gain.argmax(axis=1).tolist()):
             best = float(gain[node, i])
             if not split.is_worth(best, params):
@@ -280,13 +308,24 @@ def _at_thresholds(
     return won or [None] * len(cells)
 
 
-def _by_categories(rules: Rules, cells: Sums, total: Sums, column: int) -> Won | None:
-    """The best division of a node by the categories of a column; cells int64 (n_cells, 2·outputs).
+def _by_categories(
+    rules: Rules, cells: Sums, total: Sums, column: int, released: Numbers | None
+) -> Won | None:
+    """The best division of a node by the categories of a column; cells int64 (n_cells, 2·outputs),
+    `released` uint8 (n_cells,) their groups, None where each is one.
 
     Whether rows miss it is told by their cell, as at thresholds.
     """
     absent = cells[-1] if cells[-1].any() else None
-    found = categories.divisions(cells[:-1], absent, rules.params, rules.fixed)
+    n_bins, bounds, apart = int(rules.binning.n_bins[column]), None, True
+    sums = cells[:-1]
+    if released is not None:
+        bounds, apart = groups.segments(released, n_bins)
+        sums = np.add.reduceat(cells[:n_bins], bounds[:-1], axis=0)
+    if absent is not None and not apart:
+        sums[-1] += absent
+        absent = None
+    found = categories.divisions(sums, absent, rules.params, rules.fixed)
     left = found.left
     gain = split.gains(
         left[:, 0::2], left[:, 1::2], total[0::2], total[1::2], rules.params, rules.fixed
@@ -294,8 +333,11 @@ def _by_categories(rules: Rules, cells: Sums, total: Sums, column: int) -> Won |
     best = split.best(gain, rules.params)
     if best < 0:
         return None
-    left_bins = categories.as_set(found.bins(best))
-    missing_left = bool(found.missing_left[best])
+    chosen, missing_left = found.bins(best), bool(found.missing_left[best])
+    if bounds is not None:
+        missing_left = missing_left or (not apart and len(bounds) - 2 in chosen)
+        chosen = groups.members(bounds, chosen)
+    left_bins = categories.as_set(chosen)
     won = Split(
         *(column, BY_CATEGORY, NO_THRESHOLD, missing_left), float(gain[best]), left_bins=left_bins
     )

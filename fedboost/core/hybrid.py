@@ -28,6 +28,7 @@ from fedboost.core import binning, fixed_point, histogram, local, objectives, sa
 from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.groups import Minimum
 from fedboost.core.growth import Growing, Rules, choose
 from fedboost.core.local import Table, Watched
 from fedboost.core.objectives import Objective, Summary
@@ -145,6 +146,7 @@ class Part:
     values: Values  # float32 (m, its columns), NaN where missing; dense or sparse
     rows: Rows  # (m,) ascending: which rows of the table they are
     categorical: tuple[int, ...] = ()
+    group_rows_min: int = 1  # of the host's policy (core.groups)
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,11 @@ def train(table: Table, hosts: Sequence[Part], params: HybridParams) -> Trained:
     parts = [(table.values, table.categorical), *((p.values, p.categorical) for p in hosts)]
     cuts = [binning.fit(values, params.max_bin, kinds) for values, kinds in parts]
     bins = [own.transform(values) for own, (values, _) in zip(cuts, parts, strict=True)]
-    rules = [Rules(params, own, fixed) for own in cuts]
+    least = [1, *(part.group_rows_min for part in hosts)]
+    rules = [
+        Rules(params, own, fixed, np.full(own.n_columns, rows, np.int32))
+        for own, rows in zip(cuts, least, strict=True)
+    ]
     watched = Watched.of(table, cuts[0], objective)
     rounds: list[tuple[HybridTree, ...]] = []
     number = 0
@@ -280,11 +286,16 @@ class _Grower:
         open_nodes = np.unique(at[rows]).tolist()
         standing = Partition.of_nodes(rows.astype(np.int32), at[rows], open_nodes)
         splits: dict[int, Split] = {}
+        minimum = Minimum.of(rules.binning, self.bins[k], self.columns[k], rules.least)
         for _ in range(params.host_depth):
             own = [standing.rows(node) for node in open_nodes]
             cells = histogram.build(self.bins[k], own, gh, rules.binning.n_cells, self.columns[k])
             totals = np.array([gh[some].sum(axis=0) for some in own])
-            won = choose(rules, cells, totals, self.columns[k]) if own else []
+            released = None
+            if minimum is not None and own:
+                minimum.open(open_nodes, standing)
+                released = minimum.stacked(open_nodes)
+            won = choose(rules, cells, totals, self.columns[k], released) if own else []
             divided = []
             for node, some, found in zip(open_nodes, own, won, strict=True):
                 if found is None:
@@ -297,6 +308,9 @@ class _Grower:
                 )
                 standing.divide(node, right)
                 splits[node] = best
+                if minimum is not None:
+                    rule = (best.bin, best.missing_left, best.left_bins)
+                    minimum.divide(node, best.column, *rule)
                 divided += [left_child(node), right_child(node)]
             open_nodes = divided
         values = {}

@@ -37,6 +37,7 @@ class Table:
     weight: Floats | None = None  # (n,), None: all 1
     categorical: tuple[int, ...] = ()  # columns whose values are codes of categories, from 0
     row_groups: tuple[int, ...] = ()  # rows of each party, one after the other; empty: all one's
+    group_rows_min: tuple[int, ...] = ()  # by column, as its owner's policy has it; empty: 1
 
     @property
     def weights(self) -> Floats:
@@ -92,7 +93,8 @@ def train(
     watched = {"train": Watched.of(table, cuts, objective)}
     if validation is not None:
         watched["validation"] = Watched.of(validation, cuts, objective)
-    training = Training(Rules(params, cuts, fixed), objective, watched, groups)
+    least = np.array(table.group_rows_min, np.int32) if table.group_rows_min else None
+    training = Training(Rules(params, cuts, fixed, least), objective, watched, groups)
     while not training.is_over:
         training.advance()
     return Trained(
@@ -231,6 +233,8 @@ def _check(
     n_columns = table.values.shape[1]
     if sum(groups) != n_columns or min(groups) < 0 or n_columns == 0:
         raise ConfigError(f"column groups {groups} do not make up {n_columns} columns")
+    if table.group_rows_min and len(table.group_rows_min) != n_columns:
+        raise ConfigError(f"group_rows_min is said of {len(table.group_rows_min)} columns")
     own = table.row_groups
     if own and (sum(own) != len(table.y) or min(own) < 0):
         raise ConfigError(f"row groups {own} do not make up {len(table.y)} rows")

@@ -126,6 +126,7 @@ def divisions(
     found = {}
     for number, (column, place, missing_left, left_bins) in won.items():
         tree, node = grove.at(number)
+        tree.note_split(node, (column, place, missing_left, left_bins))
         own = of_rows(bins, column, tree.growth.everyone.rows(node))
         found[number] = split.goes_right(own, place, missing_left, binning.missing, left_bins)
     return found
@@ -153,8 +154,8 @@ def _shuffled(secrets: Secrets, tree: int, node: int, found: Found) -> tuple[Off
     order = secrets.permutation(len(found.listed), "candidates", *about)
     places, grouped = [found.sums[order]], []
     for chosen in secrets.permutation(len(found.grouped), "columns", *about).tolist():
-        column, cells, missing = found.grouped[chosen]
-        bins = secrets.permutation(len(cells) - missing, "categories", *about, column)
-        grouped.append(Grouped(column, bins, missing))
-        places.append(np.append(cells[bins], cells[len(bins) :]))
+        own = found.grouped[chosen]
+        bins = secrets.permutation(len(own.sums) - own.missing, "categories", *about, own.column)
+        grouped.append(Grouped(own.column, bins, own.missing, own.bounds, own.apart))
+        places.append(np.append(own.sums[bins], own.sums[len(bins) :]))
     return Offer(found.listed, order, tuple(grouped)), np.concatenate(places)

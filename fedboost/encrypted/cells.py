@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, Dense, SparseBins, entries
+from fedboost.core.groups import Minimum
 
 Rows = NDArray[np.int32]
 Places = NDArray[np.int64]
@@ -39,8 +40,9 @@ class Additions:
 class Cells(ABC):
     """The cells of the columns that a tree may use."""
 
-    def __init__(self, binning: Binning, columns: Rows) -> None:
+    def __init__(self, binning: Binning, columns: Rows, bins: Bins) -> None:
         self.columns = columns  # their numbers in the table
+        self._binning, self._table = binning, bins
         self.by_category = binning.is_categorical[columns]
         self.n_bins = binning.n_bins[columns].astype(np.int64)  # without the cell of missing rows
         self.starts = np.concatenate(([0], np.cumsum(self.n_bins + 1)))
@@ -49,6 +51,11 @@ class Cells(ABC):
     def n_cells(self) -> int:
         """Cells of a node."""
         return int(self.starts[-1])
+
+    def minimum(self, least: int) -> Minimum | None:
+        """The groups of so many rows at least between which candidates of these columns lie."""
+        each = np.full(self._binning.n_columns, least, np.int32)
+        return Minimum.of(self._binning, self._table, self.columns, each)
 
     @abstractmethod
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
@@ -73,7 +80,7 @@ class DenseCells(Cells):
     """A byte for every row and column."""
 
     def __init__(self, binning: Binning, columns: Rows, bins: Dense, *, leave_out: bool) -> None:
-        super().__init__(binning, columns)
+        super().__init__(binning, columns, bins)
         self._bins = np.minimum(bins[:, columns], self.n_bins.astype(np.uint8))
         self._leave_out = leave_out
 
@@ -110,7 +117,7 @@ class SparseCells(Cells):
     """The entries of a sparse table, and nothing for its zeros."""
 
     def __init__(self, binning: Binning, columns: Rows, bins: SparseBins) -> None:
-        super().__init__(binning, columns)
+        super().__init__(binning, columns, bins)
         self._bins = bins.take(columns)
         self._columns = self._bins.columns
         most = self.n_bins[self._columns]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import split
+from fedboost.core import groups, split
 from fedboost.core.partition import parent, sibling
 from fedboost.core.split import Candidates
 from fedboost.crypto.api import Adds, H, Pairs
 from fedboost.crypto.sparse import fill_skipped
 from fedboost.encrypted.cells import Cells
 from fedboost.encrypted.growth import Growth
+from fedboost.encrypted.offers import Named
 from fedboost.encrypted.sides import HostRows
 
 Bits = NDArray[np.bool_]
@@ -26,13 +27,23 @@ CELLS_OCTETS_MAX = 1 << 26  # of the nodes whose sums are made at once
 
 
 @dataclass(frozen=True)
+class Categories:
+    """A categorical column of one node, its bins in groups."""
+
+    column: int
+    bounds: Places  # (groups + 1,) as from `groups.segments`
+    apart: bool  # whether missing rows are no part of the last group
+    missing: bool  # whether the node has any, and they are apart
+    sums: Places  # (groups,) where their sums are and, last, that of missing rows
+
+
+@dataclass(frozen=True)
 class Found:
     """One node's candidates, with their places among the sums that were made with it."""
 
     listed: Candidates
     sums: Places  # (candidates,)
-    grouped: tuple[tuple[int, Places, bool], ...]  # categorical column, its bins' sums and, last,
-    # that of missing rows if the node has any, which the bool says
+    grouped: tuple[Categories, ...]  # column by column
 
 
 class HostTree(Generic[H]):
@@ -41,18 +52,26 @@ class HostTree(Generic[H]):
     """
 
     def __init__(
-        self, cells: Cells, growth: Growth, place: Places, *, subtraction: bool, trees: int = 1
+        self,
+        cells: Cells,
+        growth: Growth,
+        place: Places,
+        *,
+        subtraction: bool,
+        least: int,
+        trees: int = 1,
     ) -> None:
         """Cells of the columns that the tree may use; `growth`: where rows begin, and which of
         them it learns from; place int64 (n,): where each row's gradients are among the encrypted
         ones; `subtraction`: whether a node's sums may be its parent's minus its sibling's
-        (SecureBoost+, section 4.3); `trees`: how many grow at once.
+        (SecureBoost+, section 4.3); `least`: rows of a group whose sum may leave (core.groups);
+        `trees`: how many grow at once.
         """
         self.growth = growth
         self.opened: list[int] = []
         self._cells_of, self._place, self._subtraction = cells, place, subtraction
         self._columns, self._by_category = cells.columns, cells.by_category
-        self._trees = trees
+        self._trees, self._minimum = trees, cells.minimum(least)
         self._n_bins, self._starts = cells.n_bins, cells.starts
         self._ordered = np.where(self._by_category, 0, self._n_bins)  # bins that thresholds divide
         self._parents: dict[int, H] = {}  # the cells of the layer above
@@ -61,6 +80,13 @@ class HostTree(Generic[H]):
     def begin_layer(self) -> None:
         """The cells of the layer before become those that may be subtracted from."""
         self._parents, self._cells = self._cells, {}
+        if self._minimum is not None:
+            self._minimum.open(self.opened, self.growth.training)
+
+    def note_split(self, node: int, won: Named) -> None:
+        """Remembers how a split of our own divides a node, for the groups below it."""
+        if self._minimum is not None:
+            self._minimum.divide(node, *won)
 
     def octets(self, rows: HostRows[H]) -> int:
         """What a node's cells take in memory."""
@@ -71,40 +97,46 @@ class HostTree(Generic[H]):
     ) -> tuple[Pairs[H], dict[int, Found]]:
         """Sums, and for each of some open nodes its candidates with their places among them.
 
-        [ prefix sums | those with missing rows added | the cells, where a column is categorical ]
+        [ prefix sums | those with missing rows added | groups of categories, node after node ]
         """
         histograms, key = self._histograms(rows, nodes), rows.adds
         self._keep(histograms, rows)
         cells = _joined([histograms[node] for node in nodes])
         prefix = self._prefix_sums(key, cells, len(nodes))
         missing = [self._cells_of.missing(self.growth.training.rows(node)) for node in nodes]
-        listed = [self._listed(lacks) for lacks in missing]
-        found, base, absent = self._placed(nodes, listed, missing)
+        listed = [self._listed(node, lacks) for node, lacks in zip(nodes, missing, strict=True)]
+        grouped = [self._grouped(node, lacks) for node, lacks in zip(nodes, missing, strict=True)]
+        found, base, absent = self._placed(nodes, listed, grouped)
         first, second = np.arange(len(prefix)), np.full(len(prefix), -1)
-        rest = np.arange(len(cells) if self._by_category.any() else 0)
-        if len(rest):
-            prefix = prefix.joined([cells])
+        rest = np.empty(0, np.int64)
+        if self._by_category.any():
+            by_group = self._group_sums(key, cells, grouped)
+            rest = len(first) + np.arange(len(by_group))
+            prefix = prefix.joined([by_group])
         sums = Pairs(
             prefix,
-            np.concatenate([first, base, len(first) + rest]),
+            np.concatenate([first, base, rest]),
             cells,
             np.concatenate([second, absent, np.full(len(rest), -1)]),
         )
         return sums, found
 
     def _placed(
-        self, nodes: Sequence[int], listed: Sequence[Candidates], missing: Sequence[Bits]
+        self,
+        nodes: Sequence[int],
+        listed: Sequence[Candidates],
+        grouped: Sequence[Sequence[Categories]],
     ) -> tuple[dict[int, Found], Places, Places]:
         """Where the nodes' candidates are; which prefix sums and which cells of missing rows make
         up the second part.
         """
         width, per_node = int(self._ordered.sum()), int(self._starts[-1])
         with_missing = width * len(nodes)
-        cells = with_missing + sum(int(own.missing_left.sum()) for own in listed)
+        first_group = with_missing + sum(int(own.missing_left.sum()) for own in listed)
         first_bin = np.cumsum(self._ordered) - self._ordered
         found: dict[int, Found] = {}
         base, absent = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for i, (node, own, lacks) in enumerate(zip(nodes, listed, missing, strict=True)):
+        for i, (node, own, columns) in enumerate(zip(nodes, listed, grouped, strict=True)):
             sums = i * width + first_bin[own.column] + own.bin.astype(np.int64)
             left = np.flatnonzero(own.missing_left)
             base.append(sums[left])
@@ -112,7 +144,10 @@ class HostTree(Generic[H]):
             sums[left] = with_missing + np.arange(len(left))
             with_missing += len(left)
             named = Candidates(self._columns[own.column], own.bin, own.missing_left)
-            found[node] = Found(named, sums, self._grouped(cells + i * per_node, lacks))
+            found[node] = Found(
+                named, sums, tuple(replace(one, sums=first_group + one.sums) for one in columns)
+            )
+            first_group += sum(len(one.sums) for one in columns)
         return found, np.concatenate(base), np.concatenate(absent)
 
     def _prefix_sums(self, key: Adds[H], cells: H, nodes: int) -> H:
@@ -126,21 +161,52 @@ class HostTree(Generic[H]):
         lengths = np.tile(self._ordered, nodes)
         return key.prefix_sums(cells[present], np.concatenate(([0], np.cumsum(lengths))))
 
-    def _listed(self, missing: Bits) -> Candidates:
+    def _listed(self, node: int, missing: Bits) -> Candidates:
         """A node's candidates at thresholds, columns counted among those that the tree may use."""
         ordered = np.flatnonzero(~self._by_category).astype(np.int32)
-        return split.candidates(self._n_bins.astype(np.int32), missing, ordered)
-
-    def _grouped(self, cells: int, missing: Bits) -> tuple[tuple[int, Places, bool], ...]:
-        """A node's categorical columns; `cells` is where its cells begin among the sums."""
-        return tuple(
-            (
-                int(self._columns[c]),
-                cells + np.arange(self._starts[c], self._starts[c + 1] - (not missing[c])),
-                bool(missing[c]),
-            )
-            for c in np.flatnonzero(self._by_category)
+        listed = split.candidates(self._n_bins.astype(np.int32), missing, ordered)
+        if self._minimum is None:
+            return listed
+        (released,) = groups.released(self._minimum.stacked([node]), listed, self._n_bins)
+        return Candidates(
+            listed.column[released], listed.bin[released], listed.missing_left[released]
         )
+
+    def _grouped(self, node: int, missing: Bits) -> list[Categories]:
+        """A node's categorical columns, the places of their sums counted from the first one's."""
+        found, first = [], 0
+        for c in np.flatnonzero(self._by_category):
+            bounds, apart = np.arange(self._n_bins[c] + 1), True
+            if self._minimum is not None:
+                own = self._minimum.groups(node)[c]
+                bounds, apart = groups.segments(own, int(self._n_bins[c]))
+            lacks = bool(missing[c]) and apart
+            sums = first + np.arange(len(bounds) - 1 + lacks)
+            found.append(Categories(int(self._columns[c]), bounds, apart, lacks, sums))
+            first += len(sums)
+        return found
+
+    def _group_sums(self, key: Adds[H], cells: H, grouped: Sequence[Sequence[Categories]]) -> H:
+        """The sums of the groups of categorical columns, node after node."""
+        places, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        by_category = np.flatnonzero(self._by_category)
+        for i, columns in enumerate(grouped):
+            for c, one in zip(by_category, columns, strict=True):
+                start, n_bins = i * int(self._starts[-1]) + self._starts[c], int(self._n_bins[c])
+                own = np.diff(one.bounds)
+                if not one.apart:
+                    own[-1] += 1
+                elif one.missing:
+                    own = np.append(own, 1)
+                places.append(start + np.arange(own.sum()))
+                assert own.sum() in (n_bins, n_bins + 1)
+                lengths.append(own)
+        length = np.concatenate(lengths)
+        held = cells[np.concatenate(places)]
+        if (length == 1).all():
+            return held
+        ends = np.cumsum(length)
+        return key.prefix_sums(held, np.concatenate(([0], ends)))[ends - 1]
 
     def _histograms(self, rows: HostRows[H], nodes: Sequence[int]) -> dict[int, H]:
         """The encrypted histogram of each node: added up, or its parent's minus its sibling's."""

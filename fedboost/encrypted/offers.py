@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from fedboost import wire
 from fedboost.core import categories, split
 from fedboost.core.categories import Divisions
+from fedboost.core.groups import members
 from fedboost.core.growth import Rules
 from fedboost.core.params import MAX_BIN
 from fedboost.core.split import Candidates
@@ -231,11 +232,21 @@ def write_choices(chosen: Mapping[int, Sequence[Places]]) -> pb.WonSplits:
 
 @dataclass(frozen=True)
 class Grouped:
-    """One categorical column of an offer: its bins in the order in which they went out."""
+    """One categorical column of an offer: its groups of bins in the order they went out in."""
 
     column: int
-    bins: Places
+    groups: Places
     missing: bool  # whether the sum of missing rows follows
+    bounds: Places | None = None  # (groups + 1,) as from `groups.segments`; None: a bin each
+    apart: bool = True  # whether missing rows are no part of the last group
+
+    def named(self, sent: Places, missing_left: bool) -> Named:
+        """The split that sends the groups at these places left."""
+        chosen = self.groups[sent]
+        if not self.apart:
+            missing_left = missing_left or len(self.groups) - 1 in chosen
+        bins = chosen if self.bounds is None else members(self.bounds, chosen)
+        return self.column, len(chosen), missing_left, categories.as_set(bins)
 
 
 @dataclass(frozen=True)
@@ -251,7 +262,7 @@ class Offer:
         """What the guest is told of it."""
         return Shape(
             len(self.order),
-            tuple(len(one.bins) for one in self.grouped),
+            tuple(len(one.groups) for one in self.grouped),
             tuple(one.missing for one in self.grouped),
         )
 
@@ -280,8 +291,7 @@ class Offer:
             fits = own[0] >= 0 and own[-1] < count + missing and len(own) == len(choice)
             if not fits or not len(left) or len(own) == count + missing:
                 raise wrong
-            held = categories.as_set(one.bins[left])
-            return one.column, len(left), len(own) > len(left), held
+            return one.named(left, len(own) > len(left))
         raise wrong
 
 

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, model_validator
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, PolicyError
 from fedboost.runtime.identity import CertificateFaultError, Role, owner, read_certificate
-from fedboost.runtime.policy import Name, Names, Policy, undeclared, unenforced
+from fedboost.runtime.policy import Name, Names, Policy, undeclared
 from fedboost.runtime.tls import FilePath, TlsFiles
 from fedboost.settings import Settings, parse, read_yaml
 
@@ -148,14 +148,6 @@ class PartyConfig(DaemonConfig):
             self.coordinator.name: self.coordinator.address,
             self.name: self.listen,
         }
-
-    def warnings(self) -> list[str]:
-        """As for every daemon, and the privacy settings that this version does not act on."""
-        silent = [
-            f"policy.{key} is set, but this version does not enforce it yet"
-            for key in unenforced(self.policy)
-        ]
-        return super().warnings() + silent
 
     @model_validator(mode="after")
     def _consistent(self) -> PartyConfig:

@@ -19,10 +19,6 @@ from fedboost.settings import Settings
 
 Tell = Literal["metrics", "curves"]
 
-# Read and kept, but most protocols of this version do not act on them: `unenforced` says so to the
-# owner.
-UNENFORCED = ("group_rows_min",)
-
 
 def _name(text: str) -> str:
     if NAME_PATTERN.fullmatch(text):
@@ -85,7 +81,8 @@ class Policy(Settings):
     epsilon_element_max: float | None = Field(None, gt=0.0)  # per value
     epsilon_row_max: float | None = Field(None, gt=0.0)  # per row, added up over its columns
     aggregation_parties_min: int = Field(3, ge=2)  # contributors of one secure sum
-    group_rows_min: int = Field(20, ge=1)  # rows between released cuts and per leaf
+    # Rows between released cuts of our columns, and of each leaf (core.groups); 1: any number.
+    group_rows_min: int = Field(20, ge=1)
     predict: PredictPolicy = PredictPolicy()
     tells: Annotated[tuple[Tell, ...], Field(strict=False)] = ("metrics", "curves")
     # what the guest tells the coordinator
@@ -153,11 +150,6 @@ class Policy(Settings):
     def judge_approver(self, user: str) -> None:
         """Nothing; a PolicyError unless `user` may approve and deny jobs."""
         _listed("approvers", self.approvers, user, "approvals by the user")
-
-
-def unenforced(policy: Policy) -> list[str]:
-    """The keys the owner has set that this version accepts but does not act on, in order."""
-    return [key for key in UNENFORCED if key in policy.model_fields_set]
 
 
 def undeclared(policy: Policy, declared: Mapping[str, Any]) -> list[str]:

@@ -54,6 +54,9 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "deep hosts": ({"guest_depth": 1, "host_depth": 4}, {}),
     "depth said twice": ({"guest_depth": 1, "host_depth": 2, "max_depth": 3}, {}),
     "no rows held out": ({}, {"held": None}),
+    "groups": ({}, {"least": 9, "rows": 240}),
+    "groups of categories": ({}, {"least": 9, "rows": 240, "categories": 6, "missing": 0.3}),
+    "deep groups": ({"guest_depth": 1, "host_depth": 4}, {"least": 5, "rows": 300}),
     "base_score": ({"base_score": 0.3, "seed": 11, **SAMPLES["rows"]}, {}),
 }
 

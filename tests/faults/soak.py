@@ -39,6 +39,7 @@ class Soak:
     cluster: Cluster
     proxy: Proxy
     seed: int
+    rest_s: float = 0.0  # of each protocol between two jobs
     over: threading.Event = field(default_factory=threading.Event)
     jobs: dict[str, int] = field(default_factory=dict)
     faults: int = 0
@@ -52,6 +53,7 @@ class Soak:
             drills.carried_on(self.cluster, id_, 0)
             drills.assert_same(self.cluster, id_, whole)
             self.jobs[name] = self.jobs.get(name, 0) + 1
+            self.over.wait(self.rest_s)
 
     def strike(self) -> None:
         """A random fault each minute, mended before the next."""
@@ -152,14 +154,14 @@ def _holding(name: str, path: str) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-def soak(folder: Path, minutes: float, seed: int) -> Soak:
+def soak(folder: Path, minutes: float, seed: int, rest_s: float) -> Soak:
     """Runs jobs and faults for so long."""
     cluster = town(folder)
     with Proxy(cluster, seed) as proxy, cluster:
         wholes = {name: world.run(cluster, job_of(name)) for name in PROTOCOLS}
         for whole in wholes.values():
             world.result(whole)
-        run = Soak(cluster, proxy, seed)
+        run = Soak(cluster, proxy, seed, rest_s)
         threads = [
             run.guarded(lambda n=name, w=whole: run.train(n, job_of(n), w.status.id))  # type: ignore[misc]
             for name, whole in wholes.items()
@@ -184,10 +186,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=120.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument(
+        "--rest", type=float, default=0.0, help="seconds between two jobs of a protocol"
+    )
     asked = parser.parse_args()
     say(f"seed {asked.seed}\n")
     with tempfile.TemporaryDirectory() as folder:
-        done = soak(Path(folder), asked.minutes, asked.seed)
+        done = soak(Path(folder), asked.minutes, asked.seed, asked.rest)
     growth = done.growth()
     say(f"jobs {done.jobs}, faults {done.faults}\n")
     say("memory " + ", ".join(f"{name} {by:+.1%}" for name, by in growth.items()) + "\n")

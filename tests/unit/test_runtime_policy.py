@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedboost.errors import ConfigError, PolicyError
-from fedboost.runtime.policy import UNENFORCED, Ask, Policy, undeclared, unenforced
+from fedboost.runtime.policy import Ask, Policy, undeclared
 from fedboost.settings import parse
 
 OPEN = {
@@ -191,22 +191,14 @@ def test_a_policy_that_means_nothing_is_refused(keys):
         policy(**keys)
 
 
-def test_settings_that_do_nothing_yet_are_named_only_when_set():
-    assert unenforced(policy()) == []
-    values = {"group_rows_min": 20}
-    assert set(values) == set(UNENFORCED)
-    for key, value in values.items():
-        assert unenforced(policy(**{key: value})) == [key]
-
-
-def test_every_key_is_judged_or_listed_as_unenforced():
+def test_every_key_is_enforced_somewhere():
     judged = {
         "approve", "approvers", "coordinators", "peers", "datasets", "protocols",
         "allow_insecure", "key_bits_min", "gradient_bits_max", "predict", "tells",
         "epsilon_element_max", "epsilon_row_max", "aggregation_parties_min",
+        "group_rows_min",
     }  # fmt: skip
-    assert judged | set(UNENFORCED) == set(Policy.model_fields)
-    assert not judged & set(UNENFORCED)
+    assert judged == set(Policy.model_fields)
 
 
 def test_names_nobody_declared_are_found():

@@ -267,7 +267,8 @@ def _begun(me: Host, first: BottomRows) -> tuple[HostTree[Any], int]:
     usable = _usable(me, number)
     own = cells.of_columns(me.binning, me.bins, usable, leave_out=params.sparse_histograms)
     growth, place = Growth(sampled, at), np.cumsum(sampled) - 1
-    tree: HostTree[Any] = HostTree(own, growth, place, subtraction=params.histogram_subtraction)
+    subtraction, least = params.histogram_subtraction, me.seat.limits.group_rows_min
+    tree: HostTree[Any] = HostTree(own, growth, place, subtraction=subtraction, least=least)
     tree.opened = _opened(first.open, growth.training.leaves())
     return tree, int(np.count_nonzero(sampled))
 

@@ -184,8 +184,13 @@ def _begun(me: Host, first: pb.EncryptedGradients) -> tuple[Grove[HostTree[Any]]
             *(params.seed, expected + slot, group, me.bins.shape[1], params.column_rate)
         )
         own = cells.of_columns(me.binning, me.bins, columns, leave_out=params.sparse_histograms)
-        growth, subtraction = Growth(sampled), params.histogram_subtraction
-        trees.append(HostTree(own, growth, place, subtraction=subtraction, trees=n_trees))
+        tree: HostTree[Any] = HostTree(
+            *(own, Growth(sampled), place),
+            subtraction=params.histogram_subtraction,
+            least=me.seat.limits.group_rows_min,
+            trees=n_trees,
+        )
+        trees.append(tree)
     return Grove(trees), int(np.count_nonzero(taking_part))
 
 

@@ -1,0 +1,224 @@
+"""Minimum groups: which sums of a node may leave the columns' owner, so that none is of few people.
+
+A column's cells (its bins, and the cell of missing rows) are put together into groups. The sum of
+a group in a node, in its sibling or in their parent is of at least `least` rows, or of nobody:
+because splits of the same column on the way to the node have ruled its bins out. Groups of children
+are unions of their parent's, so no difference of sums that a tree lets go is of fewer rows either
+(SECURITY.md, D7). Only cuts between groups are released, for both siblings or for neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fedboost.core import histogram, split
+from fedboost.core.binning import Binning
+from fedboost.core.bins import Bins
+from fedboost.core.partition import Partition, left_child, parent, sibling
+from fedboost.core.split import Candidates
+
+Rows = NDArray[np.int32]
+Numbers = NDArray[np.uint8]  # (columns, n_cells) the group of each cell, rising with the bins
+Counts = NDArray[np.int64]  # (columns, n_cells)
+Bits = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Node:
+    """What is known of an open node."""
+
+    groups: Numbers  # (columns, n_cells); the last cell is that of missing rows
+    possible: Bits  # (columns, n_cells): not ruled out by splits above
+
+
+class Minimum:
+    """The groups of a growing tree's open nodes. Every layer: `open`, then `divide` where one of
+    these columns has won.
+    """
+
+    def __init__(self, bins: Bins, columns: Rows, n_bins: Rows, n_cells: int, least: Rows) -> None:
+        """bins (n, all columns), below n_cells; columns int32 the ones that the tree may use;
+        n_bins and least int32 (columns,): the bins in use, and the rows of a group at least. A
+        column whose `least` is 1 has a group of its own for every cell.
+        """
+        self._bins, self._columns, self._n_cells = bins, columns, n_cells
+        self._n_bins, self._least = n_bins.astype(np.int64), least.astype(np.int64)
+        self._open: dict[int, Node] = {}
+        self._divided: dict[
+            int, tuple[int, Bits]
+        ] = {}  # node: column's place, its cells on the left
+
+    def open(self, nodes: Sequence[int], training: Partition) -> None:
+        """Begins a layer of these nodes; `training` holds the rows that the tree learns from."""
+        above, self._open = self._open, {}
+        pairs = {node: [node, sibling(node)] if parent(node) in above else [node] for node in nodes}
+        counted = list(dict.fromkeys(one for pair in pairs.values() for one in pair))
+        counts = dict(zip(counted, self._counts(training, counted), strict=True))
+        for node, pair in pairs.items():
+            beside = self._open.get(pair[-1])
+            sides = [(counts[one], self._possible(above, one)) for one in pair]
+            before = above[parent(node)].groups if len(pair) > 1 else self._finest()
+            groups = before if beside is None else beside.groups
+            if beside is None:
+                groups = coarsened(before, sides, self._n_bins, self._least)
+            self._open[node] = Node(groups, sides[0][1])
+        self._divided = {}
+
+    def divide(
+        self, node: int, column: int, bin_number: int, missing_left: bool, left_bins: bytes
+    ) -> None:
+        """Notes a split of one of the columns, as in `split.goes_right`."""
+        cells = np.arange(self._n_cells, dtype=np.uint8)
+        right = split.goes_right(cells, bin_number, missing_left, self._n_cells - 1, left_bins)
+        self._divided[node] = int(np.searchsorted(self._columns, column)), ~right
+
+    @classmethod
+    def of(cls, binning: Binning, bins: Bins, columns: Rows, least: Rows | None) -> Self | None:
+        """Those of a tree that may use `columns`, int32; `least` int32 (all columns,). None where
+        no column asks for more than one row.
+        """
+        if least is None or (least[columns] <= 1).all():
+            return None
+        own = least[columns]
+        return cls(bins, columns, binning.n_bins[columns], binning.n_cells, own)
+
+    def groups(self, node: int) -> Numbers:
+        """Those of an open node."""
+        return self._open[node].groups
+
+    def stacked(self, nodes: Sequence[int]) -> Numbers:
+        """Those of several, uint8 (nodes, columns, n_cells)."""
+        return np.array([self._open[node].groups for node in nodes])
+
+    def _counts(self, training: Partition, nodes: Sequence[int]) -> NDArray[np.int64]:
+        """How many rows of each node lie in each cell, (nodes, columns, n_cells)."""
+        each = np.ones((self._bins.shape[0], 1), np.int64)
+        rows = [training.rows(node) for node in nodes]
+        return histogram.build(self._bins, rows, each, self._n_cells, self._columns)[..., 0]
+
+    def _possible(self, above: Mapping[int, Node], node: int) -> Bits:
+        """Which cells splits of the same column on the way to a node have left."""
+        if parent(node) not in above:
+            return np.ones((len(self._columns), self._n_cells), np.bool_)
+        possible = above[parent(node)].possible
+        if parent(node) not in self._divided:
+            return possible
+        place, on_left = self._divided[parent(node)]
+        possible = possible.copy()
+        possible[place] &= on_left if node == left_child(parent(node)) else ~on_left
+        return possible
+
+    def _finest(self) -> Numbers:
+        """A group for each cell."""
+        cells = np.minimum(np.arange(self._n_cells), self._n_bins[:, None])
+        cells[:, -1] = self._n_bins
+        return cells.astype(np.uint8)
+
+
+def coarsened(
+    before: Numbers,
+    sides: Sequence[tuple[Counts, Bits]],
+    n_bins: NDArray[np.int64],
+    least: NDArray[np.int64],
+) -> Numbers:
+    """Groups, unions of those `before`, that hold enough rows on each of the `sides`, or none
+    that is possible there.
+
+    uint8 (columns, n_cells). `sides` are a node and its sibling, or the root alone: rows int64
+    (columns, n_cells) of each cell, and which cells are possible.
+    """
+    rows, possible = (np.stack([side[k] for side in sides]) for k in range(2))
+    return _coarsened(before, rows, possible, n_bins, least)
+
+
+def released(groups: Numbers, listed: Candidates, n_bins: NDArray[np.integer]) -> Bits:
+    """bool (nodes, candidates): whether a candidate divides groups and no cells of one.
+
+    groups uint8 (nodes, columns, n_cells); the candidates' columns are counted as in `groups`,
+    n_bins (columns,).
+    """
+    column, cell = listed.column, listed.bin.astype(np.int64)
+    last = n_bins[column] - 1
+    apart = groups[:, column, -1] != groups[:, column, last]
+    beyond = groups[:, column, np.minimum(cell + 1, last)]
+    inside = groups[:, column, cell] != beyond
+    cuts: Bits = np.where(cell < last, inside, apart) & (~listed.missing_left | apart)
+    return cuts
+
+
+def segments(groups: Numbers, n_bins: int) -> tuple[NDArray[np.int64], bool]:
+    """Where a column's groups of bins begin, and, last, where they end; and whether the cell of
+    missing rows is a group apart. If not, it belongs to the last one. groups uint8 (n_cells,).
+    """
+    own = groups[:n_bins].astype(np.int64)
+    bounds = np.concatenate(([0], np.flatnonzero(np.diff(own)) + 1, [n_bins]))
+    return bounds, bool(groups[-1] != own[-1])
+
+
+def members(bounds: NDArray[np.int64], chosen: NDArray[np.integer]) -> NDArray[np.int64]:
+    """The bins, int64 rising, in the chosen groups; `bounds` as from `segments`."""
+    inside = np.zeros(len(bounds) - 1, np.bool_)
+    inside[chosen] = True
+    return np.flatnonzero(np.repeat(inside, np.diff(bounds)))
+
+
+@njit(nogil=True, cache=True)
+def _fits(rows: NDArray[np.int64], possible: Bits, least: int) -> bool:
+    """Whether a group holds enough rows on each side, or cannot hold any."""
+    return not np.any(possible & (rows < least))
+
+
+@njit(nogil=True, cache=True)
+def _coarsened(
+    before: Numbers,
+    rows: NDArray[np.int64],
+    possible: Bits,
+    n_bins: NDArray[np.int64],
+    least: NDArray[np.int64],
+) -> Numbers:
+    """See `coarsened`; rows and possible (sides, columns, n_cells)."""
+    found = before.copy()
+    sides, missing = rows.shape[0], before.shape[1] - 1
+    for c in range(len(before)):
+        if least[c] <= 1:
+            continue
+        last = n_bins[c] - 1
+        apart = before[c, missing] != before[c, last] and _fits(
+            rows[:, c, missing], possible[:, c, missing], least[c]
+        )
+        ends = np.zeros(n_bins[c] + 1, np.int64)  # where closed groups end; the first ends at 0
+        closed = 0
+        held, may = np.zeros(sides, np.int64), np.zeros(sides, np.bool_)
+        for b in range(last + 1):
+            held += rows[:, c, b]
+            may |= possible[:, c, b]
+            ended = b == last or before[c, b] != before[c, b + 1]
+            if ended and _fits(held, may, least[c]):
+                closed += 1
+                ends[closed] = b + 1
+                held[:], may[:] = 0, False
+        if not apart:
+            held += rows[:, c, missing]
+            may |= possible[:, c, missing]
+        # What is left at the end joins the groups before it until it is enough.
+        while closed and (
+            (not apart and ends[closed] == last + 1) or not _fits(held, may, least[c])
+        ):
+            for b in range(ends[closed - 1], ends[closed]):
+                held += rows[:, c, b]
+                may |= possible[:, c, b]
+            closed -= 1
+        apart = apart and (closed > 0 or _fits(held, may, least[c]))
+        number = 0
+        for b in range(last + 1):
+            if number < closed and b == ends[number + 1]:
+                number += 1
+            found[c, b] = number
+        found[c, missing] = number + 1 if apart else number
+    return found
