@@ -133,7 +133,8 @@ def coarsened(
     uint8 (columns, n_cells). `sides` are a node and its sibling, or the root alone: rows int64
     (columns, n_cells) of each cell, and which cells are possible.
     """
-    rows, possible = (np.stack([side[k] for side in sides]) for k in range(2))
+    rows = np.stack([side[0] for side in sides])
+    possible = np.stack([side[1] for side in sides])
     return _coarsened(before, rows, possible, n_bins, least)
 
 
