@@ -121,12 +121,23 @@ def assert_same(cluster: Cluster, id_: str, whole: str) -> None:
 
     Nodes of hybrid trees are numbered in a secret order that is another one in every job.
     """
-    found, expected = (ask(cluster, "journal", one) for one in (id_, whole))
+    found, expected = (_journal(cluster, one) for one in (id_, whole))
     one, other = world.result(found), world.result(expected)
     for key in ("rows", "metrics", "trees"):
         assert one.get(key) == other.get(key), key
     if found.status.protocol != "hybridtree":
         world.assert_same_model(cluster, id_, whole)
+
+
+def _journal(cluster: Cluster, id_: str) -> Any:
+    """A job's journal, as soon as the coordinator is there."""
+
+    def once() -> Any:
+        with suppress(UnreachableError):
+            return ask(cluster, "journal", id_)
+        return None
+
+    return world.wait_for(once, END_S, "the coordinator is there")
 
 
 def layers(cluster: Cluster, id_: str) -> int:
