@@ -15,7 +15,7 @@ from fedboost.messages import exchange_pb2_grpc, job_pb2, party_pb2, party_pb2_g
 from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import status
-from fedboost.runtime.clock import jittered, now
+from fedboost.runtime.clock import now, pauses
 from fedboost.runtime.config import Timers
 from fedboost.runtime.tls import TlsFiles, load_identity
 
@@ -110,7 +110,8 @@ class Dialer:
         error it stands for.
         """
         last = contact or Contact()
-        seen, pause_s, tried = last.at, self.timers.retry_first_s, False
+        first_s, most_s = self.timers.retry_first_s, self.timers.retry_max_s
+        seen, pauses_s, tried = last.at, pauses(first_s, most_s), False
         while True:
             try:
                 return await start(self.channel(*target))
@@ -120,10 +121,9 @@ class Dialer:
                     raise status.from_call(error, *target) from None
             tried = True
             if last.at > seen:  # it broke after it had worked
-                seen, pause_s = last.at, self.timers.retry_first_s
+                seen, pauses_s = last.at, pauses(first_s, most_s)
             # The last try is at the window's end; a link that broke late deserves one as well.
-            await asyncio.sleep(min(jittered(pause_s), max(left_s, self.timers.retry_first_s)))
-            pause_s = min(2 * pause_s, self.timers.retry_max_s)
+            await asyncio.sleep(min(next(pauses_s), max(left_s, first_s)))
 
     async def close(self) -> None:
         """Closes every channel."""

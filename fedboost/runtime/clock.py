@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Iterator
 
 
 def now() -> float:
@@ -15,6 +16,12 @@ def now() -> float:
         return time.monotonic()
 
 
-def jittered(pause_s: float) -> float:
-    """A pause somewhere in its upper half, so that not everybody comes at once."""
-    return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 (jitter)
+def pauses(first_s: float, most_s: float) -> Iterator[float]:
+    """Ever longer pauses between tries, each twice the one before, up to `most_s`.
+
+    Drawn from the upper half of that, so that not everybody comes at once.
+    """
+    pause_s = min(first_s, most_s)
+    while True:
+        yield pause_s * random.uniform(0.5, 1.0)  # noqa: S311 (jitter)
+        pause_s = min(2 * pause_s, most_s)

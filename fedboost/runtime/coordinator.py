@@ -28,7 +28,7 @@ from fedboost.errors import (
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, JobStatus, StateChanged
 from fedboost.runtime import faults, manifest, walker
-from fedboost.runtime.clock import jittered
+from fedboost.runtime.clock import pauses
 from fedboost.runtime.config import CoordinatorConfig
 from fedboost.runtime.costs import condensed
 from fedboost.runtime.errands import TELL_S, Errands
@@ -285,14 +285,13 @@ class CoordinatorNode:
 
     async def _rested(self, job: str, state: JobState, reason: FedboostError | None) -> None:
         """Puts a job to rest, as soon as the store can take it."""
-        pause_s = self.config.timers.retry_first_s
-        while True:
+        timers = self.config.timers
+        for pause_s in pauses(timers.retry_first_s, timers.retry_max_s):
             try:
                 self._rest(job, state, reason)
             except StoreError as error:
                 log.error("%s is %s, and: %s", job, state, "; ".join(error.lines()))
-                await asyncio.sleep(jittered(pause_s))
-                pause_s = min(2 * pause_s, self.config.timers.retry_max_s)
+                await asyncio.sleep(pause_s)
             else:
                 return
 

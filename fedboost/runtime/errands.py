@@ -7,7 +7,7 @@ import logging
 from typing import Protocol
 
 from fedboost.errors import FedboostError
-from fedboost.runtime.clock import jittered, now
+from fedboost.runtime.clock import now, pauses
 from fedboost.runtime.config import Timers
 
 log = logging.getLogger(__name__)
@@ -60,9 +60,9 @@ class Errands:
     async def _tell(
         self, walk: Ending, state: str, reason: FedboostError, late: tuple[str, ...]
     ) -> None:
-        until, pause_s = now() + TELL_S, self._timers.retry_first_s
+        until = now() + TELL_S
+        pauses_s = pauses(self._timers.retry_first_s, self._timers.retry_max_s)
         while late and now() < until:
-            await asyncio.sleep(jittered(pause_s))
-            pause_s = min(2 * pause_s, self._timers.retry_max_s)
+            await asyncio.sleep(next(pauses_s))
             late = await walk.stop(state, reason, late)
         del self._under_way[walk.id]

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from fedboost.errors import FedboostError, UnreachableError
 from fedboost.messages import job_pb2
-from fedboost.runtime.clock import jittered
+from fedboost.runtime.clock import pauses
 from fedboost.runtime.config import Timers
 
 log = logging.getLogger(__name__)
@@ -74,11 +74,10 @@ class Returns:
 
     async def _until_back(self, job: str, parties: tuple[str, ...]) -> None:
         first_s, most_s = self._timers.retry_first_s, self._timers.retry_max_s
-        await asyncio.sleep(jittered(min(most_s, first_s * 2 ** self._vain[job])))
-        pause_s = first_s
+        await asyncio.sleep(next(pauses(first_s * 2 ** self._vain[job], most_s)))
+        looks_s = pauses(first_s, LOOK_S)
         while not await self._are_there(parties):
-            await asyncio.sleep(jittered(pause_s))
-            pause_s = min(2 * pause_s, LOOK_S)
+            await asyncio.sleep(next(looks_s))
         del self._waits[job]
         log.info("%s goes on: everybody is there", job)
         await self._go_on(job)
