@@ -20,15 +20,27 @@ from fedboost.runtime.store import JobState, Store
 SENT = Disclosure(
     direction="out",
     job="j1",
+    attempt=1,
+    stage="secureboost",
     step="sum_candidates",
+    number=7,
+    part=0,
     kind="CandidateSums",
     peer="bank",
     bytes=12_345,
     values=640,
+    rows=20_000,
+    groups=640,
+    smallest_group=20,
+    epsilon=None,
     protection="paillier-2048 blinded",
     reveals="To the key holder, this host's candidate sums without column, bin or row count.",
     sha256=hashlib.sha256(b"payload").hexdigest(),
+    salt=bytes(range(16)).hex(),
 )
+
+
+OTHERS = [f'"{column.name}"' for column in fields(Row) if column.name != "n"]
 
 
 class Clock:
@@ -55,8 +67,9 @@ def path(tmp_path):
 def tamper(path, *statements):
     """Change the file as somebody would who knows SQLite."""
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("DROP TRIGGER ledger_keeps")
-        connection.execute("DROP TRIGGER ledger_stays")
+        for table in ("ledger", "ledger_signed"):
+            connection.execute(f"DROP TRIGGER {table}_keeps")
+            connection.execute(f"DROP TRIGGER {table}_stays")
         for statement, values in statements:
             assert connection.execute(statement, values).rowcount == 1
         connection.commit()
@@ -79,12 +92,13 @@ def test_a_row_says_what_was_recorded(path):
 def test_the_chain_is_the_naive_one(path):
     with closing(Ledger(path)) as ledger:
         rows, head = ledger.rows(), ledger.verify()
-    previous = hashlib.sha256(b"fedboost ledger 1").hexdigest()
+    previous = hashlib.sha256(b"fedboost ledger 2").hexdigest()
     for n, row in enumerate(rows, 1):
-        content = {name: getattr(row, name) for name in Row.__dataclass_fields__ if name != "hash"}
-        assert (row.n, row.previous) == (n, previous)
+        content = asdict(row)
+        assert (row.n, content.pop("previous"), content.pop("hash")) == (n, previous, row.hash)
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        previous = hashlib.sha256(text.encode()).hexdigest()
+        said = hashlib.sha256(text.encode()).hexdigest()
+        previous = hashlib.sha256(f"{previous} {said}".encode()).hexdigest()
         assert row.hash == previous
     assert head == Head(4, previous)
 
@@ -112,7 +126,10 @@ def test_a_ledger_goes_on_after_a_restart(path):
 def test_a_changed_field_is_noticed_at_its_row(path, column, n):
     with closing(Ledger(path)) as ledger:
         old = getattr(ledger.rows()[n - 1], column)
-    new = old + 90 if isinstance(old, int) else ("0" if old[0] != "0" else "1") + old[1:]
+    if isinstance(old, str):
+        new: object = ("0" if old[0] != "0" else "1") + old[1:]
+    else:
+        new = 90 if old is None else old + 90
     tamper(path, (f'UPDATE ledger SET "{column}" = ? WHERE n = ?', (new, n)))
     assert f"row {n} " in broken(path)
 
@@ -161,8 +178,7 @@ def test_an_added_row_is_noticed(path):
     tamper(
         path,
         (
-            "INSERT INTO ledger SELECT 5, at, direction, job, step, kind, peer, bytes, "
-            '"values", protection, reveals, sha256, previous, hash FROM ledger WHERE n = 4',
+            f"INSERT INTO ledger SELECT 5, {', '.join(OTHERS)} FROM ledger WHERE n = 4",
             (),
         ),
     )
@@ -176,7 +192,13 @@ def test_a_changed_head_is_noticed(path):
 
 def test_the_file_itself_refuses_changes(path):
     with closing(sqlite3.connect(path)) as connection:
-        for statement in ("DELETE FROM ledger", "UPDATE ledger SET peer = 'x'"):
+        connection.execute("INSERT INTO ledger_signed VALUES (1, 'j', 'bank', x'00', x'00')")
+        for statement in (
+            "DELETE FROM ledger",
+            "UPDATE ledger SET peer = 'x'",
+            "DELETE FROM ledger_signed",
+            "UPDATE ledger_signed SET text = x'01'",
+        ):
             with pytest.raises(sqlite3.IntegrityError, match="append-only"):
                 connection.execute(statement)
 

@@ -48,6 +48,7 @@ def sealed(payload, **changes):
         "last": True,
         "payload_bytes": len(payload),
         "payload_sha256": hashlib.sha256(payload).digest(),
+        "salt": bytes(16),
     }
     return Envelope(**{**fields, **changes})
 
