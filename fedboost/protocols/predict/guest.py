@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +76,8 @@ def ask_hosts(me: Guest) -> Out:
             counts=wire.pack(counts.astype(np.int32)),
             rows=wire.pack(rows.astype(np.int32)),
         )
-        about[host] = About(len(np.unique(rows)), len(distinct), int(counts.min(initial=len(rows))))
+        groups = About.of_groups(counts.tolist())  # a row stands at a node of many trees
+        about[host] = replace(groups, rows=len(np.unique(rows)))
     return Out(send=questions, about=about)
 
 
