@@ -289,6 +289,35 @@ def test_show_does_not_obey_what_a_peer_calls_itself(config, path):
     assert "\x1b" not in shown
 
 
+def test_each_row_has_a_sentence_that_a_person_understands(config, path):
+    with closing(Ledger(path)) as ledger:
+        ledger.record(replace(SENT, job="said", epsilon=2.0))
+        ledger.record(replace(SENT, job="said", direction="in", rows=None, groups=None,
+                              smallest_group=None))  # fmt: skip
+    shown = run("show", "--config", config, "--job", "said", "--long")
+    told = (
+        "Sent to bank (12,345 bytes, about 20,000 rows, 640 groups, the smallest of 20 rows, "
+        f"epsilon 2 a value): {SENT.reveals} Protected: {SENT.protection}"
+    )
+    assert told in shown
+    assert f"Received from bank (12,345 bytes): {SENT.reveals}" in shown
+    found = json.loads(run("show", "--config", config, "--job", "said", "--json").splitlines()[-1])
+    assert found["rows"][0]["sentence"] == told
+
+
+def test_a_ledger_of_an_earlier_version_is_refused_and_left_as_it_is(tmp_path):
+    path = tmp_path / "store.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE ledger (n INTEGER PRIMARY KEY, at TEXT NOT NULL) STRICT")
+        connection.execute("INSERT INTO ledger VALUES (1, 'then')")
+        connection.commit()
+    for read_only in (True, False):
+        with pytest.raises(StoreError, match="another version of fedboost"):
+            Ledger(path, read_only=read_only)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT * FROM ledger").fetchall() == [(1, "then")]
+
+
 def test_verify_says_whole_or_names_the_row(config, path):
     assert "4 rows" in run("verify", "--config", config)
     assert json.loads(run("verify", "--config", config, "--json"))["whole"] is True
