@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from benchmarks.federboost_jobs import Params, Parts
@@ -29,7 +28,7 @@ from fedboost.flow import MODEL, Artefact, Keeps, Role, Seat, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
 from fedboost.model import whole as whole_model
-from fedboost.runtime.outbox import Terms
+from fedboost.runtime.outbox import Noted, Terms
 from fedboost.runtime.policy import Policy
 from fedboost.runtime.session import Session
 from fedboost.settings import parse
@@ -162,7 +161,7 @@ class Room(flow.Run):
         return done
 
 
-def _forget(_: str, __: Sequence[tuple[Envelope, Message]]) -> None:
+def _forget(_: str, __: Sequence[Noted]) -> None:
     """There is no ledger."""
 
 

@@ -7,12 +7,12 @@ order in which the coordinator calls them; one module per role holds one plain f
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from functools import cached_property
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from typing import Protocol as Interface
 
 import numpy as np
@@ -68,11 +68,31 @@ class Step:
 
 
 @dataclass(frozen=True)
+class About:
+    """What a step knows of the people behind a message; for the party's own ledger, never sent."""
+
+    rows: int | None = None  # how many of them
+    groups: int | None = None  # over how many groups of them it says something each
+    smallest_group: int | None = None  # rows in the smallest of these
+    epsilon: float | None = None  # of the noise on each value
+
+    @classmethod
+    def of_groups(cls, sizes: Iterable[int]) -> Self:
+        """About the rows of groups of these sizes; empty groups are nobody's."""
+        held = [size for size in sizes if size]
+        return cls(sum(held), len(held), min(held, default=None))
+
+
+@dataclass(frozen=True)
 class Out:
-    """What a step leaves: one message for all takers or one each, and words to the coordinator."""
+    """What a step leaves: one message for all takers or one each, and words to the coordinator.
+
+    `about` is one for all messages, or one each.
+    """
 
     send: Message | Mapping[str, Message] | None = None
     told: Told | None = None
+    about: About | Mapping[str, About] = About()
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ M = TypeVar("M", bound=Message)
 
 WIRE_VERSION = 1  # raised when an older daemon could misread a newer one
 MESSAGE_BYTES_MAX = 1 << 30  # protobuf itself ends at 2 GiB
+ROWS_NAMES = ("points", "ids", "rows")  # of fields that say how many people a message is about
 COUNT_MAX = (1 << 63) - 1  # a column of the ledger holds no more
 CONTROL_BYTES_MAX = 4 << 20  # the control plane asks and answers small
 PIECE_BYTES = 1 << 20  # of a payload on its way, well below gRPC's own 4 MiB
@@ -108,9 +109,17 @@ def count_values(message: Message) -> int:
             counts.append(len(value.data) // _ITEM_BYTES.get(value.dtype, 1))
         elif isinstance(value, Message):
             counts.append(count_values(value))
-        elif field.name in ("count", "points", "ids", "rows") and isinstance(value, int):
+        elif field.name in ("count", *ROWS_NAMES) and isinstance(value, int):
             counts.append(value)
     return min(max(counts), COUNT_MAX)
+
+
+def count_rows(message: Message) -> int | None:
+    """How many people a message is about, where it says so itself; for the ledger."""
+    for field, value in message.ListFields():
+        if field.name in ROWS_NAMES and isinstance(value, int):
+            return min(value, COUNT_MAX)
+    return None
 
 
 def describe(message: Message) -> str:

@@ -32,7 +32,7 @@ from fedboost.model import shards
 from fedboost.runtime import faults, local
 from fedboost.runtime.config import Timers
 from fedboost.runtime.ledger import Row
-from fedboost.runtime.outbox import Record, Terms
+from fedboost.runtime.outbox import Noted, Record, Terms
 from fedboost.runtime.policy import Policy
 from fedboost.runtime.session import Session
 from fedboost.settings import parse
@@ -326,8 +326,8 @@ class Room(flow.Run):
         return [posted.line for posted in sorted(self.posted, key=_place)]
 
     def _recorder(self, party: str) -> Record:
-        def record(direction: str, messages: Sequence[tuple[Envelope, Message]]) -> None:
-            self.recorded.extend((party, direction, one.kind) for one, _ in messages)
+        def record(direction: str, messages: Sequence[Noted]) -> None:
+            self.recorded.extend((party, direction, one.envelope.kind) for one in messages)
 
         return record
 

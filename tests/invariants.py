@@ -14,6 +14,7 @@ import numpy as np
 
 from fedboost.flow import Artefact
 from fedboost.messages.exchange_pb2 import Chunk, Parcel
+from fedboost.runtime.heads import entry
 from fedboost.runtime.ledger import Row
 from tests.toys import AGGREGATOR, PARTIES, ROWS, SIZES, Left, Toy
 
@@ -108,7 +109,9 @@ def _no_secret_twice(left: Left) -> None:
 
 
 def _ledgers_agree(left: Left) -> None:
-    """I4: every chain verifies; what came was sent, and in one attempt what was sent has come."""
+    """I4: every chain and signature verifies; what came was sent, entry for entry, and in one
+    attempt what was sent has come.
+    """
     _hold("I4", not left.broken, "; ".join(left.broken))
     parties = [party for party in (*PARTIES, AGGREGATOR) if party in left.ledgers]
     for sender in parties:
@@ -121,9 +124,9 @@ def _ledgers_agree(left: Left) -> None:
                 _hold("I4", not sent - came, f"{link}: {_named(sent - came)} was sent, never came")
 
 
-def _told(rows: list[Row], direction: str, peer: str) -> Counter[tuple[str, str, int, str]]:
+def _told(rows: list[Row], direction: str, peer: str) -> Counter[tuple[str | int, ...]]:
     own = (row for row in rows if row.direction == direction and row.peer == peer)
-    return Counter((row.step, row.kind, row.bytes, row.sha256) for row in own)
+    return Counter(entry("", row)[2:] for row in own)
 
 
 def _no_more_disclosed(toy: Toy, left: Left, whole: Left) -> None:
@@ -168,7 +171,8 @@ def _differing(found: dict[str, str], expected: dict[str, str]) -> list[str]:
 
 def _named(rows: Any) -> str:
     return (
-        ", ".join(sorted({next(part for part in row if "." in part) for row in rows})) or "nothing"
+        ", ".join(sorted({next(part for part in row if "." in str(part)) for row in rows}))
+        or "nothing"
     )
 
 

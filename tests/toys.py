@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ from fedboost.errors import UnreachableError
 from fedboost.flow import Artefact, Role
 from fedboost.job import JobSpec
 from fedboost.model import shards
-from fedboost.runtime import authority
+from fedboost.runtime import authority, comparison, heads
 from fedboost.runtime.authority import Leaf, Term
+from fedboost.runtime.judgement import check_signed_at
 from fedboost.runtime.ledger import Ledger, Row
 from fedboost.runtime.local import COORDINATOR, DATASET, USER
 from fedboost.settings import parse
@@ -226,6 +227,7 @@ def gathered(made: Simulation, noted: dict[str, Any], hidden: Hidden) -> Left:
     """Reads the stores of a cluster that has ended."""
     found, ledgers, broken, predictions, files = {}, {}, [], "", {}
     place, job, status = made.place, noted["job"], noted["status"]
+    ca_pem = (place.certs / "ca.pem").read_bytes()
     for name in place.names[1:]:
         store = place.folder / name
         if job in shards.names(store / "models"):
@@ -237,7 +239,8 @@ def gathered(made: Simulation, noted: dict[str, Any], hidden: Hidden) -> Left:
         ledger = Ledger(store / "store.sqlite", read_only=True)
         try:
             ledgers[name] = ledger.rows(job)
-            ledger.verify()
+            heads.verify(ledger, name, partial(check_signed_at, ca_pem))
+            broken += [f"{name}: {one.text}" for one in comparison.review(ledger, name, job)]
         except Exception as error:
             broken.append(f"{name}: {error}")
         finally:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -12,13 +14,19 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from fedboost.errors import ConfigError
+from fedboost.runtime import comparison, heads
+from fedboost.runtime.comparison import Difference
 from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.disk import SECRET_MODE, read_file, write_file
+from fedboost.runtime.judgement import Signatures, Trust, check_signed_at
 from fedboost.runtime.ledger import Ledger, Row
+from fedboost.runtime.tls import Revocations, load_identity
 from fedboost.settings import load
 
 CONFIG = click.option(
     "--config",
-    "config",
+    "file",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
     help="The party's settings file.",
@@ -28,26 +36,31 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obje
 
 @click.group("ledger")
 def ledger_group() -> None:
-    """Show and verify the party's disclosure ledger; works while the daemon runs."""
+    """Show, verify and compare the party's disclosure ledger; works while the daemon runs."""
 
 
 @ledger_group.command("show")
 @CONFIG
 @click.option("--job", default=None, metavar="ID", help="Only this job's rows.")
+@click.option("--long", "in_full", is_flag=True, help="A sentence for each row.")
 @JSON
-def show(config: Path, job: str | None, as_json: bool) -> None:
+def show(file: Path, job: str | None, in_full: bool, as_json: bool) -> None:
     """List every payload that left or came: to whom, how much, how protected, what it tells."""
-    with closing(_open(config)) as ledger:
+    with _opened(load(PartyConfig, file)) as ledger:
         rows, head = ledger.rows(job), ledger.head()
     if as_json:
-        content = {"rows": [asdict(row) for row in rows], "head": asdict(head)}
-        click.echo(json.dumps(content))
+        listed = [{**asdict(row), "sentence": row.sentence} for row in rows]
+        click.echo(json.dumps({"rows": listed, "head": asdict(head)}))
         return
     if not rows:
         click.echo("nothing has left or come" + (f" in job {job}" if job else ""))
         return
-    Console().print(_table(rows))
-    Console().print(_legend(rows))
+    if in_full:
+        for row in rows:
+            click.echo(_printable(f"{row.n}. {_moment(row)} {row.sentence}"))
+    else:
+        Console().print(_table(rows))
+        Console().print(_legend(rows))
     for direction, words in (("out", "left"), ("in", "came")):
         sizes = [row.bytes for row in rows if row.direction == direction]
         click.echo(f"{words}: {len(sizes)} payloads, {_kilobytes(sum(sizes))}")
@@ -56,26 +69,115 @@ def show(config: Path, job: str | None, as_json: bool) -> None:
 @ledger_group.command("verify")
 @CONFIG
 @JSON
-def verify(config: Path, as_json: bool) -> None:
-    """Check every row's hash and the chain; a broken row is named and ends with an error."""
-    with closing(_open(config)) as ledger:
-        head = ledger.verify()
+def verify(file: Path, as_json: bool) -> None:
+    """Check every row's hash, the chain and the signed heads; the first that is broken is named."""
+    config = load(PartyConfig, file)
+    with _opened(config) as ledger:
+        head = heads.verify(ledger, config.name, _checker(config))
+        signed = ledger.kept()
+    own = sum(one.party == config.name for one in signed)
     if as_json:
-        click.echo(json.dumps({"whole": True, "rows": head.n, "head": head.hash}))
-    else:
-        click.echo(f"the ledger is whole: {head.n} rows, head {head.hash}")
+        counts = {"signed": own, "signed_by_peers": len(signed) - own}
+        click.echo(json.dumps({"whole": True, "rows": head.n, "head": head.hash, **counts}))
+        return
+    click.echo(f"the ledger is whole: {head.n} rows, head {head.hash}")
+    click.echo(f"signed heads: {own} of our own, {len(signed) - own} of our peers")
 
 
-def _open(config: Path) -> Ledger:
-    return Ledger(load(PartyConfig, config).store / "store.sqlite", read_only=True)
+@ledger_group.command("export")
+@CONFIG
+@click.option("--job", required=True, metavar="ID", help="Whose rows.")
+@click.option("--for", "reader", metavar="PARTY",
+              help="Show the rows about this peer alone; the others stay hashes.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
+              help="The file to write.")  # fmt: skip
+def export(file: Path, job: str, reader: str | None, out: Path) -> None:
+    """Write a job's rows into a signed file, with which a peer can compare its own."""
+    config = load(PartyConfig, file)
+    with _opened(config) as ledger:
+        heads.verify(ledger, config.name, _checker(config))
+        text = comparison.export(ledger, config.name, job, reader, _signer(config).sign)
+    write_file(out, text, SECRET_MODE)
+    click.echo(f"written: {out}")
+
+
+@ledger_group.command("diff")
+@CONFIG
+@click.option("--with", "other", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="What a peer has exported.")  # fmt: skip
+@click.option("--job", metavar="ID", help="Compare with what peers have signed during this job.")
+@JSON
+def diff(file: Path, other: Path | None, job: str | None, as_json: bool) -> int:
+    """Compare our rows of a job with a peer's, payload for payload; exit code 1 if they differ."""
+    if (other is None) == (job is None):
+        raise ConfigError("say what to compare with", todo="give either --with FILE or --job ID")
+    config = load(PartyConfig, file)
+    check = _checker(config)
+    with _opened(config) as ledger:
+        heads.verify(ledger, config.name, check)
+        if other is not None:
+            theirs = comparison.read(read_file(other), check)
+            found = comparison.compare(ledger, config.name, theirs)
+        else:
+            found = comparison.review(ledger, config.name, job or "")
+    return _concluded(found, as_json=as_json)
+
+
+def _concluded(found: list[Difference], *, as_json: bool) -> int:
+    """Says what differs; gives the exit code."""
+    differ = [one.text for one in found if one.is_settled]
+    on_the_way = [one.text for one in found if not one.is_settled]
+    if as_json:
+        click.echo(json.dumps({"agree": not differ, "differ": differ, "on_the_way": on_the_way}))
+        return 1 if differ else 0
+    for text in on_the_way:
+        click.echo(_printable(f"on its way when its attempt ended: {text}"))
+    for text in differ:
+        click.echo(_printable(text))
+    click.echo(f"the ledgers differ in {len(differ)} places" if differ else "the ledgers agree")
+    return 1 if differ else 0
+
+
+@contextmanager
+def _opened(config: PartyConfig) -> Iterator[Ledger]:
+    with closing(Ledger(config.store / "store.sqlite", read_only=True)) as ledger:
+        yield ledger
+
+
+def _checker(config: PartyConfig) -> heads.Check:
+    """Checks signatures as of their time; under insecure_loopback there is nothing to check by."""
+    if config.tls is None:
+        return lambda *_: None
+    ca_pem = config.tls.read().ca
+
+    def check(party: str, text: bytes, signature: bytes, at: datetime) -> None:
+        check_signed_at(ca_pem, party, text, signature, at)
+
+    return check
+
+
+def _signer(config: PartyConfig) -> Signatures:
+    tls = config.tls
+    if tls is None:
+        raise ConfigError(
+            "insecure_loopback has no certificate that a peer could check a signature by",
+            todo="give the party tls: fedboost certs create",
+        )
+    identity = load_identity(tls, role="party", name=config.name)
+    trust = Trust(lambda: identity, tls.read().ca, Revocations(tls).check)
+    return Signatures(trust, insecure=False)
 
 
 def _table(rows: list[Row]) -> Table:
-    table = Table("n", Column("at (UTC)", no_wrap=True), "way", "message", "size", "values")
+    names = ("way", "message", "size", "values", "rows", "groups", "smallest", "ε")
+    table = Table("n", Column("at (UTC)", no_wrap=True), *names)
     for row in rows:
         way = f"to {row.peer}" if row.direction == "out" else f"from {row.peer}"
-        at = row.at[5:19].replace("T", " ")
-        cells = (str(row.n), at, way, _message(row), _kilobytes(row.bytes), f"{row.values:,}")
+        sizes = (_kilobytes(row.bytes), f"{row.values:,}")
+        counts = (row.rows, row.groups, row.smallest_group)
+        facts = ["" if count is None else f"{count:,}" for count in counts]
+        facts.append("" if row.epsilon is None else f"{row.epsilon:g}")
+        cells = (str(row.n), _moment(row), way, _message(row), *sizes, *facts)
         # Text, not str: a peer's words are shown and never read as markup.
         table.add_row(*(Text(_printable(cell)) for cell in cells))
     return table
@@ -87,6 +189,10 @@ def _legend(rows: list[Row]) -> Table:
     for cells in dict.fromkeys((_message(row), row.reveals, row.protection) for row in rows):
         table.add_row(*(Text(_printable(cell)) for cell in cells))
     return table
+
+
+def _moment(row: Row) -> str:
+    return row.at[5:19].replace("T", " ")
 
 
 def _message(row: Row) -> str:

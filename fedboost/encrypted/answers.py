@@ -19,6 +19,7 @@ from fedboost.encrypted.host_tree import CELLS_OCTETS_MAX, Found, HostTree
 from fedboost.encrypted.offers import Grouped, Named, Offer, Shape, write_shapes
 from fedboost.encrypted.sides import Asked, HostRows, HostSide
 from fedboost.errors import PeerError
+from fedboost.flow import About
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.model.vertical import OwnSplit
 
@@ -87,6 +88,13 @@ def offered(
             return
         shapes = [offer.shape for offer in offers.values()]
         yield from _parts(shapes, rows.answers(asked), offers)
+
+
+def about_offers(grove: Grove[HostTree[Any]], offers: Mapping[int, Offer]) -> About:
+    """Who is behind the sums of some nodes; of the parts of a stream, of the first of them."""
+    at = [grove.at(number) for number in offers]
+    rows = sum(len(tree.growth.training.rows(node)) for tree, node in at)
+    return About(rows, sum(offer.shape.n_sums for offer in offers.values())) if at else About()
 
 
 def _at_once(grove: Grove[HostTree[Any]], rows: HostRows[Any]) -> Iterator[Group]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from fedboost import wire
 from fedboost.core.partition import Partition
 from fedboost.core.sampling import Sample
 from fedboost.errors import PeerError
+from fedboost.flow import About
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
@@ -50,6 +51,18 @@ def read_divisions(
     bits = wire.unpack_bits(goes_right, sum(rows), f"the rows that {sender} divides")
     parts = np.split(bits, np.cumsum(rows)[:-1]) if rows else []
     return dict(zip(expected, parts, strict=True))
+
+
+def about_divisions(divisions: Iterable[NDArray[np.bool_]]) -> About:
+    """Who is behind a message of divisions: the rows of the children that they make."""
+    sides = [(int(np.count_nonzero(bits)), len(bits)) for bits in divisions]
+    return About.of_groups(size for right, rows in sides for size in (right, rows - right))
+
+
+def about_leaves(growth: Growth) -> About:
+    """Who is behind a message of leaves: all rows, by the leaf they are in."""
+    everyone = growth.everyone
+    return About.of_groups(len(everyone.rows(leaf)) for leaf in everyone.leaves())
 
 
 def write_sample(part: pb.EncryptedGradients, sample: Sample, n_rows: int) -> None:

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Envelope(_message.Message):
-    __slots__ = ("job", "manifest_sha256", "attempt", "stage", "step", "number", "sender", "receiver", "kind", "part", "last", "payload_bytes", "payload_sha256")
+    __slots__ = ("job", "manifest_sha256", "attempt", "stage", "step", "number", "sender", "receiver", "kind", "part", "last", "payload_bytes", "payload_sha256", "salt")
     JOB_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_SHA256_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,7 @@ class Envelope(_message.Message):
     LAST_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_SHA256_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
     job: str
     manifest_sha256: bytes
     attempt: int
@@ -33,7 +34,8 @@ class Envelope(_message.Message):
     last: bool
     payload_bytes: int
     payload_sha256: bytes
-    def __init__(self, job: _Optional[str] = ..., manifest_sha256: _Optional[bytes] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., step: _Optional[str] = ..., number: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., kind: _Optional[str] = ..., part: _Optional[int] = ..., last: _Optional[bool] = ..., payload_bytes: _Optional[int] = ..., payload_sha256: _Optional[bytes] = ...) -> None: ...
+    salt: bytes
+    def __init__(self, job: _Optional[str] = ..., manifest_sha256: _Optional[bytes] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., step: _Optional[str] = ..., number: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., kind: _Optional[str] = ..., part: _Optional[int] = ..., last: _Optional[bool] = ..., payload_bytes: _Optional[int] = ..., payload_sha256: _Optional[bytes] = ..., salt: _Optional[bytes] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("envelope", "piece")

@@ -122,47 +122,63 @@ class TurnReply(_message.Message):
     cost: _job_pb2.StepCost
     def __init__(self, told: _Optional[_Union[_job_pb2.Told, _Mapping]] = ..., cost: _Optional[_Union[_job_pb2.StepCost, _Mapping]] = ...) -> None: ...
 
+class SignedHead(_message.Message):
+    __slots__ = ("party", "text", "signature")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    text: bytes
+    signature: bytes
+    def __init__(self, party: _Optional[str] = ..., text: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
 class CommitRequest(_message.Message):
-    __slots__ = ("job", "attempt", "stage", "round")
+    __slots__ = ("job", "attempt", "stage", "round", "heads")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
+    HEADS_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     stage: str
     round: int
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
+    heads: _containers.RepeatedCompositeFieldContainer[SignedHead]
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., round: _Optional[int] = ..., heads: _Optional[_Iterable[_Union[SignedHead, _Mapping]]] = ...) -> None: ...
 
 class CommitReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("head",)
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    head: SignedHead
+    def __init__(self, head: _Optional[_Union[SignedHead, _Mapping]] = ...) -> None: ...
 
 class FinishRequest(_message.Message):
-    __slots__ = ("job", "attempt", "result", "journal")
+    __slots__ = ("job", "attempt", "result", "journal", "heads")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    HEADS_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     result: bytes
     journal: _job_pb2.JobJournal
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., result: _Optional[bytes] = ..., journal: _Optional[_Union[_job_pb2.JobJournal, _Mapping]] = ...) -> None: ...
+    heads: _containers.RepeatedCompositeFieldContainer[SignedHead]
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., result: _Optional[bytes] = ..., journal: _Optional[_Union[_job_pb2.JobJournal, _Mapping]] = ..., heads: _Optional[_Iterable[_Union[SignedHead, _Mapping]]] = ...) -> None: ...
 
 class FinishReply(_message.Message):
-    __slots__ = ("cpu_seconds", "memory_peak_bytes", "sent", "model", "ledger_head")
+    __slots__ = ("cpu_seconds", "memory_peak_bytes", "sent", "model", "head")
     CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
     SENT_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
-    LEDGER_HEAD_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
     cpu_seconds: float
     memory_peak_bytes: int
     sent: _containers.RepeatedCompositeFieldContainer[_job_pb2.LinkBytes]
     model: str
-    ledger_head: bytes
-    def __init__(self, cpu_seconds: _Optional[float] = ..., memory_peak_bytes: _Optional[int] = ..., sent: _Optional[_Iterable[_Union[_job_pb2.LinkBytes, _Mapping]]] = ..., model: _Optional[str] = ..., ledger_head: _Optional[bytes] = ...) -> None: ...
+    head: SignedHead
+    def __init__(self, cpu_seconds: _Optional[float] = ..., memory_peak_bytes: _Optional[int] = ..., sent: _Optional[_Iterable[_Union[_job_pb2.LinkBytes, _Mapping]]] = ..., model: _Optional[str] = ..., head: _Optional[_Union[SignedHead, _Mapping]] = ...) -> None: ...
 
 class StopRequest(_message.Message):
     __slots__ = ("job", "attempt", "state", "reason")

@@ -127,6 +127,12 @@ def verify(
     peer = verify_certificate(certificate_pem, ca_pem)
     if (peer.role, peer.name) != (expected_role, expected_name):
         raise PeerError(f"expected a signature of {expected_role} {expected_name}, got {peer}'s")
+    check_signature(certificate_pem, peer, data, signature)
+    return peer
+
+
+def check_signature(certificate_pem: bytes, peer: Peer, data: bytes, signature: bytes) -> None:
+    """Refuses, with a PeerError, what the key of a certificate, which is `peer`'s, did not sign."""
     key = read_certificate(certificate_pem).public_key()
     text = SIGNATURE_PREFIX + data
     try:
@@ -136,7 +142,6 @@ def verify(
             cast(rsa.RSAPublicKey, key).verify(signature, text, _PSS, hashes.SHA256())
     except InvalidSignature:
         raise PeerError(f"the signature of {peer} does not fit what it is said to sign") from None
-    return peer
 
 
 def peer_from_auth_context(auth_context: Mapping[str, Sequence[bytes]]) -> Peer:

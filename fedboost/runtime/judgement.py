@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from fedboost import __version__, flow, wire
 from fedboost.errors import ConfigError, PeerError, PolicyError
 from fedboost.flow import GUEST
 from fedboost.messages.party_pb2 import Signature
 from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.identity import Identity, Peer, verify, verify_certificate
+from fedboost.runtime.identity import (
+    Identity,
+    Peer,
+    check_signature,
+    verify,
+    verify_certificate,
+)
 from fedboost.runtime.manifest import Manifest
 from fedboost.runtime.policy import Ask
 from fedboost.runtime.store import Store
@@ -50,6 +57,15 @@ class Signatures:
         certificate, _, own = signature.partition(SEPARATOR)
         peer = verify(certificate, self._trust.ca_pem, party, "party", text, own)
         self._trust.refuse_revoked(peer)
+
+
+def check_signed_at(ca_pem: bytes, party: str, text: bytes, signature: bytes, at: datetime) -> None:
+    """Refuses, with a PeerError, what that party did not sign with a certificate valid then."""
+    certificate, _, own = signature.partition(SEPARATOR)
+    peer = verify_certificate(certificate, ca_pem, at)
+    if (peer.role, peer.name) != ("party", party):
+        raise PeerError(f"expected a signature of party {party[:64]}, got {peer}'s")
+    check_signature(certificate, peer, text, own)
 
 
 class Judge:

@@ -1,8 +1,10 @@
 """The disclosure ledger: one hash-chained row per payload that left or came, never changed.
 
-Row n holds the hash of row n-1; its own hash covers every other column. A second table holds the
-number and hash of the last row, so that rows cut off the end are missed too. Whoever can rewrite
-the whole database can write another whole chain: peers that keep our `head` notice that.
+Row n holds the hash of row n-1; its own hash covers that and the hash of every other column. A
+second table holds the number and hash of the last row, so that rows cut off the end are missed
+too. A third keeps the heads that this party has signed and those that its peers have (see
+`heads`): whoever can rewrite the whole database can write another chain, and fit it to no
+signature.
 """
 
 from __future__ import annotations
@@ -11,37 +13,48 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from fedboost.errors import DataError, StoreError
 from fedboost.runtime.disk import on_disk
 
 Direction: TypeAlias = Literal["out", "in"]
 
-GENESIS = hashlib.sha256(b"fedboost ledger 1").hexdigest()  # what the first row follows
+GENESIS = hashlib.sha256(b"fedboost ledger 2").hexdigest()  # what the first row follows
+SALT_BYTES = 16
 BUSY_S = 10.0  # the store writes into the same file
 TEXT_CHARS_MAX = 2000  # of one column; a peer cannot fill the disk with a name
+TABLES = ("ledger", "ledger_head", "ledger_signed")
 
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS ledger (
         n INTEGER PRIMARY KEY, at TEXT NOT NULL, direction TEXT NOT NULL, job TEXT NOT NULL,
-        step TEXT NOT NULL, kind TEXT NOT NULL, peer TEXT NOT NULL, bytes INTEGER NOT NULL,
-        "values" INTEGER NOT NULL, protection TEXT NOT NULL, reveals TEXT NOT NULL,
-        sha256 TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL
+        attempt INTEGER NOT NULL, stage TEXT NOT NULL, step TEXT NOT NULL,
+        number INTEGER NOT NULL, part INTEGER NOT NULL, kind TEXT NOT NULL, peer TEXT NOT NULL,
+        bytes INTEGER NOT NULL, "values" INTEGER NOT NULL, "rows" INTEGER, "groups" INTEGER,
+        smallest_group INTEGER, epsilon REAL, protection TEXT NOT NULL, reveals TEXT NOT NULL,
+        sha256 TEXT NOT NULL, salt TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL
     ) STRICT""",
     """CREATE TABLE IF NOT EXISTS ledger_head (
         one INTEGER PRIMARY KEY CHECK (one = 1), n INTEGER NOT NULL, hash TEXT NOT NULL
     ) STRICT""",
+    """CREATE TABLE IF NOT EXISTS ledger_signed (
+        k INTEGER PRIMARY KEY, job TEXT NOT NULL, party TEXT NOT NULL, text BLOB NOT NULL,
+        signature BLOB NOT NULL
+    ) STRICT""",
     "CREATE INDEX IF NOT EXISTS ledger_job ON ledger (job)",
-    """CREATE TRIGGER IF NOT EXISTS ledger_keeps BEFORE DELETE ON ledger
-        BEGIN SELECT raise(ABORT, 'the ledger is append-only'); END""",
-    """CREATE TRIGGER IF NOT EXISTS ledger_stays BEFORE UPDATE ON ledger
-        BEGIN SELECT raise(ABORT, 'the ledger is append-only'); END""",
+    "CREATE INDEX IF NOT EXISTS ledger_signed_job ON ledger_signed (job, party)",
+    *(
+        f"""CREATE TRIGGER IF NOT EXISTS {table}_{name} BEFORE {change} ON {table}
+        BEGIN SELECT raise(ABORT, 'the ledger is append-only'); END"""
+        for table in ("ledger", "ledger_signed")
+        for name, change in (("keeps", "DELETE"), ("stays", "UPDATE"))
+    ),
 )
 
 
@@ -51,14 +64,23 @@ class Disclosure:
 
     direction: Direction
     job: str
-    step: str
+    attempt: int
+    stage: str
+    step: str  # that gave it
+    number: int  # of that step in its stage and attempt, as the coordinator counts
+    part: int  # of a stream; 0 of a whole message
     kind: str  # the message's type
     peer: str
     bytes: int  # of the payload
     values: int  # how many numbers, ids or ciphertexts it holds
+    rows: int | None  # how many people it is about; None here and below: not known, or none
+    groups: int | None  # over how many of their groups it says something each
+    smallest_group: int | None  # rows in the smallest of them
+    epsilon: float | None  # of its noise, a value
     protection: str  # a word: "paillier-2048 blinded", "curve25519", "plain"
     reveals: str  # the message's own sentence on what it reveals
     sha256: str  # of the payload, in hex
+    salt: str  # its sender's, in hex: without it nobody can guess a payload from a row's hash
 
 
 @dataclass(frozen=True)
@@ -69,16 +91,40 @@ class Row:
     at: str  # UTC, ISO 8601
     direction: str
     job: str
+    attempt: int
+    stage: str
     step: str
+    number: int
+    part: int
     kind: str
     peer: str
     bytes: int
     values: int
+    rows: int | None
+    groups: int | None
+    smallest_group: int | None
+    epsilon: float | None
     protection: str
     reveals: str
     sha256: str
+    salt: str
     previous: str
     hash: str
+
+    @property
+    def sentence(self) -> str:
+        """The row for a person: who was told what, of how many people, how protected."""
+        way = f"Sent to {self.peer}" if self.direction == "out" else f"Received from {self.peer}"
+        facts = [f"{self.bytes:,} bytes"]
+        if self.rows is not None:
+            facts.append(f"about {self.rows:,} rows")
+        if self.groups is not None:
+            facts.append(f"{self.groups:,} groups")
+        if self.smallest_group is not None:
+            facts.append(f"the smallest of {self.smallest_group:,} rows")
+        if self.epsilon is not None:
+            facts.append(f"epsilon {self.epsilon:g} a value")
+        return f"{way} ({', '.join(facts)}): {self.reveals} Protected: {self.protection}"
 
 
 @dataclass(frozen=True)
@@ -87,6 +133,16 @@ class Head:
 
     n: int
     hash: str
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A head that a party has signed, as it came; see `heads` for what the text says."""
+
+    job: str
+    party: str
+    text: bytes
+    signature: bytes
 
 
 _COLUMNS = ", ".join(f'"{column.name}"' for column in fields(Row))
@@ -130,11 +186,15 @@ class Ledger:
         with self._mutex:
             self._connection.close()
 
+    def now(self) -> datetime:
+        """The moment, by the clock of the rows."""
+        return self._clock().astimezone(UTC)
+
     def record(self, *disclosures: Disclosure) -> list[Row]:
         """Append a row for each, in their order; all on the disk when this returns."""
         for disclosure in disclosures:
             _check(disclosure)
-        at = self._clock().astimezone(UTC).isoformat(timespec="microseconds")
+        at = self.now().isoformat(timespec="microseconds")
         rows: list[Row] = []
         with self._mutex, self._transaction("IMMEDIATE"):
             head = self._head()
@@ -153,38 +213,69 @@ class Ledger:
             )
         return rows
 
-    def rows(self, job: str | None = None) -> list[Row]:
-        """All rows, or those of one job, in order."""
-        return list(self._rows(job))
+    def rows(self, job: str | None = None, *, first: int = 1, last: int | None = None) -> list[Row]:
+        """All rows, or those of one job, in order; from row `first` on and up to row `last`."""
+        return list(self._rows(job, first, last))
 
     def head(self) -> Head:
         """The number of rows and the last hash; peers that keep it can hold us to it."""
         with self._mutex, on_disk(self._path):
             return self._head()
 
-    def verify(self) -> Head:
-        """The head of a chain that is whole; a DataError names the first row that is broken."""
+    def keep(self, *heads: Kept) -> None:
+        """Keep signed heads, in their order; all on the disk when this returns."""
+        if not heads:
+            return
+        with self._mutex, self._transaction("IMMEDIATE"):
+            self._connection.executemany(
+                "INSERT INTO ledger_signed (job, party, text, signature) VALUES (?, ?, ?, ?)",
+                [tuple(vars(head).values()) for head in heads],
+            )
+
+    def kept(self, job: str | None = None) -> list[Kept]:
+        """The signed heads of all jobs, or of one, in the order in which they were kept."""
+        where, values = ("", ()) if job is None else (" WHERE job = ?", (job,))
+        return self._kept(f"{where} ORDER BY k", values)
+
+    def last_kept(self, job: str, party: str) -> Kept | None:
+        """The newest head that a party has signed in a job."""
+        where = " WHERE job = ? AND party = ? ORDER BY k DESC LIMIT 1"
+        return next(iter(self._kept(where, (job, party))), None)
+
+    def verify(self, signed: Mapping[int, str] | None = None) -> Head:
+        """The head of a chain that is whole; a DataError names the first row that is broken.
+
+        `signed` holds hashes that rows of these numbers must have.
+        """
+        marks = dict(signed or {})
         with self._mutex, self._transaction("DEFERRED"):
             n, previous = 0, GENESIS
             for row in self._rows(None):
                 n += 1
                 if row.n != n:
-                    raise _broken(n, f"is missing: row {row.n} follows row {n - 1}")
+                    raise broken(n, f"is missing: row {row.n} follows row {n - 1}")
                 if row.previous != previous:
-                    raise _broken(n, f"does not follow row {n - 1}")
+                    raise broken(n, f"does not follow row {n - 1}")
                 if row.hash != row_hash(row):
-                    raise _broken(n, "was changed: its hash does not fit what it says")
+                    raise broken(n, "was changed: its hash does not fit what it says")
+                if marks.pop(n, row.hash) != row.hash:
+                    raise broken(n, "is not the one that this party signed")
                 previous = row.hash
             head = self._head()
             if head.n > n:
-                raise _broken(n + 1, f"is missing: the ledger had {head.n} rows")
+                raise broken(n + 1, f"is missing: the ledger had {head.n} rows")
             if head != Head(n, previous):
-                raise _broken(n, "is not the row that was recorded last")
+                raise broken(n, "is not the row that was recorded last")
+            if marks.pop(0, GENESIS) != GENESIS or marks:
+                raise broken(min(marks, default=0), "is missing, and this party has signed it")
             return head
 
-    def _rows(self, job: str | None) -> Iterator[Row]:
-        where, values = ("", ()) if job is None else (" WHERE job = ?", (job,))
-        text = f"SELECT {_COLUMNS} FROM ledger{where} ORDER BY n"  # noqa: S608  our columns
+    def _rows(self, job: str | None, first: int = 1, last: int | None = None) -> Iterator[Row]:
+        values: dict[str, Any] = {"job": job, "first": first, "last": last}
+        where = "n >= :first"
+        where += "" if last is None else " AND n <= :last"
+        where += "" if job is None else " AND job = :job"
+        text = f"SELECT {_COLUMNS} FROM ledger WHERE {where} ORDER BY n"  # noqa: S608  our columns
         with (
             self._mutex,
             on_disk(self._path),
@@ -192,6 +283,11 @@ class Ledger:
         ):
             for row in found:
                 yield Row(*row)
+
+    def _kept(self, where: str, values: tuple[str, ...]) -> list[Kept]:
+        text = f"SELECT job, party, text, signature FROM ledger_signed{where}"  # noqa: S608  ours
+        with self._mutex, on_disk(self._path):
+            return [Kept(*found) for found in self._connection.execute(text, values).fetchall()]
 
     def _head(self) -> Head:
         found = self._connection.execute("SELECT n, hash FROM ledger_head").fetchone()
@@ -201,9 +297,12 @@ class Ledger:
         return head
 
     def _prepare(self, *, read_only: bool) -> None:
+        known = "SELECT name FROM sqlite_master WHERE type = 'table'"
+        present = {name for (name,) in self._connection.execute(known).fetchall()}
+        if "ledger" in present:
+            self._check_columns()
         if read_only:
-            known = "SELECT count(*) FROM sqlite_master WHERE name IN ('ledger', 'ledger_head')"
-            if self._connection.execute(known).fetchone()[0] != 2:
+            if not present.issuperset(TABLES):
                 raise StoreError("the store has no ledger", file=str(self._path))
             return
         self._connection.execute("PRAGMA journal_mode = WAL").fetchall()
@@ -212,6 +311,17 @@ class Ledger:
         with self._transaction("IMMEDIATE"):
             for statement in SCHEMA:
                 self._connection.execute(statement)
+
+    def _check_columns(self) -> None:
+        """Refuses a table of an earlier fedboost: rewritten rows would be no record any more."""
+        found = self._connection.execute("PRAGMA table_info(ledger)").fetchall()
+        if [column[1] for column in found] != [column.name for column in fields(Row)]:
+            raise StoreError(
+                "the store's ledger was written by another version of fedboost",
+                todo="keep this store as the record of its jobs and begin with a new folder; "
+                "models/ may be copied into it",
+                file=str(self._path),
+            )
 
     @contextmanager
     def _transaction(self, kind: Literal["IMMEDIATE", "DEFERRED"]) -> Iterator[None]:
@@ -227,26 +337,40 @@ class Ledger:
 
 
 def row_hash(row: Row) -> str:
-    """SHA-256, in hex, over every column of the row but its own hash, names included."""
-    content = {key: value for key, value in vars(row).items() if key != "hash"}
+    """SHA-256, in hex, over every column of the row but its own hash."""
+    return chained(row.previous, content_hash(row))
+
+
+def content_hash(row: Row) -> str:
+    """SHA-256, in hex, over what the row says, names of columns included.
+
+    Its salt keeps it from telling anything of the row to whoever does not know both.
+    """
+    content = {key: value for key, value in vars(row).items() if key not in ("previous", "hash")}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def chained(previous: str, content: str) -> str:
+    """The hash of a row whose content has that hash, behind a row of that hash."""
+    return hashlib.sha256(f"{previous} {content}".encode()).hexdigest()
+
+
+def broken(n: int, what: str) -> DataError:
+    """The error that names the first row of a chain that is not as it was."""
+    return DataError(
+        f"the ledger is broken: row {n} {what}",
+        todo="do not trust rows from here on; compare with the peers' ledgers",
+        row=n,
+    )
 
 
 def _check(disclosure: Disclosure) -> None:
     """Our own caller's duty: rows that cannot be stored as they are would break the chain."""
     assert disclosure.direction in ("out", "in")
     assert len(disclosure.sha256) == 64
-    assert disclosure.bytes >= 0
-    assert disclosure.values >= 0
+    assert len(disclosure.salt) == 2 * SALT_BYTES
+    assert all(value >= 0 for value in vars(disclosure).values() if isinstance(value, int))
     for text in (value for value in vars(disclosure).values() if isinstance(value, str)):
         if len(text) > TEXT_CHARS_MAX or "\0" in text:
             raise DataError(f"a ledger's text has at most {TEXT_CHARS_MAX} characters and no NUL")
-
-
-def _broken(n: int, what: str) -> DataError:
-    return DataError(
-        f"the ledger is broken: row {n} {what}",
-        todo="do not trust rows from here on; compare with the peers' ledgers",
-        row=n,
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -10,9 +11,13 @@ from typing import Any, Protocol
 from google.protobuf.message import Message
 
 from fedboost import wire
-from fedboost.errors import ProtocolError
-from fedboost.flow import Step
+from fedboost.crypto.secrets import Secrets
+from fedboost.errors import ProtocolError, UnreachableError
+from fedboost.flow import About, Out, Step
 from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.runtime.ledger import SALT_BYTES
+
+log = logging.getLogger(__name__)
 
 
 class Links(Protocol):
@@ -22,8 +27,17 @@ class Links(Protocol):
         """Returns once the receiver holds the message; raises what it was refused with."""
 
 
+@dataclass(frozen=True)
+class Noted:
+    """A message as the ledger takes note of it."""
+
+    envelope: Envelope
+    message: Message
+    about: About  # what the step that gave it knows; nothing of one that has come
+
+
 # Writes a line of the ledger for each message that leaves ("out") or has come ("in").
-Record = Callable[[str, Sequence[tuple[Envelope, Message]]], None]
+Record = Callable[[str, Sequence[Noted]], None]
 Keep = Callable[[Envelope, Message], Coroutine[Any, Any, None]]  # takes in what we give ourselves
 
 
@@ -72,16 +86,28 @@ class Outbox:
     links: Links
     record: Record
     keep: Keep
+    secrets: Secrets  # of this stage and attempt
     sent: dict[str, Sent] = field(default_factory=dict)
+    passed_over: set[str] = field(default_factory=set)  # peers who may lack what was sent to them
 
     def send(
-        self, place: Place, messages: Mapping[str, Message]
+        self, place: Place, receivers: Sequence[str], out: Out, *, spares: bool
     ) -> list[Coroutine[Any, Any, None]]:
-        """What brings each peer its message, noted as sent; each ends when its has arrived."""
+        """What brings each peer its message, noted as sent; each ends when its has arrived.
+
+        A message that goes to everybody goes to the `receivers`. With `spares` one ends as well
+        where its peer is gone.
+        """
+        assert out.send is not None
+        given = out.send
+        messages = given if isinstance(given, Mapping) else dict.fromkeys(receivers, given)
         posts = self._posts(place, messages)
         leaving = {peer: post for peer, post in posts.items() if peer != self.party}
         if leaving:
-            self.record("out", [(post.envelope, messages[peer]) for peer, post in leaving.items()])
+            about = {p: out.about.get(p, About()) if isinstance(out.about, Mapping) else out.about
+                     for p in leaving}  # fmt: skip
+            noted = [Noted(post.envelope, messages[p], about[p]) for p, post in leaving.items()]
+            self.record("out", noted)
         arriving: list[Coroutine[Any, Any, None]] = []
         for peer, post in posts.items():
             if peer == self.party:  # in another role: nothing leaves
@@ -90,8 +116,17 @@ class Outbox:
             sent = self.sent.setdefault(peer, Sent())
             sent.bytes += len(post.payload)
             sent.messages += 1
-            arriving.append(self.links.deliver(post.envelope, post.payload))
+            arriving.append(self._deliver(post, spares=spares))
         return arriving
+
+    async def _deliver(self, post: Post, *, spares: bool) -> None:
+        try:
+            await self.links.deliver(post.envelope, post.payload)
+        except UnreachableError as error:
+            if not spares:
+                raise
+            self.passed_over.add(post.envelope.receiver)
+            log.info("passed over: %s", "; ".join(error.lines()))
 
     def _posts(self, place: Place, messages: Mapping[str, Message]) -> dict[str, Post]:
         """Each peer's message, encoded; one that goes to several of them once."""
@@ -123,4 +158,10 @@ class Outbox:
             last=place.is_last,
             payload_bytes=count,
             payload_sha256=digest,
+            salt=self._salt(place, peer),
         )
+
+    def _salt(self, place: Place, peer: str) -> bytes:
+        """Of one message: secret, and the same if it ever has to be sent again."""
+        where = ("salt", place.step.name, place.number, place.part, peer)
+        return self.secrets.derive(*where)[:SALT_BYTES]

@@ -11,8 +11,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from google.protobuf.message import Message
-
 from fedboost import flow, protocols
 from fedboost.crypto.workers import Workers
 from fedboost.errors import (
@@ -30,10 +28,11 @@ from fedboost.runtime.answers import Answers
 from fedboost.runtime.clock import now
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.halting import Halting, restarted
+from fedboost.runtime.heads import END, Heads
 from fedboost.runtime.identity import Peer
 from fedboost.runtime.judgement import Judge, Trust
 from fedboost.runtime.ledger import Ledger
-from fedboost.runtime.outbox import Links, Terms
+from fedboost.runtime.outbox import Links, Noted, Terms
 from fedboost.runtime.reading import disclosure, greeting, owned
 from fedboost.runtime.records import check_leader, led, recorded
 from fedboost.runtime.session import Session
@@ -64,6 +63,7 @@ class PartyNode:
         self.cpu_clock: Callable[[], float] | None = time.process_time  # None: only steps count
         self._identity = trust.identity
         self.judge = Judge(config, trust, store)
+        self._heads = Heads(config.name, self.ledger, self.judge.signatures_of_jobs)
         self._links = links
         self._workers = workers
         self._works: dict[str, Work] = {}
@@ -212,8 +212,7 @@ class PartyNode:
 
         async def keep() -> party_pb2.CommitReply:
             taken = await self._session(work, request.stage).snapshot()
-            await asyncio.to_thread(work.keep, request.stage, request.round, taken)
-            return party_pb2.CommitReply()
+            return await asyncio.to_thread(self._keep, work, request, taken)
 
         return await work.answers.once(subject, request, keep)
 
@@ -245,20 +244,20 @@ class PartyNode:
             return party_pb2.FinishReply()
 
         async def share() -> party_pb2.FinishReply:
-            return self._share(work)
+            return await asyncio.to_thread(self._share, work, request)
 
         if request.result:
             return await work.answers.once(("result",), request, conclude)
         return await work.answers.once(("share",), request, share)
 
-    def _share(self, work: Work) -> party_pb2.FinishReply:
+    def _share(self, work: Work, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
         """What the job has cost us so far, and where its model lies."""
         own = None if self.cpu_clock is None else self._cpu_now() - work.cpu_started
         reply = party_pb2.FinishReply(
             cpu_seconds=work.cpu_steps if own is None else own,
             memory_peak_bytes=memory.peak_bytes() + self._workers.peak_rss_bytes(),
             model=work.id if work.protocol.leaves == "model" else "",
-            ledger_head=bytes.fromhex(self.ledger.head().hash),
+            head=self._heads.exchange(work, END, 0, request.heads),
         )
         for peer, (count, messages) in work.sent.items():
             reply.sent.add(peer=peer, bytes=count, messages=messages)
@@ -374,7 +373,15 @@ class PartyNode:
             )
         raise PeerError(f"{caller} sent a message of a job that is not running here")
 
+    def _keep(
+        self, work: Work, request: party_pb2.CommitRequest, taken: flow.Artefact
+    ) -> party_pb2.CommitReply:
+        work.keep(request.stage, request.round, taken)
+        head = self._heads.exchange(work, request.stage, request.round, request.heads)
+        return party_pb2.CommitReply(head=head)
+
     def _conclude(self, work: Work, request: party_pb2.FinishRequest) -> None:
+        self._heads.hear(work, request.heads)
         if result := json.loads(request.result):
             if self.write_report is not None:
                 self.write_report(request.journal, str(work.report_file))
@@ -385,8 +392,8 @@ class PartyNode:
             self.store.move(work.id, JobState.FINISHED)
         work.forget()
 
-    def _record(self, direction: str, messages: Sequence[tuple[Envelope, Message]]) -> None:
-        self.ledger.record(*(disclosure(direction, *one) for one in messages))
+    def _record(self, direction: str, messages: Sequence[Noted]) -> None:
+        self.ledger.record(*(disclosure(direction, one) for one in messages))
 
     def _cpu_now(self) -> float:
         return (self.cpu_clock() if self.cpu_clock else 0.0) + self._workers.cpu_seconds()

@@ -5,33 +5,41 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from google.protobuf.message import Message
-
 from fedboost import __version__, flow, wire
 from fedboost.messages import party_pb2
-from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import HelloReply, Told
 from fedboost.messages.reveals import REVEALS
 from fedboost.runtime import manifest
 from fedboost.runtime.identity import Identity
 from fedboost.runtime.ledger import Disclosure
+from fedboost.runtime.outbox import Noted
 from fedboost.runtime.store import Job
 
 
-def disclosure(direction: str, envelope: Envelope, message: Message) -> Disclosure:
+def disclosure(direction: str, noted: Noted) -> Disclosure:
     """The ledger's row for a message that leaves ("out") or has come ("in")."""
+    envelope, about = noted.envelope, noted.about
     reveals, protection = REVEALS[envelope.kind]
     return Disclosure(
         direction="out" if direction == "out" else "in",
         job=envelope.job,
+        attempt=envelope.attempt,
+        stage=envelope.stage,
         step=envelope.step,
+        number=envelope.number,
+        part=envelope.part,
         kind=envelope.kind,
         peer=envelope.receiver if direction == "out" else envelope.sender,
         bytes=envelope.payload_bytes,
-        values=wire.count_values(message),
+        values=wire.count_values(noted.message),
+        rows=wire.count_rows(noted.message) if about.rows is None else about.rows,
+        groups=about.groups,
+        smallest_group=about.smallest_group,
+        epsilon=None if about.epsilon is None else float(about.epsilon),
         protection=protection,
         reveals=reveals,
         sha256=envelope.payload_sha256.hex(),
+        salt=envelope.salt.hex(),
     )
 
 

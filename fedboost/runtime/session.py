@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
-import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -20,8 +19,8 @@ from typing import Any
 from google.protobuf.message import Message
 
 from fedboost import flow, wire
-from fedboost.errors import FedboostError, PeerError, ProtocolError, UnreachableError
-from fedboost.flow import Artefact, Out, Seat, Step
+from fedboost.errors import FedboostError, PeerError, ProtocolError
+from fedboost.flow import About, Artefact, Out, Seat, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import StepCost, Told
 from fedboost.messages.party_pb2 import StepCall, StepReply, TurnReply
@@ -29,11 +28,10 @@ from fedboost.runtime.asked import Asked, Started, hear_out
 from fedboost.runtime.bridge import Bridge
 from fedboost.runtime.clock import now
 from fedboost.runtime.inbox import Arrived, Inbox, Key
-from fedboost.runtime.outbox import Links, Outbox, Place, Record, Sent, Terms
+from fedboost.runtime.ledger import SALT_BYTES
+from fedboost.runtime.outbox import Links, Noted, Outbox, Place, Record, Sent, Terms
 from fedboost.runtime.reading import let_out
 from fedboost.runtime.roles import Roles
-
-log = logging.getLogger(__name__)
 
 PARTS_IN_FLIGHT_MAX = 4  # of a stream, computed and not yet acknowledged
 STEPS_AT_ONCE = 2  # the one that was asked for, and one that reads a stream ahead of its call
@@ -64,7 +62,8 @@ class Session:
         self._threads = ThreadPoolExecutor(STEPS_AT_ONCE, f"step-{self.seat.party}")
         self._roles = Roles(self.protocol, self.seat)
         self._outbox = Outbox(
-            *(self.seat.party, self.protocol.name, self.terms, self.links, self.record, self._keep)
+            *(self.seat.party, self.protocol.name, self.terms, self.links, self.record, self._keep),
+            secrets=self.seat.secrets,
         )
 
     @property
@@ -76,6 +75,11 @@ class Session:
     def sent(self) -> Mapping[str, Sent]:
         """Payload bytes and messages so far, by peer."""
         return self._outbox.sent
+
+    @property
+    def passed_over(self) -> set[str]:
+        """Peers who may lack something that was sent to them."""
+        return self._outbox.passed_over
 
     async def open(self, checkpoint: Artefact | None) -> Told:
         """Builds the party's state, from a checkpoint where there is one."""
@@ -137,6 +141,8 @@ class Session:
         giver = self.protocol.step(envelope.step)
         if giver is None or not set(roles) & set(giver.roles) or giver.gives is not step.takes:
             raise PeerError(f"{sender} may not send {kind} from step {envelope.step[:64]!r}")
+        if len(envelope.salt) != SALT_BYTES or envelope.number > wire.COUNT_MAX:
+            raise PeerError(f"{sender} sent a {kind} of which no ledger can take note")
         if not giver.streams and (envelope.part or not envelope.last):
             raise PeerError(f"{sender} sent a {kind} in parts, which travels whole")
         part = self._roles.of(step)
@@ -168,7 +174,7 @@ class Session:
             raise PeerError(f"{sender} sent a {envelope.kind} out of turn", step=step.name)
         message = wire.decode(step.takes, payload, sender)
         # It is in the ledger now, so it must come in, whatever becomes of the link it came by.
-        self.record("in", [(envelope, message)])
+        self.record("in", [Noted(envelope, message, About())])
         coming = self._coming[key] = asyncio.create_task(self._keep(envelope, message))
         coming.add_done_callback(lambda _: self._coming.pop(key, None))
         coming.add_done_callback(hear_out)
@@ -361,9 +367,9 @@ class Session:
                 told.MergeFrom(ahead.told)
             if ahead.send is not None:
                 place = Place(step, self._asked(step, call).number, part, following is None)
-                in_flight.extend(self._send(loop, place, self._asked(step, call), ahead.send))
+                in_flight.extend(self._send(loop, place, self._asked(step, call), ahead))
             while len(in_flight) > (PARTS_IN_FLIGHT_MAX if following is not None else 0):
-                self._arrived(in_flight.popleft(), spares=self._asked(step, call).spares)
+                self._bridge.wait(in_flight.popleft())
             if following is None:
                 break
             ahead, part = following, part + 1
@@ -379,21 +385,10 @@ class Session:
             raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
 
     def _send(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        place: Place,
-        asked: Asked,
-        given: Message | Mapping[str, Message],
+        self, loop: asyncio.AbstractEventLoop, place: Place, asked: Asked, out: Out
     ) -> list[Future[None]]:
-        if not isinstance(given, Mapping):
-            given = dict.fromkeys(self._roles.receivers(place.step, asked.among), given)
-        return self._bridge.start(loop, *self._outbox.send(place, given))
-
-    def _arrived(self, arriving: Future[None], *, spares: bool) -> None:
-        """Waits until a message has arrived; `spares` passes over a peer that is gone."""
-        try:
-            self._bridge.wait(arriving)
-        except UnreachableError as error:
-            if not spares or self._stopped is not None:
-                raise
-            log.info("passed over: %s", "; ".join(error.lines()))
+        to_all = not isinstance(out.send, Mapping)
+        receivers = self._roles.receivers(place.step, asked.among) if to_all else ()
+        return self._bridge.start(
+            loop, *self._outbox.send(place, receivers, out, spares=asked.spares)
+        )

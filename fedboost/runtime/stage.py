@@ -153,11 +153,13 @@ class StageWalk(flow.Run):
             attempt=self.job.attempt,
             stage=self.protocol.name,
             round=self.commit_due,
+            heads=self.job.heads,
         )
         self.commit_due = 0
-        await self.job.ask(
+        replies = await self.job.ask(
             self.job.everybody, "commit", lambda party: self.job.controls[party].commit(request)
         )
+        self.job.heads = [reply.head for reply in replies.values() if reply.HasField("head")]
         self.committed = now()
         self.job.gained = True
 

@@ -73,6 +73,8 @@ class JobWalk:
     spares: bool = False  # goes on without hosts that are gone
     gone: set[str] = field(default_factory=set)  # hosts that this attempt goes on without
     lost: list[str] = field(default_factory=list)  # those that no attempt can take back
+    # Where the parties' ledgers stood when they last kept something, for all of them to hear.
+    heads: list[party_pb2.SignedHead] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.id = self.terms.job
@@ -182,10 +184,11 @@ class JobWalk:
         self.gained = True
 
     async def _finish(self, seconds: float) -> dict[str, Any]:
-        request = party_pb2.FinishRequest(job=self.id, attempt=self.attempt)
+        request = party_pb2.FinishRequest(job=self.id, attempt=self.attempt, heads=self.heads)
         shares = await self.ask(
             self.everybody, "finish", lambda party: self.controls[party].finish(request)
         )
+        self.heads = [share.head for share in shares.values() if share.HasField("head")]
         self.lose_for_good(self.gone, self.protocol.name)
         result = self._result(seconds, shares)
         self.emit(
@@ -196,8 +199,11 @@ class JobWalk:
             attempt=self.attempt,
             result=json.dumps(result).encode(),
             journal=self.journal(),
+            heads=self.heads,
         )
-        without = party_pb2.FinishRequest(job=self.id, attempt=self.attempt, result=b"{}")
+        without = party_pb2.FinishRequest(
+            job=self.id, attempt=self.attempt, result=b"{}", heads=self.heads
+        )
         await self.ask(
             self.everybody,
             "finish",

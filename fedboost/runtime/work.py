@@ -58,6 +58,7 @@ class Work:
     cpu_started: float = 0.0
     cpu_steps: float = 0.0
     sent: dict[str, tuple[int, int]] = field(default_factory=dict)  # bytes and messages by peer
+    passed_over: set[str] = field(default_factory=set)  # see `Outbox`, of sessions that are closed
     _checkpoints: Checkpoints = field(default_factory=Checkpoints)
 
     def __post_init__(self) -> None:
@@ -106,8 +107,14 @@ class Work:
             for peer, sent in self.session.sent.items():
                 count, messages = self.sent.get(peer, (0, 0))
                 self.sent[peer] = (count + sent.bytes, messages + sent.messages)
+            self.passed_over |= self.session.passed_over
             self.session.release()
         self.session = None
+
+    @property
+    def unsure(self) -> set[str]:
+        """Peers who may lack something that was sent to them."""
+        return self.passed_over | (self.session.passed_over if self.session else set())
 
     # The table
 

@@ -94,6 +94,7 @@ def envelope(town, id_, **more):
         "kind": Call.DESCRIPTOR.full_name,
         "payload_bytes": len(payload),
         "payload_sha256": hashlib.sha256(payload).digest(),
+        "salt": bytes(16),
     }
     return Envelope(**(fields | more))
 

@@ -69,8 +69,10 @@ def read_ledger(folder):
 def disclosure(number):
     """One row of a ledger."""
     return Disclosure(
-        direction="out", job="job-1", step="call", kind="fedboost.echo.Call", peer="telco",
-        bytes=number, values=1, protection="plain", reveals="numbers", sha256=f"{number:064x}",
+        direction="out", job="job-1", attempt=1, stage="echo", step="call", number=number, part=0,
+        kind="fedboost.echo.Call", peer="telco", bytes=number, values=1, rows=20, groups=None,
+        smallest_group=None, epsilon=2.0, protection="plain", reveals="numbers",
+        sha256=f"{number:064x}", salt=f"{number:032x}",
     )  # fmt: skip
 
 

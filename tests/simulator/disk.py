@@ -123,7 +123,7 @@ class _Connection(sqlite3.Connection):
         if self._said or not sql.startswith(("INSERT", "UPDATE", "DELETE")):
             return
         if sql.startswith("INSERT INTO ledger "):
-            self._said = f"ledger {row[2]} {row[5].rpartition('.')[2]}"
+            self._said = f"ledger {row[2]} {row[9].rpartition('.')[2]}"
         elif sql.startswith("INSERT INTO events"):
             event = json.loads(row[3])
             own = next(iter(event))

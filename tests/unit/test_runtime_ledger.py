@@ -20,15 +20,27 @@ from fedboost.runtime.store import JobState, Store
 SENT = Disclosure(
     direction="out",
     job="j1",
+    attempt=1,
+    stage="secureboost",
     step="sum_candidates",
+    number=7,
+    part=0,
     kind="CandidateSums",
     peer="bank",
     bytes=12_345,
     values=640,
+    rows=20_000,
+    groups=640,
+    smallest_group=20,
+    epsilon=None,
     protection="paillier-2048 blinded",
     reveals="To the key holder, this host's candidate sums without column, bin or row count.",
     sha256=hashlib.sha256(b"payload").hexdigest(),
+    salt=bytes(range(16)).hex(),
 )
+
+
+OTHERS = [f'"{column.name}"' for column in fields(Row) if column.name != "n"]
 
 
 class Clock:
@@ -55,8 +67,9 @@ def path(tmp_path):
 def tamper(path, *statements):
     """Change the file as somebody would who knows SQLite."""
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("DROP TRIGGER ledger_keeps")
-        connection.execute("DROP TRIGGER ledger_stays")
+        for table in ("ledger", "ledger_signed"):
+            connection.execute(f"DROP TRIGGER {table}_keeps")
+            connection.execute(f"DROP TRIGGER {table}_stays")
         for statement, values in statements:
             assert connection.execute(statement, values).rowcount == 1
         connection.commit()
@@ -79,12 +92,13 @@ def test_a_row_says_what_was_recorded(path):
 def test_the_chain_is_the_naive_one(path):
     with closing(Ledger(path)) as ledger:
         rows, head = ledger.rows(), ledger.verify()
-    previous = hashlib.sha256(b"fedboost ledger 1").hexdigest()
+    previous = hashlib.sha256(b"fedboost ledger 2").hexdigest()
     for n, row in enumerate(rows, 1):
-        content = {name: getattr(row, name) for name in Row.__dataclass_fields__ if name != "hash"}
-        assert (row.n, row.previous) == (n, previous)
+        content = asdict(row)
+        assert (row.n, content.pop("previous"), content.pop("hash")) == (n, previous, row.hash)
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        previous = hashlib.sha256(text.encode()).hexdigest()
+        said = hashlib.sha256(text.encode()).hexdigest()
+        previous = hashlib.sha256(f"{previous} {said}".encode()).hexdigest()
         assert row.hash == previous
     assert head == Head(4, previous)
 
@@ -112,7 +126,10 @@ def test_a_ledger_goes_on_after_a_restart(path):
 def test_a_changed_field_is_noticed_at_its_row(path, column, n):
     with closing(Ledger(path)) as ledger:
         old = getattr(ledger.rows()[n - 1], column)
-    new = old + 90 if isinstance(old, int) else ("0" if old[0] != "0" else "1") + old[1:]
+    if isinstance(old, str):
+        new: object = ("0" if old[0] != "0" else "1") + old[1:]
+    else:
+        new = 90 if old is None else old + 90
     tamper(path, (f'UPDATE ledger SET "{column}" = ? WHERE n = ?', (new, n)))
     assert f"row {n} " in broken(path)
 
@@ -161,8 +178,7 @@ def test_an_added_row_is_noticed(path):
     tamper(
         path,
         (
-            "INSERT INTO ledger SELECT 5, at, direction, job, step, kind, peer, bytes, "
-            '"values", protection, reveals, sha256, previous, hash FROM ledger WHERE n = 4',
+            f"INSERT INTO ledger SELECT 5, {', '.join(OTHERS)} FROM ledger WHERE n = 4",
             (),
         ),
     )
@@ -176,7 +192,13 @@ def test_a_changed_head_is_noticed(path):
 
 def test_the_file_itself_refuses_changes(path):
     with closing(sqlite3.connect(path)) as connection:
-        for statement in ("DELETE FROM ledger", "UPDATE ledger SET peer = 'x'"):
+        connection.execute("INSERT INTO ledger_signed VALUES (1, 'j', 'bank', x'00', x'00')")
+        for statement in (
+            "DELETE FROM ledger",
+            "UPDATE ledger SET peer = 'x'",
+            "DELETE FROM ledger_signed",
+            "UPDATE ledger_signed SET text = x'01'",
+        ):
             with pytest.raises(sqlite3.IntegrityError, match="append-only"):
                 connection.execute(statement)
 
@@ -265,6 +287,35 @@ def test_show_does_not_obey_what_a_peer_calls_itself(config, path):
         ledger.record(replace(SENT, job="odd", step="[red]x[/]", kind="\x1b[2J"))
     shown = run("show", "--config", config, "--job", "odd")
     assert "\x1b" not in shown
+
+
+def test_each_row_has_a_sentence_that_a_person_understands(config, path):
+    with closing(Ledger(path)) as ledger:
+        ledger.record(replace(SENT, job="said", epsilon=2.0))
+        ledger.record(replace(SENT, job="said", direction="in", rows=None, groups=None,
+                              smallest_group=None))  # fmt: skip
+    shown = run("show", "--config", config, "--job", "said", "--long")
+    told = (
+        "Sent to bank (12,345 bytes, about 20,000 rows, 640 groups, the smallest of 20 rows, "
+        f"epsilon 2 a value): {SENT.reveals} Protected: {SENT.protection}"
+    )
+    assert told in shown
+    assert f"Received from bank (12,345 bytes): {SENT.reveals}" in shown
+    found = json.loads(run("show", "--config", config, "--job", "said", "--json").splitlines()[-1])
+    assert found["rows"][0]["sentence"] == told
+
+
+def test_a_ledger_of_an_earlier_version_is_refused_and_left_as_it_is(tmp_path):
+    path = tmp_path / "store.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE ledger (n INTEGER PRIMARY KEY, at TEXT NOT NULL) STRICT")
+        connection.execute("INSERT INTO ledger VALUES (1, 'then')")
+        connection.commit()
+    for read_only in (True, False):
+        with pytest.raises(StoreError, match="another version of fedboost"):
+            Ledger(path, read_only=read_only)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT * FROM ledger").fetchall() == [(1, "then")]
 
 
 def test_verify_says_whole_or_names_the_row(config, path):

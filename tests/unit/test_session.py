@@ -48,6 +48,7 @@ def sealed(payload, **changes):
         "last": True,
         "payload_bytes": len(payload),
         "payload_sha256": hashlib.sha256(payload).digest(),
+        "salt": bytes(16),
     }
     return Envelope(**{**fields, **changes})
 
@@ -138,6 +139,9 @@ def test_a_policy_keeps_words_from_the_coordinator(tells, heard):
         ({"step": "x" * 10_000}, "may not send"),
         ({"payload_bytes": 8 * NUMBERS + 65}, "is the most"),
         ({"payload_bytes": 2**63}, "is the most"),
+        ({"salt": b""}, "no ledger can take note"),
+        ({"salt": bytes(17)}, "no ledger can take note"),
+        ({"number": 2**63}, "no ledger can take note"),
     ],
     ids=lambda v: str(v)[:40],
 )

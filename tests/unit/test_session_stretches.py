@@ -313,6 +313,7 @@ def test_a_delivery_to_a_peer_that_is_gone_is_passed_over_only_where_the_walk_sa
                 await calling
             assert gone.value.where["party"] == TELCO
         assert reached == [SHOP]
+        assert room.sessions[GUEST].passed_over == ({TELCO} if spares else set())
 
     now(run())
 

@@ -18,7 +18,7 @@ from fedboost.core.tree import NODES_MAX
 from fedboost.crypto import noise
 from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, DataError, PeerError, ProtocolError
-from fedboost.flow import DISCLOSURE, Artefact, Out, Seat
+from fedboost.flow import DISCLOSURE, About, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.federboost_vertical_pb2 import OwnSplits
 from fedboost.model import columns, vertical
@@ -82,7 +82,8 @@ def send_buckets(me: Host) -> Out:
             f"the buckets of {frame.n_rows} rows and {len(me.names)} columns exceed a message",
             todo="select fewer columns, or fewer buckets",
         )
-    return Out(send=message)
+    smallest = min(int(np.unique(own, return_counts=True)[1].min()) for own in ids.T)
+    return Out(send=message, about=About(frame.n_rows, int(count.sum()), smallest, epsilon))
 
 
 def keep_splits(me: Host, got: OwnSplits) -> Out:

@@ -29,7 +29,7 @@ from fedboost.encrypted.packed import PackedGuest
 from fedboost.encrypted.rounds import Labels, Rounds
 from fedboost.encrypted.sides import GuestRows, GuestSide
 from fedboost.errors import DataError
-from fedboost.flow import Artefact, Out, Seat
+from fedboost.flow import About, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol import encrypted_pb2, hybridtree_pb2
 from fedboost.model import columns, words
@@ -141,7 +141,8 @@ def share_key(me: Guest) -> Out:
 def share_rows(me: Guest) -> Out:
     """To each host which of its rows the others have as well."""
     held = {host: view.rows for host, view in me.views.items()}
-    return Out(send=leaf_answers.shared_rows(held, len(me.y)))
+    about = {host: About(len(rows)) for host, rows in held.items()}
+    return Out(send=leaf_answers.shared_rows(held, len(me.y)), about=about)
 
 
 def start_round(me: Guest) -> Out:
@@ -195,7 +196,7 @@ def encrypt_gradients(me: Guest) -> Iterator[Out]:
             sent[host] = hybridtree_pb2.BottomRows(gradients=part)
             if place == 0:
                 _write_places(me, host, sent[host])
-        yield Out(send=sent)
+        yield Out(send=sent, about={host: _about(me, host, sent[host]) for host in sent})
 
 
 def choose_splits(me: Guest, got: Iterator[Mapping[str, encrypted_pb2.CandidateSums]]) -> Out:
@@ -392,6 +393,13 @@ def _nothing(tree: int, first_row: int) -> encrypted_pb2.EncryptedGradients:
     part = encrypted_pb2.EncryptedGradients(tree=tree, first_row=first_row)
     part.rows.SetInParent()
     return part
+
+
+def _about(me: Guest, host: str, part: hybridtree_pb2.BottomRows) -> About:
+    """Whose rows a part is about; the first one says of all of them which share a bottom node."""
+    if part.HasField("at"):
+        return About.of_groups(np.unique(me.views[host].at, return_counts=True)[1].tolist())
+    return About(part.gradients.rows.count // me.encrypted[host].per_row)
 
 
 def _write_places(me: Guest, host: str, part: hybridtree_pb2.BottomRows) -> None:

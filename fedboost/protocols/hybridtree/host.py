@@ -24,7 +24,7 @@ from fedboost.encrypted.answer_steps import (
 )
 from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.grove import Grove
-from fedboost.encrypted.growth import Growth, read_sample
+from fedboost.encrypted.growth import Growth, about_divisions, about_leaves, read_sample
 from fedboost.encrypted.host_tree import HostTree
 from fedboost.encrypted.leaf_answers import Answering, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
@@ -142,7 +142,7 @@ def sum_candidates(me: Host) -> Iterator[Out]:
     me.offers = {}
     for part, offers in answers.offered(me.growing(), me.number, me.gradients, me.seat.secrets):
         me.offers |= offers
-        yield Out(send=part)
+        yield Out(send=part, about=answers.about_offers(me.growing(), offers))
 
 
 def divide_rows(me: Host, got: ChosenSplits) -> Out:
@@ -156,7 +156,8 @@ def divide_rows(me: Host, got: ChosenSplits) -> Out:
     me.splits += answers.named_splits(won, me.binning, me.number)
     tree.growth.divide(list(divided.items()))
     tree.opened, me.offers = opened, {}
-    return Out(send=answers.write_divisions(divided))
+    about = about_divisions(divided.values())
+    return Out(send=answers.write_divisions(divided), about=about)
 
 
 def answer_rows(me: Host) -> Out:
@@ -179,7 +180,8 @@ def answer_rows(me: Host) -> Out:
     packing = own.layout
     assert isinstance(packing, LeafLayout)
     masks = me.answering.masks(me.number, slice(0, n_rows), packing)
-    return Out(send=answered(own, leaves.of_rows(tree.growth, n_rows), masks))
+    message = answered(own, leaves.of_rows(tree.growth, n_rows), masks)
+    return Out(send=message, about=about_leaves(tree.growth))
 
 
 def snapshot(me: Host) -> Artefact:

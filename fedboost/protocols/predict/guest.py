@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.flow import Out, Seat
+from fedboost.flow import About, Out, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import rounds, vertical
@@ -62,7 +62,7 @@ def ask_hosts(me: Guest) -> Out:
     """For each host the rows that stand at its nodes."""
     owner = me.model.arrays["owner"][me.at]
     me.asked = {}
-    questions = {}
+    questions, about = {}, {}
     for number, host in enumerate(me.seat.table.hosts, start=1):
         places = np.flatnonzero(owner == number)
         nodes = me.at.reshape(-1)[places]
@@ -76,7 +76,9 @@ def ask_hosts(me: Guest) -> Out:
             counts=wire.pack(counts.astype(np.int32)),
             rows=wire.pack(rows.astype(np.int32)),
         )
-    return Out(send=questions)
+        groups = About.of_groups(counts.tolist())  # a row stands at a node of many trees
+        about[host] = replace(groups, rows=len(np.unique(rows)))
+    return Out(send=questions, about=about)
 
 
 def follow_answers(me: Guest, got: Mapping[str, Directions]) -> Out:

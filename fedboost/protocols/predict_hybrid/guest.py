@@ -14,7 +14,7 @@ from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted import leaf_answers
 from fedboost.encrypted.leaf_answers import Precision
 from fedboost.errors import PeerError
-from fedboost.flow import Out, Seat
+from fedboost.flow import About, Out, Seat
 from fedboost.messages.protocol import encrypted_pb2
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
 from fedboost.model import hybrid, rounds
@@ -79,7 +79,8 @@ def begin(seat: Seat) -> Guest:
 
 def share_rows(me: Guest) -> Out:
     """To each host which of its rows the others have as well."""
-    return Out(send=leaf_answers.shared_rows(me.held, me.values.shape[0]))
+    about = {host: About(len(rows)) for host, rows in me.held.items()}
+    return Out(send=leaf_answers.shared_rows(me.held, me.values.shape[0]), about=about)
 
 
 def place_rows(me: Guest) -> Out:

@@ -21,7 +21,7 @@ from fedboost.encrypted.leaf_answers import Answering, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.packed import HostKey
 from fedboost.errors import PeerError, ProtocolError
-from fedboost.flow import MODEL, Artefact, Out, Seat
+from fedboost.flow import MODEL, About, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
 from fedboost.model import columns, hybrid, rounds
@@ -81,7 +81,8 @@ def find_leaves(me: Host, got: BottomPlaces) -> Out:
         raise ProtocolError("the model's splits are unscored: hosts name no leaves")
     rows, at = _batch(me, got)
     leaves = _leaves(me, rows, at)
-    return Out(send=LeafPlaces(leaves=write_leaves(leaves, at, me.model.facts)))
+    message = LeafPlaces(leaves=write_leaves(leaves, at, me.model.facts))
+    return Out(send=message, about=About(len(at)))
 
 
 def answer_rows(me: Host, got: BottomPlaces) -> Out:
@@ -103,7 +104,7 @@ def answer_rows(me: Host, got: BottomPlaces) -> Out:
     sums = me.keys.key.segment_sum(values, np.concatenate(held), cell, len(at) * each)
     packing = Precision(**facts["precision"]).layout(me.keys.key.plaintext_bits)
     masks = me.answering.masks(number, rows, packing, each)
-    return Out(send=answered(me.keys, sums, masks))
+    return Out(send=answered(me.keys, sums, masks), about=About(len(at)))
 
 
 def snapshot(me: Host) -> Artefact:

@@ -14,12 +14,12 @@ from fedboost.core.bins import Bins
 from fedboost.core.growth import Rules
 from fedboost.core.objectives import Summary
 from fedboost.encrypted import keys, precision
-from fedboost.encrypted.growth import read_divisions, write_sample
+from fedboost.encrypted.growth import about_divisions, read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestTree, Won
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, Shape, read_offers, write_choices
 from fedboost.encrypted.rounds import Labels, Rounds
 from fedboost.encrypted.sides import GuestRows, GuestSide, addressed
-from fedboost.flow import Artefact, Out, Seat
+from fedboost.flow import About, Artefact, Out, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
@@ -115,11 +115,12 @@ def encrypt_gradients(me: Guest) -> Iterator[Out]:
     gh = me.growing().trees[0].gh[train[sample.rows]]
     rows = me.encrypted = me.side.rows(me.trees_closed, gh, _training(me))
     for number, part in enumerate(rows.parts()):
+        about = About(part.rows.count // rows.per_row)
         if number:
-            yield Out(send=part)
+            yield Out(send=part, about=about)
             continue
         write_sample(part, sample, len(train))
-        yield Out(send=addressed(part, rows, me.plan.hosts))
+        yield Out(send=addressed(part, rows, me.plan.hosts), about=about)
 
 
 def open_layer(me: Guest) -> Out:
@@ -132,7 +133,8 @@ def open_layer(me: Guest) -> Out:
             divided=wire.pack(np.array([node for node, _ in divided], np.int32)),
             goes_right=wire.pack_bits(bits),
             open=wire.pack(np.array(opened, np.int32)),
-        )
+        ),
+        about=about_divisions(bits for _, bits in divided),
     )
 
 

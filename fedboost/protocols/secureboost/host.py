@@ -17,7 +17,7 @@ from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.encrypted import answers, cells, keys
 from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.grove import STRIDE, Grove
-from fedboost.encrypted.growth import Growth, read_divisions, read_sample
+from fedboost.encrypted.growth import Growth, about_divisions, read_divisions, read_sample
 from fedboost.encrypted.host_tree import HostTree
 from fedboost.encrypted.offers import (
     Offer,
@@ -120,7 +120,7 @@ def sum_candidates(me: Host, got: Frontier) -> Iterator[Out]:
     me.offers = {}
     for part, offers in answers.offered(me.growing(), me.number, me.gradients, me.seat.secrets):
         me.offers |= offers
-        yield Out(send=part)
+        yield Out(send=part, about=answers.about_offers(me.growing(), offers))
 
 
 def divide_rows(me: Host, got: pb.WonSplits) -> Out:
@@ -128,7 +128,8 @@ def divide_rows(me: Host, got: pb.WonSplits) -> Out:
     won = read_choices(got, me.offers)
     me.divided = answers.divisions(me.growing(), won, me.binning, me.bins)
     me.splits += answers.named_splits(won, me.binning, me.number)
-    return Out(send=answers.write_divisions(me.divided))
+    about = about_divisions(me.divided.values())
+    return Out(send=answers.write_divisions(me.divided), about=about)
 
 
 def snapshot(me: Host) -> Artefact:
