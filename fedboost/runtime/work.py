@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ from fedboost.runtime.policy import Policy
 from fedboost.runtime.session import Session
 from fedboost.runtime.store import Store
 from fedboost.settings import parse
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -141,6 +144,12 @@ class Work:
                 todo="put the old table back, or submit a new job",
             )
 
+    def log_notes(self) -> None:
+        """What the table's reading is to be told of."""
+        notes: tuple[str, ...] = self.frame.notes if self.frame else ()
+        for note in notes:
+            log.info("%s: %s", self.id, note)
+
     def used_model(self) -> dict[str, Any]:
         """Facts of the model that the job uses; a ConfigError where its parties are not the job's,
         or the job's settings do not fit it.
@@ -202,7 +211,7 @@ class Work:
             table=self.table,
             params=self._params_of(stage),
             frame=frame,
-            validation=self._validation(frame),
+            validation=self.validation(frame),
             secrets=seed.child(stage, self.attempt),
             job_secrets=seed.child(stage, "every attempt"),
             context=self._context(stage),
@@ -355,7 +364,7 @@ class Work:
                 return self.artefact(name).arrays["rows"].astype(np.int64)
         return None
 
-    def _validation(self, frame: Frame | None) -> NDArray[np.bool_]:
+    def validation(self, frame: Frame | None) -> NDArray[np.bool_]:
         """Which rows of a stage are held out; parties of a hybrid job know no common count."""
         held = self.terms.spec.validation
         if held is None or frame is None:
