@@ -25,7 +25,7 @@ def remedies(kind: type[Settings], raw: Mapping[str, Any], fits: Fits) -> list[C
     One setting each where that suffices, or else fewer rounds of shallower trees.
     """
     job = _Job(kind, raw, fits)
-    ways = (_rounds(job), *(_depth(job, name) for name in DEPTHS), _columns(job), _trees(job))
+    ways = (_rounds(job), *(_depth(job, name) for name in DEPTHS), _trees(job), _columns(job))
     found = [change for change in ways if change]
     if not found:
         found = [change for change in (_both(job, name) for name in DEPTHS) if change]
