@@ -155,5 +155,13 @@ class Account:
 
     @contextmanager
     def _changes(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: what is inside is durable at its end, or nothing happened."""
         with self._mutex, on_disk(self._path):
-            yield self._connection
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
