@@ -12,11 +12,13 @@ import pytest
 from fedboost.crypto.workers import Serial
 from fedboost.encrypted import meter
 from fedboost.errors import PolicyError, UnreachableError
+from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobId, ListRequest
 from fedboost.protocols.secureboost import guest
 from fedboost.runtime.cluster import WIDE_OPEN
 from fedboost.runtime.local import cluster, permissive
 from fedboost.runtime.policy import Policy
+from fedboost.settings import parse
 from tests import small_jobs
 from tests.federated import Finished, _left
 
@@ -31,7 +33,7 @@ class Place:
     def __init__(self, folder: Path, name: str = "secureboost"):
         self.folder, self.name = folder, name
         self.sources = small_jobs.written(folder, small_jobs.tables(name))
-        self.listed = {}
+        self.listed: dict[str, str] = {}
 
     def run(self, spec, resumes=0, **rules):
         """A job under policies of telco with these rules; resumed so often as it pauses."""
@@ -235,7 +237,7 @@ def test_noisy_values_are_counted_when_told_and_not_when_used_again(tmp_path):
     raw = small_jobs.raw("federboost-vertical", reuse=first.result["job"])
     for key in ("buckets", "epsilon"):
         raw["params"].pop(key)
-    again = small_jobs.parse(small_jobs.JobSpec, raw)
+    again = parse(JobSpec, raw)
     assert place.run(again, **limits).state == "finished"
     assert len(place.entries) == 1
     assert place.run(job(epsilon=1.0), **limits).state == "finished"

@@ -7,14 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedboost import protocols
 from fedboost.core.split import Candidates
 from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.meter import DRAWN_TREES_MAX, Meter
 from fedboost.encrypted.offers import Grouped, Offer
 from fedboost.flow import Releases, Table
 from fedboost.protocols.hybridtree import host as hybrid_host
+from fedboost.protocols.hybridtree.params import HybridTreeParams
+from fedboost.protocols.hybridtree.params import releases as hybrid_releases
 from fedboost.protocols.secureboost import host as secureboost_host
+from fedboost.protocols.secureboost import plan
+from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.settings import parse
 from tests import hybrid_jobs
 from tests.federated import GUEST, HOSTS, now
@@ -42,7 +45,8 @@ class Twin:
     """Every equation on the rows in a bin, by host and column, as the sums leave the host."""
 
     def __init__(self, room, monkeypatch, module):
-        self.room, self.rows = room, {host: {} for host in room.table.hosts}
+        self.room = room
+        self.rows: dict[str, dict[int, list[np.ndarray]]] = {h: {} for h in room.table.hosts}
         steps = module.sum_candidates
 
         def noted(me, *got):
@@ -148,15 +152,14 @@ def test_the_lower_layers_of_a_hybrid_tree_count_from_every_bottom_node(depths, 
         assert meter.most > 0
         for column, counted in enumerate(meter.equations.tolist()):
             assert twin.rank(host, column) == counted
-        known = protocols.named("hybridtree")
-        bound = known.releases(parse(known.params, job.params), job.room().table, host, None)
+        params = parse(HybridTreeParams, job.params)
+        bound = hybrid_releases(params, job.room().table, host, None)
         assert meter.most <= bound.whole
 
 
 def test_unscored_cuts_release_no_sums():
-    known = protocols.named("hybridtree")
-    params = parse(known.params, {"split": "unscored"})
-    assert known.releases(params, Table(GUEST, HOSTS[:2]), HOSTS[0], 4) == Releases(0, 0)
+    params = parse(HybridTreeParams, {"split": "unscored"})
+    assert hybrid_releases(params, Table(GUEST, HOSTS[:2]), HOSTS[0], 4) == Releases(0, 0)
 
 
 # By hand
@@ -213,9 +216,8 @@ def test_trees_that_begin_have_no_parents_in_the_last_ones():
 
 
 def planned(params, columns, host=HOSTS[0]):
-    known = protocols.named("secureboost")
-    own = {"encryption": {"scheme": "plain"}, **params}
-    return known.releases(parse(known.params, own), Table(GUEST, HOSTS[:2]), host, columns)
+    own = parse(SecureBoostParams, {"encryption": {"scheme": "plain"}, **params})
+    return plan.releases(own, Table(GUEST, HOSTS[:2]), host, columns)
 
 
 def test_a_tree_tells_at_most_one_equation_and_one_for_every_pair_of_siblings():

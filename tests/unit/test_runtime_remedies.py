@@ -1,21 +1,26 @@
 """A refused job is told what would do, and that does."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost import protocols
 from fedboost.flow import Table
+from fedboost.protocols.hybridtree import params as hybrid
+from fedboost.protocols.secureboost import plan
 from fedboost.runtime.remedies import in_words, remedies
 from fedboost.settings import parse
 
 TABLE = Table("bank", ("telco", "shop"))
 COLUMNS = 12
+RELEASES: dict[str, Any] = {"secureboost": plan.releases, "hybridtree": hybrid.releases}
 
 
 def told(protocol, params):
     """The most that telco's sums tell."""
-    return protocols.named(protocol).releases(params, TABLE, "telco", COLUMNS).whole
+    return RELEASES[protocol](params, TABLE, "telco", COLUMNS).whole
 
 
 def fitting(protocol, raw, most):
