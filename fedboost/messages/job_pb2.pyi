@@ -77,7 +77,7 @@ class WatchRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ..., after: _Optional[int] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("id", "name", "protocol", "state", "reason", "waiting", "progress", "attempt", "created", "updated", "submitter")
+    __slots__ = ("id", "name", "protocol", "state", "reason", "waiting", "progress", "attempt", "created", "updated", "submitter", "warnings")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +89,7 @@ class JobStatus(_message.Message):
     CREATED_FIELD_NUMBER: _ClassVar[int]
     UPDATED_FIELD_NUMBER: _ClassVar[int]
     SUBMITTER_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     protocol: str
@@ -100,7 +101,8 @@ class JobStatus(_message.Message):
     created: float
     updated: float
     submitter: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., waiting: _Optional[_Iterable[_Union[Waiting, _Mapping]]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., created: _Optional[float] = ..., updated: _Optional[float] = ..., submitter: _Optional[str] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., waiting: _Optional[_Iterable[_Union[Waiting, _Mapping]]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., created: _Optional[float] = ..., updated: _Optional[float] = ..., submitter: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("party", "step", "since")

@@ -159,7 +159,6 @@ class PartyNode:
         if work.frame is None and self.config.name in work.terms.spec.data:
             source = self.config.datasets[work.terms.spec.data[self.config.name].dataset or ""]
             await asyncio.to_thread(work.read_table, source)
-            work.log_notes()
         work.check_table()
         self.spending.judge_table(work)
         return await asyncio.to_thread(work.how_far)

@@ -74,7 +74,7 @@ class JobWalk:
     spares: bool = False  # goes on without hosts that are gone
     gone: set[str] = field(default_factory=set)  # hosts that this attempt goes on without
     lost: list[str] = field(default_factory=list)  # those that no attempt can take back
-    warned: set[str] = field(default_factory=set)  # what parties' owners have been warned of
+    warned: list[str] = field(default_factory=list)  # what parties' owners have been warned of
 
     def __post_init__(self) -> None:
         self.id = self.terms.job
@@ -216,7 +216,7 @@ class JobWalk:
         """Notes, once, what parties' owners are warned of."""
         for one in told.released:
             if one.warning and one.warning not in self.warned:
-                self.warned.add(one.warning)
+                self.warned.append(one.warning)
                 warned = job_pb2.Warned(party=one.party, warning=one.warning)
                 self.emit(Event(warned=warned))
 
@@ -358,7 +358,7 @@ class JobWalk:
                 self.gone.add(event.lost.party)
                 self.lost.append(event.lost.party)
             if event.WhichOneof("what") == "warned":
-                self.warned.add(event.warned.warning)
+                self.warned.append(event.warned.warning)
             if event.WhichOneof("what") == "stage":
                 self.stage_seconds[event.stage.stage] = event.stage.seconds
                 self.told_of[event.stage.stage] = event.stage.told

@@ -132,6 +132,8 @@ class Work:
             needs_label=labelled,
             needs_features=self.role is not flow.GUEST or self.protocol.is_horizontal,
         )
+        for note in self.frame.notes:
+            log.info("%s: %s", self.id, note)
         digest = self.frame.digest().hex()
         before = self._checkpoints.load(self._folder("table"))
         if before is None:
@@ -143,12 +145,6 @@ class Work:
                 file=source.name,
                 todo="put the old table back, or submit a new job",
             )
-
-    def log_notes(self) -> None:
-        """What the table's reading is to be told of."""
-        notes: tuple[str, ...] = self.frame.notes if self.frame else ()
-        for note in notes:
-            log.info("%s: %s", self.id, note)
 
     def used_model(self) -> dict[str, Any]:
         """Facts of the model that the job uses; a ConfigError where its parties are not the job's,
