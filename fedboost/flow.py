@@ -105,6 +105,19 @@ class Artefact:
     facts: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     disclosure: Artefact | None = None  # beside it, what later jobs may use again
+    # What a host's sums have told so far of its most told column; None where it releases none.
+    released: int | None = None
+
+
+@dataclass(frozen=True)
+class Releases:
+    """The most that sums tell of one column of a host: equations about any bin of it.
+
+    Whoever gets a sum and knows what each row adds to it has one equation on the rows in a bin.
+    """
+
+    whole: int  # by the whole job
+    round: int  # by one round of it
 
 
 @dataclass(frozen=True)
@@ -282,6 +295,9 @@ class Protocol:
     # Refuses a model that the params cannot use, by the facts of the party's own shard.
     fits: Callable[[Any, Mapping[str, Any]], None] | None = None
     asks: Callable[[Any], Asks] | None = None  # what the parameters ask of a policy
+    # What sums may tell of a host: the params, who takes part, the host's name, and how many
+    # columns it has (None: not known, or the job's first tree is not its model's).
+    releases: Callable[[Any, Table, str, int | None], Releases] | None = None
     # Refuses a table before any payload leaves; the bool says whether rows are held out.
     check: Callable[[Role, Any, Frame, bool], None] | None = None
 

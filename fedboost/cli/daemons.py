@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from fedboost.cli.account import account
 from fedboost.cli.connect import JSON, run, settings, write_report
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.messages import job_pb2
@@ -117,6 +118,7 @@ def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
     for job in found.jobs:
         wants = f"{job.protocol} on {job.dataset or 'no data'} among {', '.join(job.parties)}"
         wants += f", for {job.submitter} at {job.coordinator}"
+        wants += f"; {job.tells}" if job.tells else ""
         reason = f": {job.reason.what}" if job.reason.what else ""
         table.add_row(*(Text(cell) for cell in (job.id, f"{job.state}{reason}", wants)))
     Console().print(table if found.jobs else "no jobs")
@@ -140,6 +142,9 @@ def deny(job: str, config: Path, tls: Path | None) -> None:
     click.echo(f"{said.id} is denied")
 
 
+party_group.add_command(account)
+
+
 def _owned(job: OwnedJob) -> dict[str, Any]:
     return {
         "id": job.id,
@@ -151,6 +156,7 @@ def _owned(job: OwnedJob) -> dict[str, Any]:
         "reason": job.reason.what,
         "coordinator": job.coordinator,
         "submitter": job.submitter,
+        "tells": job.tells,
     }
 
 

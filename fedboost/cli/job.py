@@ -148,6 +148,8 @@ def status(job: str, as_json: bool, coordinator: str | None, tls: Path | None) -
     for waiting in found.waiting:
         step = waiting.step.replace("_", " ")
         click.echo(f"waiting for {waiting.party}, {step}, {time.time() - waiting.since:.0f} s")
+    for warning in found.warnings:
+        click.echo(f"warning: {warning}")
     if found.HasField("reason"):
         click.echo(f"reason: {found.reason.what}")
         if found.reason.todo:

@@ -77,7 +77,7 @@ class WatchRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ..., after: _Optional[int] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("id", "name", "protocol", "state", "reason", "waiting", "progress", "attempt", "created", "updated", "submitter")
+    __slots__ = ("id", "name", "protocol", "state", "reason", "waiting", "progress", "attempt", "created", "updated", "submitter", "warnings")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +89,7 @@ class JobStatus(_message.Message):
     CREATED_FIELD_NUMBER: _ClassVar[int]
     UPDATED_FIELD_NUMBER: _ClassVar[int]
     SUBMITTER_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     protocol: str
@@ -100,7 +101,8 @@ class JobStatus(_message.Message):
     created: float
     updated: float
     submitter: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., waiting: _Optional[_Iterable[_Union[Waiting, _Mapping]]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., created: _Optional[float] = ..., updated: _Optional[float] = ..., submitter: _Optional[str] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., waiting: _Optional[_Iterable[_Union[Waiting, _Mapping]]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., created: _Optional[float] = ..., updated: _Optional[float] = ..., submitter: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("party", "step", "since")
@@ -123,7 +125,7 @@ class Progress(_message.Message):
     def __init__(self, round: _Optional[str] = ..., done: _Optional[int] = ..., of: _Optional[int] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("number", "at", "state", "step", "round", "stage", "finished", "lost")
+    __slots__ = ("number", "at", "state", "step", "round", "stage", "finished", "lost", "warned")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +134,7 @@ class Event(_message.Message):
     STAGE_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    WARNED_FIELD_NUMBER: _ClassVar[int]
     number: int
     at: float
     state: StateChanged
@@ -140,7 +143,8 @@ class Event(_message.Message):
     stage: StageDone
     finished: Finished
     lost: PartyLost
-    def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., state: _Optional[_Union[StateChanged, _Mapping]] = ..., step: _Optional[_Union[StepDone, _Mapping]] = ..., round: _Optional[_Union[RoundDone, _Mapping]] = ..., stage: _Optional[_Union[StageDone, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., lost: _Optional[_Union[PartyLost, _Mapping]] = ...) -> None: ...
+    warned: Warned
+    def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., state: _Optional[_Union[StateChanged, _Mapping]] = ..., step: _Optional[_Union[StepDone, _Mapping]] = ..., round: _Optional[_Union[RoundDone, _Mapping]] = ..., stage: _Optional[_Union[StageDone, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., lost: _Optional[_Union[PartyLost, _Mapping]] = ..., warned: _Optional[_Union[Warned, _Mapping]] = ...) -> None: ...
 
 class PartyLost(_message.Message):
     __slots__ = ("party", "stage", "round")
@@ -151,6 +155,14 @@ class PartyLost(_message.Message):
     stage: str
     round: int
     def __init__(self, party: _Optional[str] = ..., stage: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
+
+class Warned(_message.Message):
+    __slots__ = ("party", "warning")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    WARNING_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    warning: str
+    def __init__(self, party: _Optional[str] = ..., warning: _Optional[str] = ...) -> None: ...
 
 class StateChanged(_message.Message):
     __slots__ = ("state", "reason", "parties", "goes_on")
@@ -241,7 +253,7 @@ class JobJournal(_message.Message):
     def __init__(self, status: _Optional[_Union[JobStatus, _Mapping]] = ..., spec: _Optional[bytes] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
 
 class Told(_message.Message):
-    __slots__ = ("ends", "metrics", "counts", "curves", "importance", "best", "rounds", "privacy")
+    __slots__ = ("ends", "metrics", "counts", "curves", "importance", "best", "rounds", "privacy", "released")
     ENDS_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
@@ -250,6 +262,7 @@ class Told(_message.Message):
     BEST_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     PRIVACY_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
     ends: str
     metrics: _containers.RepeatedCompositeFieldContainer[Metric]
     counts: _containers.RepeatedCompositeFieldContainer[Count]
@@ -258,7 +271,8 @@ class Told(_message.Message):
     best: _containers.RepeatedCompositeFieldContainer[Metric]
     rounds: _containers.RepeatedCompositeFieldContainer[RoundTold]
     privacy: _containers.RepeatedCompositeFieldContainer[Privacy]
-    def __init__(self, ends: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., importance: _Optional[_Iterable[_Union[Importance, _Mapping]]] = ..., best: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., rounds: _Optional[_Iterable[_Union[RoundTold, _Mapping]]] = ..., privacy: _Optional[_Iterable[_Union[Privacy, _Mapping]]] = ...) -> None: ...
+    released: _containers.RepeatedCompositeFieldContainer[Released]
+    def __init__(self, ends: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., importance: _Optional[_Iterable[_Union[Importance, _Mapping]]] = ..., best: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., rounds: _Optional[_Iterable[_Union[RoundTold, _Mapping]]] = ..., privacy: _Optional[_Iterable[_Union[Privacy, _Mapping]]] = ..., released: _Optional[_Iterable[_Union[Released, _Mapping]]] = ...) -> None: ...
 
 class RoundTold(_message.Message):
     __slots__ = ("round", "done", "of", "metrics")
@@ -285,6 +299,24 @@ class Privacy(_message.Message):
     epsilon_row: float
     moved: float
     def __init__(self, party: _Optional[str] = ..., noise: _Optional[bool] = ..., epsilon_element: _Optional[float] = ..., epsilon_row: _Optional[float] = ..., moved: _Optional[float] = ...) -> None: ...
+
+class Released(_message.Message):
+    __slots__ = ("party", "planned", "counted", "before", "warn", "max", "warning")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    WARN_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    WARNING_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    planned: float
+    counted: float
+    before: float
+    warn: float
+    max: float
+    warning: str
+    def __init__(self, party: _Optional[str] = ..., planned: _Optional[float] = ..., counted: _Optional[float] = ..., before: _Optional[float] = ..., warn: _Optional[float] = ..., max: _Optional[float] = ..., warning: _Optional[str] = ...) -> None: ...
 
 class Metric(_message.Message):
     __slots__ = ("split", "name", "value")

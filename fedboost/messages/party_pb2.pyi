@@ -167,18 +167,20 @@ class FinishRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., result: _Optional[bytes] = ..., journal: _Optional[_Union[_job_pb2.JobJournal, _Mapping]] = ..., heads: _Optional[_Iterable[_Union[SignedHead, _Mapping]]] = ...) -> None: ...
 
 class FinishReply(_message.Message):
-    __slots__ = ("cpu_seconds", "memory_peak_bytes", "sent", "model", "head")
+    __slots__ = ("cpu_seconds", "memory_peak_bytes", "sent", "model", "head", "released")
     CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
     SENT_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     HEAD_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
     cpu_seconds: float
     memory_peak_bytes: int
     sent: _containers.RepeatedCompositeFieldContainer[_job_pb2.LinkBytes]
     model: str
     head: SignedHead
-    def __init__(self, cpu_seconds: _Optional[float] = ..., memory_peak_bytes: _Optional[int] = ..., sent: _Optional[_Iterable[_Union[_job_pb2.LinkBytes, _Mapping]]] = ..., model: _Optional[str] = ..., head: _Optional[_Union[SignedHead, _Mapping]] = ...) -> None: ...
+    released: _containers.RepeatedCompositeFieldContainer[_job_pb2.Released]
+    def __init__(self, cpu_seconds: _Optional[float] = ..., memory_peak_bytes: _Optional[int] = ..., sent: _Optional[_Iterable[_Union[_job_pb2.LinkBytes, _Mapping]]] = ..., model: _Optional[str] = ..., head: _Optional[_Union[SignedHead, _Mapping]] = ..., released: _Optional[_Iterable[_Union[_job_pb2.Released, _Mapping]]] = ...) -> None: ...
 
 class StopRequest(_message.Message):
     __slots__ = ("job", "attempt", "state", "reason")
@@ -203,7 +205,7 @@ class OwnedJobs(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[OwnedJob, _Mapping]]] = ...) -> None: ...
 
 class OwnedJob(_message.Message):
-    __slots__ = ("id", "name", "protocol", "state", "reason", "coordinator", "submitter", "parties", "dataset", "updated")
+    __slots__ = ("id", "name", "protocol", "state", "reason", "coordinator", "submitter", "parties", "dataset", "updated", "tells")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
@@ -214,6 +216,7 @@ class OwnedJob(_message.Message):
     PARTIES_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     UPDATED_FIELD_NUMBER: _ClassVar[int]
+    TELLS_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     protocol: str
@@ -224,4 +227,5 @@ class OwnedJob(_message.Message):
     parties: _containers.RepeatedScalarFieldContainer[str]
     dataset: str
     updated: float
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., coordinator: _Optional[str] = ..., submitter: _Optional[str] = ..., parties: _Optional[_Iterable[str]] = ..., dataset: _Optional[str] = ..., updated: _Optional[float] = ...) -> None: ...
+    tells: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., coordinator: _Optional[str] = ..., submitter: _Optional[str] = ..., parties: _Optional[_Iterable[str]] = ..., dataset: _Optional[str] = ..., updated: _Optional[float] = ..., tells: _Optional[str] = ...) -> None: ...

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 from fedboost.messages.reveals import REVEALS
 from fedboost.report import units
+from fedboost.report.charts import Bar, bars
 from fedboost.report.html import Html, join, tag
-from fedboost.report.story import Link, Sent, StepTotal, Story, known_protocol
+from fedboost.report.story import COLOURS, Link, Sent, StepTotal, Story, known_protocol
 from fedboost.report.tables import Band, Column, Row, absent, names, section, table
 
 UNKNOWN = ("not known to this version of fedboost.", "not known to this version of fedboost.")
@@ -96,8 +98,39 @@ def disclosure(story: Story, ledger: Sequence[LedgerLine]) -> Html:
         "Beyond the result that all agreed on. Every link is encrypted and both ends show a "
         "certificate; “protected” says what hides a message's content from the party that gets it."
     )
-    parts = (drawn, _noise(story), _told(story), _ledger(ledger))
+    parts = (drawn, _sums(story), _noise(story), _told(story), _ledger(ledger))
     return section("disclosure", title, *parts, intro=intro)
+
+
+def _sums(story: Story) -> Html:
+    """What the sums of hosts tell the guest of any bin, beside what their owners allow."""
+    if not story.told.released:
+        return join()
+    ended = story.result is not None
+    rows: list[Row] = []
+    for one in story.told.released:
+        total = one.before + (one.counted if ended else one.planned)
+        limits = (("warned above", one.warn), ("refused above", one.max))
+        group = [Bar(total, story.colour(one.party), f"{total:.3f}")]
+        group += [Bar(limit, COLOURS, f"{what} {limit:g}") for what, limit in limits if limit < inf]
+        rows.append(
+            [
+                one.party,
+                f"{one.planned:.3f}",
+                f"{one.counted:.3f}" if ended else units.NOTHING,
+                f"{one.before:.3f}" if one.before else units.NOTHING,
+                bars(group, max(bar.value for bar in group)),
+            ]
+        )
+    heads = [Column("sums of"), Column("planned, at most", "number"), Column("counted", "number")]
+    heads += [Column("by earlier jobs", "number"), Column("in all, and the limits", "wide")]
+    note = (
+        "The guest knows every gradient, so each sum that a host releases is an equation about who "
+        "is in a bin. Counted are those about one bin of the host's most told column, divided by "
+        "its training rows: the more there are, the more rows can be found."
+    )
+    drawn = table("Released sums per bin and row", heads, rows, folds=True)
+    return join(drawn, tag("p", note, class_="note"))
 
 
 def _noise(story: Story) -> Html:

@@ -114,6 +114,8 @@ class Progress:
             self._say(f"stage {printable(event.stage.stage)} done in {took}")
         elif what == "lost":
             self._say(f"{printable(event.lost.party)} is lost, the job goes on without it")
+        elif what == "warned":
+            self._say(f"warning: {printable(event.warned.warning)}")
 
     def waiting(self, waiting: Iterable[Waiting]) -> None:
         """Who works or has to answer now, replacing whom we knew of."""

@@ -339,13 +339,21 @@ def _moments(status: JobStatus, events: list[Event]) -> Iterator[Moment]:
                 what = "Resumed"
             rested = rested or event.state.state in ("paused", "failed")
             yield Moment(event.at, what, tone, details)
-        elif event.HasField("stage"):
-            yield Moment(event.at, f"Stage {event.stage.stage} done", details=())
-        elif event.HasField("lost"):
-            yield Moment(event.at, f"Lost {event.lost.party}, went on without it", "wait")
         elif event.HasField("finished") and not ended:
             ended = True
             yield Moment(event.at, "Finished", "good")
+        else:
+            yield from _passing(event)
+
+
+def _passing(event: Event) -> Iterator[Moment]:
+    """What happened without a change of the job's state."""
+    if event.HasField("stage"):
+        yield Moment(event.at, f"Stage {event.stage.stage} done", details=())
+    elif event.HasField("lost"):
+        yield Moment(event.at, f"Lost {event.lost.party}, went on without it", "wait")
+    elif event.HasField("warned"):
+        yield Moment(event.at, f"Warned by {event.warned.party}", "wait", (event.warned.warning,))
 
 
 def _drawn(curve: Curve) -> Drawn:

@@ -35,6 +35,10 @@ from fedboost.runtime.local import COORDINATOR, DATASET, USER, permissive, tls_o
 READY_S = 60.0  # until a daemon listens: it imports, compiles nothing, opens its store
 READY_WORDS = b" listens on port "  # what `daemon` logs then
 STOP_S = 10.0  # from SIGTERM to SIGKILL
+WIDE_OPEN = """\
+# Written by fedboost for a trial on one machine, where one person has all tables: the limits
+# of what they tell are wide open (.inf). For real work begin with a file of configs/.
+"""
 LOG_LINES = 5  # of a daemon that did not come up, shown in the error
 
 
@@ -187,7 +191,8 @@ class Cluster:
         path = self.config(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         raw = config.model_dump(mode="json", exclude_none=True)
-        write_file(path, yaml.safe_dump(raw, sort_keys=False).encode(), PUBLIC_MODE)
+        text = WIDE_OPEN * isinstance(config, PartyConfig) + yaml.safe_dump(raw, sort_keys=False)
+        write_file(path, text.encode(), PUBLIC_MODE)
 
 
 def _free_ports(count: int) -> list[int]:

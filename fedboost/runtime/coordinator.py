@@ -374,10 +374,13 @@ class CoordinatorNode:
         if driven is not None:
             status.progress.CopyFrom(driven.walk.progress)
             status.waiting.extend(driven.walk.waited_for)
+            status.warnings.extend(driven.walk.warned)
             return status
         for event in self._journals.events(job.id):
             if event.WhichOneof("what") == "round":
                 status.progress.CopyFrom(event.round.progress)
+            elif event.WhichOneof("what") == "warned":
+                status.warnings.append(event.warned.warning)
             elif event.WhichOneof("what") == "state" and job.reason:
                 status.reason.CopyFrom(event.state.reason)
         if job.state is JobState.PAUSED and job.waiting_for:

@@ -159,16 +159,6 @@ class Judge:
                     f"{name} has no address for {peer}", party=name, todo="add it to `peers`"
                 )
 
-    def disclosure(self, work: Work) -> None:
-        """Refuses to disclose more of our table than our owner allows."""
-        asked = work.protocol.asks(work.params) if work.protocol.asks else flow.Asks()
-        if asked.epsilon is None or work.role is GUEST or work.frame is None:
-            return
-        try:
-            self.config.policy.judge_disclosure(asked.epsilon, len(work.frame.columns))
-        except PolicyError as error:
-            raise error.at(party=self.config.name) from None
-
     def prediction(self, work: Work, rows: int) -> None:
         """Counts the rows that a peer has scored today; refuses more than policy allows.
 

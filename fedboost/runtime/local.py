@@ -108,7 +108,11 @@ class LocalCluster:
 
 
 def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
-    """The policy of a party that takes part in the jobs of one file, and in nothing else."""
+    """The policy of a party that takes part in the jobs of one file, and in nothing else.
+
+    All of them are ours and so are the tables: nothing that they tell anybody is refused, and what
+    the sums of a small table tell is warned of as everywhere.
+    """
     peers = tuple(party for party in spec.parties.everybody if party != name)
     asks = protocols.named(spec.protocol).asks
     wanted = (
@@ -124,6 +128,7 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
         allow_insecure=wanted is not None and wanted.insecure,
         epsilon_element_max=math.inf,
         epsilon_row_max=math.inf,
+        disclosure_max=math.inf,
         aggregation_parties_min=2,
         group_rows_min=1,
         predict=PredictPolicy(peers=peers, rows_per_day=1_000_000_000),

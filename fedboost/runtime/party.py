@@ -24,6 +24,7 @@ from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import faults, manifest, memory
+from fedboost.runtime.account import Account
 from fedboost.runtime.answers import Answers
 from fedboost.runtime.clock import now
 from fedboost.runtime.config import PartyConfig
@@ -33,9 +34,10 @@ from fedboost.runtime.identity import Peer
 from fedboost.runtime.judgement import Judge, Trust
 from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.outbox import Links, Noted, Terms
-from fedboost.runtime.reading import disclosure, greeting, owned
+from fedboost.runtime.reading import disclosure, greeting, owned, owned_by
 from fedboost.runtime.records import check_leader, led, recorded
 from fedboost.runtime.session import Session
+from fedboost.runtime.spending import Spending
 from fedboost.runtime.store import JobState, Store
 from fedboost.runtime.work import Work
 
@@ -64,6 +66,7 @@ class PartyNode:
         self._identity = trust.identity
         self.judge = Judge(config, trust, store)
         self._heads = Heads(config.name, self.ledger, self.judge.signatures_of_jobs)
+        self.spending = Spending(config.name, lambda: self.config.policy, Account(store.database))
         self._links = links
         self._workers = workers
         self._works: dict[str, Work] = {}
@@ -74,6 +77,7 @@ class PartyNode:
     def close(self) -> None:
         """Closes what the node opened."""
         self.ledger.close()
+        self.spending.account.close()
 
     async def pause_all(self) -> None:
         """Pauses what runs here: the daemon stops."""
@@ -155,11 +159,8 @@ class PartyNode:
         if work.frame is None and self.config.name in work.terms.spec.data:
             source = self.config.datasets[work.terms.spec.data[self.config.name].dataset or ""]
             await asyncio.to_thread(work.read_table, source)
-            notes: tuple[str, ...] = work.frame.notes if work.frame else ()
-            for note in notes:
-                log.info("%s: %s", work.id, note)
         work.check_table()
-        self.judge.disclosure(work)
+        self.spending.judge_table(work)
         return await asyncio.to_thread(work.how_far)
 
     async def open_stage(
@@ -180,6 +181,7 @@ class PartyNode:
         checkpoint = await asyncio.to_thread(work.kept, request.stage, request.round)
         if protocols.named(request.stage).leaves == "predictions":
             self.judge.prediction(work, len(seat.validation))
+        told = self.spending.judge_seat(work, request.stage, seat)
         session = Session(
             terms=Terms(work.id, work.manifest_sha256, request.attempt),
             protocol=protocols.named(request.stage),
@@ -190,7 +192,8 @@ class PartyNode:
         )
         self._check_runs(work, request.attempt)  # it may have been halted meanwhile
         work.session = session
-        return party_pb2.StageReply(told=await session.open(checkpoint))
+        told.MergeFrom(await session.open(checkpoint))
+        return party_pb2.StageReply(told=told)
 
     async def run_step(self, caller: Peer, request: StepCall) -> StepReply:
         """Does one step."""
@@ -212,7 +215,9 @@ class PartyNode:
 
         async def keep() -> party_pb2.CommitReply:
             taken = await self._session(work, request.stage).snapshot()
-            return await asyncio.to_thread(self._keep, work, request, taken)
+            kept = await asyncio.to_thread(self._keep, work, request, taken)
+            self.spending.count(work, taken)
+            return kept
 
         return await work.answers.once(subject, request, keep)
 
@@ -225,6 +230,7 @@ class PartyNode:
         async def close() -> party_pb2.StageReply:
             left = await self._session(work, request.stage).close()
             await asyncio.to_thread(work.close, request.stage, left)
+            self.spending.count(work, left, is_all=True)
             work.settle()
             return party_pb2.StageReply()
 
@@ -258,6 +264,7 @@ class PartyNode:
             memory_peak_bytes=memory.peak_bytes() + self._workers.peak_rss_bytes(),
             model=work.id if work.protocol.leaves == "model" else "",
             head=self._heads.exchange(work, END, 0, request.heads),
+            released=self.spending.share(work),
         )
         for peer, (count, messages) in work.sent.items():
             reply.sent.add(peer=peer, bytes=count, messages=messages)
@@ -303,7 +310,7 @@ class PartyNode:
     async def jobs(self, caller: Peer, _: job_pb2.ListRequest) -> party_pb2.OwnedJobs:
         """Every job this party has seen."""
         self.judge.owner(caller)
-        return party_pb2.OwnedJobs(jobs=[owned(self.config.name, job) for job in self.store.jobs()])
+        return owned_by(self.config.name, self.store.jobs(), self.spending.said)
 
     async def approve(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.OwnedJob:
         """Lets a job run that waits for it."""
@@ -318,9 +325,9 @@ class PartyNode:
             work = self._works.pop(request.id)
             denial = PolicyError(reason, party=self.config.name)
             await self._halting.halt(work, JobState.CANCELLED, denial)
-            return owned(self.config.name, self.store.job(request.id))
-        denied = self.store.move(request.id, JobState.CANCELLED, reason=reason)
-        return owned(self.config.name, denied)
+        else:
+            self.store.move(request.id, JobState.CANCELLED, reason=reason)
+        return owned(self.config.name, self.store.job(request.id))
 
     # Inside
 
@@ -393,6 +400,7 @@ class PartyNode:
         work.forget()
 
     def _record(self, direction: str, messages: Sequence[Noted]) -> None:
+        self.spending.passes(direction, messages[0].envelope)
         self.ledger.record(*(disclosure(direction, one) for one in messages))
 
     def _cpu_now(self) -> float:

@@ -1,7 +1,8 @@
 """What a party's owner allows: every key that is absent denies.
 
-`Policy.judge` is asked before a job runs, `Policy.judge_disclosure` once the table is read, and
-`Policy.judge_prediction` before each prediction.
+`Policy.judge` is asked before a job runs, `Policy.judge_disclosure` once the table is read,
+`Policy.judge_sums` when the rows that take part are known too, and `Policy.judge_prediction` before
+each prediction.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedboost.errors import PolicyError
 from fedboost.runtime.identity import NAME_PATTERN
@@ -26,6 +27,10 @@ def _name(text: str) -> str:
     raise ValueError(f"{text!r} is not a name: a lower-case letter, then letters, digits and '-'")
 
 
+def _or_unlimited(given: object) -> object:
+    return math.inf if given is None else given
+
+
 def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ValueError("a name stands there twice")
@@ -35,6 +40,7 @@ def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
 Name = Annotated[str, AfterValidator(_name)]  # of a party, coordinator or user
 Names = Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(_unique)]
 Words = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_unique)]
+Ratio = Annotated[float, BeforeValidator(_or_unlimited), Field(ge=0.0)]  # null and .inf: no limit
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,9 @@ class Policy(Settings):
     # Of values that we disclose with noise; absent: none may be; .inf: also without noise.
     epsilon_element_max: float | None = Field(None, gt=0.0)  # per value
     epsilon_row_max: float | None = Field(None, gt=0.0)  # per row, added up over its columns
+    # Of what released sums tell the guest: equations about a bin of a column, by training rows.
+    disclosure_warn: Ratio = 0.06  # above it the owner is warned
+    disclosure_max: Ratio = 0.15  # above it a job is refused; earlier jobs with the guest count
     aggregation_parties_min: int = Field(3, ge=2)  # contributors of one secure sum
     # Rows between released cuts of our columns, and of each leaf (core.groups); 1: any number.
     group_rows_min: int = Field(20, ge=1)
@@ -120,20 +129,43 @@ class Policy(Settings):
                 f"the job has {ask.contributors}",
             )
 
-    def judge_disclosure(self, epsilon: float, columns: int) -> None:
+    def judge_disclosure(self, epsilon: float, columns: int, before: float = 0.0) -> None:
         """Nothing; a PolicyError unless so many columns may be disclosed with this ε per value.
 
-        An `epsilon` of inf asks for no noise.
+        An `epsilon` of inf asks for no noise. `before`: the ε per row that earlier jobs have
+        disclosed of the same data set, to anybody.
         """
-        for key, asked, what in (
-            ("epsilon_element_max", epsilon, "per value"),
-            ("epsilon_row_max", epsilon * columns, f"per row of {columns} columns"),
+        for key, asked, told, what in (
+            ("epsilon_element_max", epsilon, 0.0, "per value"),
+            ("epsilon_row_max", epsilon * columns, before, f"per row of {columns} columns"),
         ):
             most = getattr(self, key)
-            if most is None or asked > most:
+            if most is None or _exceeds(told + asked, most):
                 said = "no noise" if asked == math.inf else f"epsilon {asked:g}"
                 allowed = "no disclosed values" if most is None else f"epsilon {most:g}"
-                raise _denied(key, f"allows {allowed} {what}, the job asks for {said}")
+                spent = "" if not told else f"earlier jobs have disclosed {_epsilon(told)}, "
+                raise _denied(key, f"allows {allowed} {what}, {spent}the job asks for {said}")
+
+    def judge_sums(self, ratio: float, before: float) -> bool:
+        """Whether the owner must be warned; a PolicyError where a job's sums would tell too much.
+
+        `ratio`: equations about a bin by training rows, at most, of this job; `before`: of
+        earlier ones on the same data set with the same guest.
+        """
+        if _exceeds(before + ratio, self.disclosure_max):
+            spent = (
+                "" if not before else f"earlier jobs with the guest have released {before:.2g}, "
+            )
+            raise _denied(
+                "disclosure_max",
+                f"allows {self.disclosure_max:g} released sums per bin and row, {spent}"
+                f"the job would release up to {ratio:.2g}",
+            )
+        return _exceeds(before + ratio, self.disclosure_warn)
+
+    def allows_sums(self, ratio: float, before: float) -> bool:
+        """Whether `judge_sums` would let them pass."""
+        return not _exceeds(before + ratio, self.disclosure_max)
 
     def judge_prediction(self, peer: str, rows: int) -> None:
         """Nothing; a PolicyError unless `peer` may ask for `rows` rows at all.
@@ -171,6 +203,15 @@ def undeclared(policy: Policy, declared: Mapping[str, Any]) -> list[str]:
 def _listed(key: str, allowed: tuple[str, ...], asked: str, what: str) -> None:
     if asked not in allowed:
         raise _denied(key, f"does not allow {what} {asked}")
+
+
+def _exceeds(total: float, most: float) -> bool:
+    """Beyond what adding up floats may have rounded."""
+    return total > most * (1.0 + 1e-9)
+
+
+def _epsilon(value: float) -> str:
+    return "values without noise" if value == math.inf else f"epsilon {value:g}"
 
 
 def _denied(key: str, sentence: str) -> PolicyError:

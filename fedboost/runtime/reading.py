@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 
 from fedboost import __version__, flow, wire
 from fedboost.messages import party_pb2
@@ -55,8 +55,8 @@ def greeting(ours: Identity) -> HelloReply:
     )
 
 
-def owned(party: str, job: Job) -> party_pb2.OwnedJob:
-    """A job as its party's owner sees it."""
+def owned(party: str, job: Job, tells: str = "") -> party_pb2.OwnedJob:
+    """A job as its party's owner sees it; `tells` says what sums tell of its table."""
     terms = manifest.decode(job.manifest)
     selection = terms.spec.data.get(party)
     shown = party_pb2.OwnedJob(
@@ -69,10 +69,16 @@ def owned(party: str, job: Job) -> party_pb2.OwnedJob:
         parties=terms.spec.parties.table().of(tuple(flow.Role)),
         dataset="" if selection is None else selection.dataset or "",
         updated=job.updated,
+        tells=tells,
     )
     if job.reason:
         shown.reason.what = job.reason
     return shown
+
+
+def owned_by(party: str, jobs: Iterable[Job], tells: Callable[[Job], str]) -> party_pb2.OwnedJobs:
+    """All jobs of a party."""
+    return party_pb2.OwnedJobs(jobs=[owned(party, job, tells(job)) for job in jobs])
 
 
 def let_out(told: Told, tells: Collection[str]) -> Told:

@@ -171,3 +171,4 @@ def hear(known: Told, told: Told) -> None:
     known.curves.extend(told.curves)
     known.importance.extend(told.importance)
     known.privacy.extend(told.privacy)
+    known.released.extend(told.released)

@@ -22,6 +22,7 @@ from fedboost.runtime import faults, manifest
 from fedboost.runtime.clock import now
 from fedboost.runtime.config import Timers
 from fedboost.runtime.stage import StageWalk, hear
+from fedboost.runtime.telling import counted, privacy, released
 
 NOT_ROWS = ("rounds", "trees", "earlier_rounds")  # counts that a guest tells beside those of rows
 APPROVAL_POLL_S = 1.0  # between two looks whether a person has approved
@@ -75,6 +76,7 @@ class JobWalk:
     lost: list[str] = field(default_factory=list)  # those that no attempt can take back
     # Where the parties' ledgers stood when they last kept something, for all of them to hear.
     heads: list[party_pb2.SignedHead] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)  # what parties' owners have been warned of
 
     def __post_init__(self) -> None:
         self.id = self.terms.job
@@ -170,6 +172,7 @@ class JobWalk:
         for reply in opened.values():
             walk.ended = reply.told.ends or walk.ended
             hear(walk.told, reply.told)
+        self._warn(walk.told)
         await protocol.walk(walk)
         await walk.commit()
         # Told before anybody closes: a party that has closed the stage will not walk it again.
@@ -190,6 +193,8 @@ class JobWalk:
         )
         self.heads = [share.head for share in shares.values() if share.HasField("head")]
         self.lose_for_good(self.gone, self.protocol.name)
+        own = self.told_of.setdefault(self.protocol.name, Told())
+        counted(own, [one for reply in shares.values() for one in reply.released])
         result = self._result(seconds, shares)
         self.emit(
             Event(finished=job_pb2.Finished(result=json.dumps(result).encode(), told=self.told))
@@ -212,6 +217,14 @@ class JobWalk:
             ),
         )
         return result
+
+    def _warn(self, told: Told) -> None:
+        """Notes, once, what parties' owners are warned of."""
+        for one in told.released:
+            if one.warning and one.warning not in self.warned:
+                self.warned.append(one.warning)
+                warned = job_pb2.Warned(party=one.party, warning=one.warning)
+                self.emit(Event(warned=warned))
 
     def _result(self, seconds: float, shares: dict[str, party_pb2.FinishReply]) -> dict[str, Any]:
         """The result as INTERFACE.md lays it out."""
@@ -236,7 +249,8 @@ class JobWalk:
             "rows": {name: count for name, count in counts.items() if name not in NOT_ROWS},
             "metrics": metrics,
             "trees": counts.get("trees", 0),
-            **({"privacy": _privacy(self.told)} if self.told.privacy else {}),
+            **({"privacy": privacy(self.told)} if self.told.privacy else {}),
+            **({"released": released(self.told)} if self.told.released else {}),
             **({"rounds": counts["rounds"]} if counts.get("rounds") != counts.get("trees") else {}),
             **({"lost": self.lost} if self.lost else {}),
             **({"earlier_rounds": earlier} if (earlier := counts.get("earlier_rounds")) else {}),
@@ -349,6 +363,8 @@ class JobWalk:
             if event.WhichOneof("what") == "lost":
                 self.gone.add(event.lost.party)
                 self.lost.append(event.lost.party)
+            if event.WhichOneof("what") == "warned":
+                self.warned.append(event.warned.warning)
             if event.WhichOneof("what") == "stage":
                 self.stage_seconds[event.stage.stage] = event.stage.seconds
                 self.told_of[event.stage.stage] = event.stage.told
@@ -363,18 +379,6 @@ class JobWalk:
         done = job_pb2.RoundDone(stage=stage, progress=progress, seconds=seconds)
         done.metrics.extend(metrics)
         self.emit(Event(round=done))
-
-
-def _privacy(told: Told) -> dict[str, dict[str, float | None]]:
-    """What each host has disclosed with noise; None stands for no bound at all."""
-    return {
-        one.party: {
-            "epsilon_element": one.epsilon_element if one.noise else None,
-            "epsilon_row": one.epsilon_row if one.noise else None,
-            "moved": one.moved,
-        }
-        for one in told.privacy
-    }
 
 
 def _joint_round(stage: str, begun: Mapping[str, party_pb2.BeginReply]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ from fedboost.runtime.policy import Policy
 from fedboost.runtime.session import Session
 from fedboost.runtime.store import Store
 from fedboost.settings import parse
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -136,6 +139,8 @@ class Work:
             needs_label=labelled,
             needs_features=self.role is not flow.GUEST or self.protocol.is_horizontal,
         )
+        for note in self.frame.notes:
+            log.info("%s: %s", self.id, note)
         digest = self.frame.digest().hex()
         before = self._checkpoints.load(self._folder("table"))
         if before is None:
@@ -209,7 +214,7 @@ class Work:
             table=self.table,
             params=self._params_of(stage),
             frame=frame,
-            validation=self._validation(frame),
+            validation=self.validation(frame),
             secrets=seed.child(stage, self.attempt),
             job_secrets=seed.child(stage, "every attempt"),
             context=self._context(stage),
@@ -362,7 +367,7 @@ class Work:
                 return self.artefact(name).arrays["rows"].astype(np.int64)
         return None
 
-    def _validation(self, frame: Frame | None) -> NDArray[np.bool_]:
+    def validation(self, frame: Frame | None) -> NDArray[np.bool_]:
         """Which rows of a stage are held out; parties of a hybrid job know no common count."""
         held = self.terms.spec.validation
         if held is None or frame is None:

@@ -371,8 +371,12 @@ def test_a_host_refuses_to_disclose_more_than_its_policy_allows(place, rules, ep
 
 
 def test_a_host_discloses_what_its_policy_allows_and_no_more_is_asked_of_a_reuse(place):
-    exact = limits(epsilon_element_max=2.0, epsilon_row_max=4.0)
-    place.run(spec_of(place.job), change=exact)
+    # Two columns, and the place's own training has told as much before.
+    with pytest.raises(PolicyError, match="earlier jobs have disclosed epsilon 4") as refused:
+        place.run(spec_of(place.job), change=limits(epsilon_row_max=7.9))
+    assert refused.value.where == {"key": ROW, "party": TELCO}
+    assert place.sent == []
+    place.run(spec_of(place.job), change=limits(epsilon_element_max=2.0, epsilon_row_max=8.0))
     place.run(place.again(), change=limits(epsilon_element_max=None, epsilon_row_max=None))
     assert {row.peer for row in place.sent} == set(HOSTS[:2])
 

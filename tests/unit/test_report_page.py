@@ -12,7 +12,15 @@ import pytest
 from rich.console import Console
 
 from fedboost import protocols
-from fedboost.messages.job_pb2 import Event, JobJournal, JobStatus, LinkBytes, StepCost, StepDone
+from fedboost.messages.job_pb2 import (
+    Event,
+    JobJournal,
+    JobStatus,
+    LinkBytes,
+    StepCost,
+    StepDone,
+    Warned,
+)
 from fedboost.messages.reveals import REVEALS
 from fedboost.report import charts, disclosure, progress, units
 from fedboost.report.charts import Axis, Bar, Line, LineChart
@@ -491,6 +499,23 @@ def test_trees_and_rounds_of_a_result_are_told_apart():
     result = json.loads(kept.events[-1].finished.result)
     Console(file=out, width=200).print(progress.summary(result))
     assert "finished with 50 trees of 25 rounds in" in out.getvalue()
+
+
+def test_released_sums_stand_beside_the_limits_of_their_owners():
+    metered = journal(kept=21)
+    metered.events.add(at=metered.events[0].at).warned.CopyFrom(
+        Warned(party="telco", warning="telco will have released up to 0.13 sums")
+    )
+    told = metered.events[-2].finished.told.released
+    told.add(party="telco", planned=0.08, counted=0.07, before=0.05, warn=0.06, max=0.15)
+    told.add(party="shop", planned=0.02, counted=0.01, warn=float("inf"), max=float("inf"))
+    page = render(metered)
+    shown = part(page, "disclosure")
+    assert "Released sums per bin and row" in shown
+    assert "telco 0.080 0.070 0.050 0.120 warned above 0.06 refused above 0.15" in shown
+    assert "shop 0.020 0.010 – 0.010" in shown
+    assert "Warned by telco telco will have released" in part(page, "timeline")
+    assert "Released sums" not in part(render(journal(kept=21)), "disclosure")
 
 
 def test_noise_is_told_host_by_host_and_its_absence_as_well():

@@ -150,6 +150,51 @@ def test_a_refusal_of_disclosure_says_what_was_asked_and_what_is_allowed():
         policy().judge_disclosure(1.0, 3)
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "before", "key"),
+    [
+        (4.0, 36.0, None),
+        (4.0, 36.1, "epsilon_row_max"),
+        (4.0, INF, "epsilon_row_max"),
+        (5.0, 0.0, "epsilon_element_max"),
+    ],
+)
+def test_what_earlier_jobs_have_disclosed_counts_for_a_row_and_not_for_a_value(
+    epsilon, before, key
+):
+    limits = policy(epsilon_element_max=4.0, epsilon_row_max=40.0)
+    if key is None:
+        limits.judge_disclosure(epsilon, 1, before)
+        return
+    with pytest.raises(PolicyError) as caught:
+        limits.judge_disclosure(epsilon, 1, before)
+    assert caught.value.where["key"] == f"policy.{key}"
+    said = {"epsilon_row_max": "earlier jobs have disclosed", "epsilon_element_max": "per value,"}
+    assert said[key] in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("ratio", "before", "warns"),
+    [(0.06, 0.0, False), (0.07, 0.0, True), (0.01, 0.06, True), (0.05, 0.1, True)],
+)
+def test_sums_are_warned_of_together_with_those_of_earlier_jobs(ratio, before, warns):
+    assert policy().judge_sums(ratio, before) is warns
+
+
+@pytest.mark.parametrize(("ratio", "before"), [(0.151, 0.0), (0.01, 0.141), (1e-9, 0.2)])
+def test_sums_beyond_the_limit_are_refused(ratio, before):
+    with pytest.raises(PolicyError, match="released sums per bin and row") as caught:
+        policy().judge_sums(ratio, before)
+    assert caught.value.where["key"] == "policy.disclosure_max"
+    assert ("earlier jobs" in caught.value.what) is (before > 0)
+
+
+@pytest.mark.parametrize("limit", [None, INF], ids=["null", ".inf"])
+def test_sums_without_limit_are_never_refused(limit):
+    wide = policy(disclosure_warn=limit, disclosure_max=limit)
+    assert wide.judge_sums(1e6, 1e6) is False
+
+
 def test_only_named_users_approve():
     policy(approvers=["ana"]).judge_approver("ana")
     with pytest.raises(PolicyError):
@@ -173,6 +218,9 @@ def test_a_person_approves_unless_the_owner_says_otherwise():
         {"epsilon_row_max": -1.0},
         {"epsilon_row_max": float("nan")},
         {"gradient_bits_max": 0},
+        {"disclosure_warn": -0.1},
+        {"disclosure_max": float("nan")},
+        {"disclosure_max": "much"},
         {"aggregation_parties_min": 1},
         {"approve": "sometimes"},
         {"approve": True},
@@ -196,7 +244,7 @@ def test_every_key_is_enforced_somewhere():
         "approve", "approvers", "coordinators", "peers", "datasets", "protocols",
         "allow_insecure", "key_bits_min", "gradient_bits_max", "predict", "tells",
         "epsilon_element_max", "epsilon_row_max", "aggregation_parties_min",
-        "group_rows_min",
+        "group_rows_min", "disclosure_warn", "disclosure_max",
     }  # fmt: skip
     assert judged == set(Policy.model_fields)
 

@@ -17,7 +17,7 @@ for these layers alone; a host learns which of its rows share a bottom node.
 from fedboost.encrypted.params import asks
 from fedboost.flow import GUEST, HOST, Protocol
 from fedboost.protocols.hybridtree import guest, host
-from fedboost.protocols.hybridtree.params import HybridTreeParams, check
+from fedboost.protocols.hybridtree.params import HybridTreeParams, check, releases
 from fedboost.protocols.hybridtree.walk import FLOW, walk
 
 PROTOCOL = Protocol(
@@ -31,5 +31,6 @@ PROTOCOL = Protocol(
     is_hybrid=True,
     bags=True,
     asks=asks,
+    releases=releases,
     check=check,
 )

@@ -28,6 +28,7 @@ from fedboost.encrypted.growth import Growth, about_divisions, about_leaves, rea
 from fedboost.encrypted.host_tree import HostTree
 from fedboost.encrypted.leaf_answers import Answering, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
+from fedboost.encrypted.meter import Meter
 from fedboost.encrypted.offers import Offer, choices_bytes_max, read_choices
 from fedboost.encrypted.packed import HostKey, PackedHost, PackedHostRows
 from fedboost.encrypted.sides import HostRows, HostSide
@@ -58,6 +59,7 @@ class Host:
     seat: Seat
     binning: Binning
     bins: Bins
+    meter: Meter
     side: HostSide | None = None
     splits: list[OwnSplit] = field(default_factory=list)
     # The tree that grows
@@ -93,7 +95,7 @@ def begin(seat: Seat) -> Host:
     if isinstance(bins, SparseBins) and not seat.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
     answering = Answering(seat) if seat.params.split == "unscored" else None
-    return Host(seat, cuts, bins, answering=answering)
+    return Host(seat, cuts, bins, Meter.of(seat.params, bins.shape[1]), answering=answering)
 
 
 def offer_nonce(me: Host) -> Out:
@@ -131,6 +133,7 @@ def receive_gradients(me: Host, got: Iterator[BottomRows]) -> Out:
     me.gradients, me.grove = gradients.whole(), Grove([tree])
     me.number += 1
     me.offers = {}
+    me.meter.begin_trees()
     return Out()
 
 
@@ -143,6 +146,7 @@ def sum_candidates(me: Host) -> Iterator[Out]:
     for part, offers in answers.offered(me.growing(), me.number, me.gradients, me.seat.secrets):
         me.offers |= offers
         yield Out(send=part, about=answers.about_offers(me.growing(), offers))
+    me.meter.layer(me.offers)
 
 
 def divide_rows(me: Host, got: ChosenSplits) -> Out:
@@ -185,14 +189,16 @@ def answer_rows(me: Host) -> Out:
 
 
 def snapshot(me: Host) -> Artefact:
-    """The splits of finished trees."""
-    return Artefact({"tree": me.number}, _arrays(me))
+    """The splits of finished trees, and what they have told."""
+    arrays = {**_arrays(me), "equations": me.meter.equations}
+    return Artefact({"tree": me.number}, arrays, released=me.meter.most)
 
 
 def restore(me: Host, kept: Artefact) -> Told:
     """Carries on after the last finished tree."""
     me.number = kept.facts["tree"]
     me.splits = vertical.arrays_to_splits(kept.arrays)
+    me.meter.resumed(kept.arrays["equations"])
     if me.answering is not None:
         me.leaves = leaf_values.from_arrays(kept.arrays, me.number + 1)
         me.earlier_key = kept.arrays[hybrid.KEY].tobytes()
@@ -217,7 +223,7 @@ def finish(me: Host) -> Artefact:
     if me.answering is not None:
         facts["precision"] = asdict(_precision(me, _key(me).layout.value_bits))
         facts["encryption"] = params.encryption.model_dump()
-    return Artefact(facts, _arrays(me))
+    return Artefact(facts, _arrays(me), released=me.meter.most)
 
 
 def bytes_max(me: Host, step: str) -> int:

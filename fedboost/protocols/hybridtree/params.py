@@ -9,8 +9,9 @@ from pydantic import model_validator
 from fedboost.core.hybrid import HybridParams
 from fedboost.crypto.schemes import KNOWN
 from fedboost.data.frame import Frame
+from fedboost.encrypted import meter
 from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.flow import GUEST, Role
+from fedboost.flow import GUEST, Releases, Role, Table
 from fedboost.model import labels
 
 # What only a guest that sees sums could do, and a host that cuts without them cannot.
@@ -56,3 +57,13 @@ def check(role: Role, params: HybridTreeParams, frame: Frame, held_out: bool) ->
     """Refuses what the objective cannot learn from, before anything leaves the guest."""
     if role is GUEST:
         labels.check(params, frame, held_out)
+
+
+def releases(params: HybridTreeParams, table: Table, host: str, columns: int | None) -> Releases:
+    """The most that the sums of a host tell; with unscored splits it releases none."""
+    if params.split == "unscored":
+        return Releases(whole=0, round=0)
+    each = params.trees_per_round
+    rounds = [range(number * each, (number + 1) * each) for number in range(params.n_estimators)]
+    trees = meter.Trees(rounds, params.host_depth, roots=1 << params.guest_depth)
+    return meter.bound(params, trees, table.hosts.index(host) + 1, columns)

@@ -18,7 +18,7 @@ whose margins the stage `predict` has left.
 
 from fedboost.encrypted.params import asks
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.secureboost import earlier, guest, host
+from fedboost.protocols.secureboost import earlier, guest, host, plan
 from fedboost.protocols.secureboost.params import SecureBoostParams, check
 from fedboost.protocols.secureboost.walk import FLOW, walk
 
@@ -34,5 +34,6 @@ PROTOCOL = Protocol(
     model=lambda params: params.warm_start,
     fits=earlier.fits,
     asks=asks,
+    releases=plan.releases,
     check=check,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.grove import STRIDE, Grove
 from fedboost.encrypted.growth import Growth, about_divisions, read_divisions, read_sample
 from fedboost.encrypted.host_tree import HostTree
+from fedboost.encrypted.meter import Meter
 from fedboost.encrypted.offers import (
     Offer,
     choices_bytes_max,
@@ -46,6 +47,7 @@ class Host:
     seat: Seat
     binning: Binning
     bins: Bins
+    meter: Meter
     side: HostSide | None = None
     splits: list[OwnSplit] = field(default_factory=list)  # of this job
     first_tree: int | None = None  # of this job, once the guest has said
@@ -72,7 +74,7 @@ def begin(seat: Seat) -> Host:
     bins = cuts.transform(frame.values)
     if isinstance(bins, SparseBins) and not seat.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
-    return Host(seat, cuts, bins)
+    return Host(seat, cuts, bins, Meter.of(seat.params, bins.shape[1]))
 
 
 def offer_nonce(me: Host) -> Out:
@@ -110,6 +112,7 @@ def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
     me.gradients = gradients.whole()
     me.number, me.grove = number, grove
     me.offers, me.divided = {}, {}
+    me.meter.begin_trees()
     return Out()
 
 
@@ -121,6 +124,7 @@ def sum_candidates(me: Host, got: Frontier) -> Iterator[Out]:
     for part, offers in answers.offered(me.growing(), me.number, me.gradients, me.seat.secrets):
         me.offers |= offers
         yield Out(send=part, about=answers.about_offers(me.growing(), offers))
+    me.meter.layer(me.offers)
 
 
 def divide_rows(me: Host, got: pb.WonSplits) -> Out:
@@ -133,22 +137,25 @@ def divide_rows(me: Host, got: pb.WonSplits) -> Out:
 
 
 def snapshot(me: Host) -> Artefact:
-    """The splits of finished trees."""
+    """The splits of finished trees, and what they have told."""
     facts = {"tree": me.number, "first_tree": me.first_tree}
-    return Artefact(facts, vertical.splits_to_arrays(me.splits))
+    arrays = {**vertical.splits_to_arrays(me.splits), "equations": me.meter.equations}
+    return Artefact(facts, arrays, released=me.meter.most)
 
 
 def restore(me: Host, kept: Artefact) -> Told:
     """Carries on after the last finished tree."""
     me.number, me.first_tree = kept.facts["tree"], kept.facts["first_tree"]
     me.splits = vertical.arrays_to_splits(kept.arrays)
+    me.meter.resumed(kept.arrays["equations"])
     return Told()
 
 
 def finish(me: Host) -> Artefact:
     """The host's shard: its splits by column name."""
     assert me.first_tree is not None
-    return earlier.host_shard(me.seat, me.binning, me.first_tree, me.number, me.splits)
+    shard = earlier.host_shard(me.seat, me.binning, me.first_tree, me.number, me.splits)
+    return replace(shard, released=me.meter.most)
 
 
 def bytes_max(me: Host, step: str) -> int:

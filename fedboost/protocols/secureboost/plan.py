@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedboost.core import forest
-from fedboost.flow import Table
+from fedboost.encrypted import meter
+from fedboost.flow import Releases, Table
 
 if TYPE_CHECKING:
     from fedboost.protocols.secureboost.params import SecureBoostParams
@@ -60,3 +61,17 @@ def next_grove(
         if first > after and host in of_round(params, table, number).hosts:
             return number, first, size
     return params.n_estimators, int(forest.starts(params)[-1]), 0
+
+
+def releases(params: SecureBoostParams, table: Table, host: str, columns: int | None) -> Releases:
+    """The most that the sums of a host tell, by the trees in which it takes part."""
+    own: dict[int, range] = {}
+    layers = 1
+    for number, first, size in groves(params):
+        planned = of_round(params, table, number)
+        if host in planned.hosts:
+            layers = planned.host_layers  # the same in all of them
+            start = own[number].start if number in own else first
+            own[number] = range(start, first + size)  # the groves of a round's classes
+    trees = meter.Trees(list(own.values()), layers)
+    return meter.bound(params, trees, table.hosts.index(host) + 1, columns)

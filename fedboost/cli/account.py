@@ -1,0 +1,92 @@
+"""``fedboost party account``: what jobs have told of each data set, of what the policy allows."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from fedboost.runtime.account import Account, Entry
+from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.policy import Policy
+from fedboost.settings import load
+
+
+@click.command("account")
+@click.option(
+    "--config",
+    "config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The party's settings file.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def account(config: Path, as_json: bool) -> None:
+    """What jobs have told of each data set, by job and guest; works while the daemon runs.
+
+    Released sums count per bin of the most told column and row, for each guest alone; ε per row
+    adds up over all jobs. A job that goes on counts with all that it may tell.
+    """
+    ours = load(PartyConfig, config)
+    with closing(Account(ours.store / "store.sqlite", read_only=True)) as found:
+        entries = found.entries()
+    spent = _spent(entries, ours.policy)
+    if as_json:
+        click.echo(json.dumps({"jobs": [_finite(asdict(one)) for one in entries], "spent": spent}))
+        return
+    if not entries:
+        click.echo("no job has told anything of any data set")
+        return
+    Console().print(_table(entries))
+    for one in spent:
+        click.echo(_in_words(one))
+
+
+def _spent(entries: list[Entry], policy: Policy) -> list[dict[str, Any]]:
+    """Of each data set what each guest has got of sums, and what all have got of noisy values."""
+    found: list[dict[str, Any]] = []
+    for dataset in dict.fromkeys(entry.dataset for entry in entries):
+        own = [entry for entry in entries if entry.dataset == dataset]
+        for guest in dict.fromkeys(entry.guest for entry in own if entry.planned):
+            sums = sum(entry.sums for entry in own if entry.guest == guest)
+            limits = {"warn": policy.disclosure_warn, "max": policy.disclosure_max}
+            found.append(_finite({"dataset": dataset, "guest": guest, "sums": sums, **limits}))
+        if any(entry.epsilon for entry in own):
+            noise, most = sum(entry.noise for entry in own), policy.epsilon_row_max
+            found.append(_finite({"dataset": dataset, "epsilon_row": noise, "max": most}))
+    return found
+
+
+def _in_words(spent: dict[str, Any]) -> str:
+    most = "without limit" if spent["max"] is None else f"of {spent['max']:g}"
+    if "guest" in spent:
+        told = f"{spent['guest']} has got {spent['sums']:.3g} released sums per bin and row"
+        return f"{spent['dataset']}: {told}, {most}"
+    told = "without noise" if spent["epsilon_row"] is None else f"{spent['epsilon_row']:g}"
+    return f"{spent['dataset']}: epsilon per row {told}, {most}"
+
+
+def _finite(said: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows no infinity: null stands for no noise, and for no limit."""
+    return {key: None if value == math.inf else value for key, value in said.items()}
+
+
+def _table(entries: list[Entry]) -> Table:
+    table = Table(Column("job", no_wrap=True), "data set", "guest", "at (UTC)", "state")
+    for head in ("sums", "at most", "ε per row"):
+        table.add_column(head, justify="right")
+    for one in entries:
+        sums = (f"{one.counted:.3g}", f"{one.planned:.3g}") if one.planned else ("", "")
+        epsilon = f"{one.epsilon:g}" if one.epsilon else ""
+        at, state = one.at[:19].replace("T", " "), one.state or "deleted"
+        cells = (one.job, one.dataset, one.guest, at, state, *sums, epsilon)
+        table.add_row(*(Text(cell) for cell in cells))
+    return table

@@ -1,0 +1,167 @@
+"""What jobs have told of a party's data sets: a row for each job, kept when the job is gone.
+
+Two things add up. The equations that released sums are, about the most told column's bins, by
+training rows (see `encrypted.meter`): of the jobs with one guest, since each guest can solve its
+own. And the ε of values disclosed with noise: of all jobs, since anybody may put them together.
+
+A job that goes on counts with all that it may tell; one that has ended early with what it had told
+at its last checkpoint and one round more, or with nothing if no message had left.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fedboost.errors import StoreError
+from fedboost.runtime.disk import on_disk
+from fedboost.runtime.store import JobState
+
+BUSY_S = 10.0  # the store writes into the same file
+GOING = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED)  # may still tell all that they may
+
+SCHEMA = """CREATE TABLE IF NOT EXISTS account (
+    job TEXT PRIMARY KEY, at TEXT NOT NULL, dataset TEXT NOT NULL, guest TEXT NOT NULL,
+    protocol TEXT NOT NULL, rows INTEGER NOT NULL, planned REAL NOT NULL, round REAL NOT NULL,
+    counted REAL NOT NULL, epsilon REAL NOT NULL, told INTEGER NOT NULL
+) STRICT"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one job may tell, and has told, of a data set."""
+
+    job: str
+    at: str  # UTC, ISO 8601: when it was last about to tell anything
+    dataset: str
+    guest: str
+    protocol: str
+    rows: int  # that it learns from
+    planned: float  # equations about a bin by rows, at most
+    round: float  # of them, of one round; 0 once the job has told all
+    counted: float  # up to the last round that was kept
+    epsilon: float  # of a row's values; inf: without noise
+    told: int  # 1 once a message has left
+    state: str  # of the job; empty where the store has forgotten it
+
+    @property
+    def sums(self) -> float:
+        """The equations by rows that count for it."""
+        if self.state in GOING:
+            return self.planned
+        return min(self.planned, self.counted + self.round) if self.told else 0.0
+
+    @property
+    def noise(self) -> float:
+        """The ε per row that counts for it."""
+        return self.epsilon if self.told or self.state in GOING else 0.0
+
+
+_COLUMNS = ", ".join(field.name for field in fields(Entry) if field.name != "state")
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Account:
+    """The accounts of a party's data sets, in its store's file; thread-safe."""
+
+    def __init__(
+        self, path: Path, *, read_only: bool = False, clock: Callable[[], datetime] = _utc_now
+    ) -> None:
+        """Open the accounts in a store's file; made there unless `read_only`."""
+        self._path, self._clock = path, clock
+        self._mutex = threading.RLock()
+        if read_only and not path.exists():
+            raise StoreError("there is no store yet", todo="run the party once", file=str(path))
+        uri = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rw'}"
+        with on_disk(path):
+            self._connection = sqlite3.connect(
+                uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+            )
+            try:
+                # FULL: a row is on the disk before the payload leaves that it counts.
+                self._connection.execute("PRAGMA synchronous = FULL")
+                if not read_only:
+                    self._connection.execute(SCHEMA)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._mutex:
+            self._connection.close()
+
+    def open(self, entry: Entry) -> None:
+        """Reserves what a job may tell; once for all its attempts, which keep what they told."""
+        own = tuple(getattr(entry, field.name) for field in fields(Entry) if field.name != "state")
+        at = self._clock().astimezone(UTC).isoformat(timespec="seconds")
+        marks = ", ".join("?" for _ in own)
+        with self._changes() as sql:
+            sql.execute(
+                f"INSERT INTO account ({_COLUMNS}) VALUES ({marks})"  # noqa: S608  our columns
+                " ON CONFLICT (job) DO UPDATE SET at = excluded.at, rows = excluded.rows,"
+                " planned = excluded.planned, round = excluded.round, epsilon = excluded.epsilon",
+                (own[0], at, *own[2:]),
+            )
+
+    def tell(self, job: str) -> None:
+        """Notes that a message of the job is about to leave."""
+        with self._changes() as sql:
+            sql.execute("UPDATE account SET told = 1 WHERE job = ?", (job,))
+
+    def count(self, job: str, counted: float, *, is_all: bool = False) -> None:
+        """Notes what the job has told by now; `is_all`: it will not tell more."""
+        with self._changes() as sql:
+            sql.execute(
+                "UPDATE account SET counted = ?, round = CASE WHEN ? THEN 0 ELSE round END"
+                " WHERE job = ?",
+                (counted, is_all, job),
+            )
+
+    def entries(self) -> list[Entry]:
+        """All rows, oldest first; none of a store in which nothing has been told."""
+        columns = ", ".join(f"account.{name}" for name in _COLUMNS.split(", "))
+        text = (
+            f"SELECT {columns}, coalesce(jobs.state, '') FROM account"  # noqa: S608  our columns
+            " LEFT JOIN jobs ON jobs.id = account.job ORDER BY account.at, account.job"
+        )
+        with self._mutex, on_disk(self._path):
+            known = "SELECT count(*) FROM sqlite_master WHERE name = 'account'"
+            if not self._connection.execute(known).fetchone()[0]:
+                return []  # of a store that an earlier version wrote
+            return [Entry(*row) for row in self._connection.execute(text)]
+
+    def entry(self, job: str) -> Entry | None:
+        """That of a job, if it may tell anything."""
+        return next((one for one in self.entries() if one.job == job), None)
+
+    def sums(self, dataset: str, guest: str, *, besides: str = "") -> float:
+        """Equations by rows that count for all jobs with a guest, but `besides`."""
+        own = (e for e in self.entries() if (e.dataset, e.guest) == (dataset, guest))
+        return sum(entry.sums for entry in own if entry.job != besides)
+
+    def noise(self, dataset: str, *, besides: str = "") -> float:
+        """The ε per row that counts for all jobs, but `besides`."""
+        own = (entry for entry in self.entries() if entry.dataset == dataset)
+        return sum(entry.noise for entry in own if entry.job != besides)
+
+    @contextmanager
+    def _changes(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: what is inside is durable at its end, or nothing happened."""
+        with self._mutex, on_disk(self._path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
