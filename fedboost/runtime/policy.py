@@ -48,7 +48,8 @@ class Ask:
     `dataset` is None for a role without data (aggregator); `key_bits` is None for schemes
     without a modulus and protocols without a key; `gradient_bits` is None where no encrypted
     gradients travel; `insecure` is what the scheme declares of itself; `contributors` is None
-    where nothing is added up under masks.
+    where nothing is added up under masks; `host_noise` is None for a guest and for protocols whose
+    hosts release no sums.
     """
 
     coordinator: str
@@ -60,6 +61,7 @@ class Ask:
     gradient_bits: int | None
     insecure: bool
     contributors: int | None
+    host_noise: float | None
 
 
 class PredictPolicy(Settings):
@@ -86,6 +88,7 @@ class Policy(Settings):
     epsilon_row_max: float | None = Field(None, gt=0.0)  # per row, added up over its columns
     aggregation_parties_min: int = Field(3, ge=2)  # contributors of one secure sum
     group_rows_min: int = Field(20, ge=1)  # rows between released cuts and per leaf
+    host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
     predict: PredictPolicy = PredictPolicy()
     tells: Annotated[tuple[Tell, ...], Field(strict=False)] = ("metrics", "curves")
     # what the guest tells the coordinator
@@ -121,6 +124,13 @@ class Policy(Settings):
                 "aggregation_parties_min",
                 f"adds up over {self.aggregation_parties_min} parties at least, "
                 f"the job has {ask.contributors}",
+            )
+        if ask.host_noise is not None and ask.host_noise < self.host_noise_min:
+            raise _denied(
+                "host_noise_min",
+                f"asks for a host_noise of {self.host_noise_min:g} at least, "
+                f"the job has {ask.host_noise:g}",
+                f"set host_noise: {self.host_noise_min:g} in the job's params",
             )
 
     def judge_disclosure(self, epsilon: float, columns: int) -> None:
@@ -181,9 +191,9 @@ def _listed(key: str, allowed: tuple[str, ...], asked: str, what: str) -> None:
         raise _denied(key, f"does not allow {what} {asked}")
 
 
-def _denied(key: str, sentence: str) -> PolicyError:
+def _denied(key: str, sentence: str, remedy: str = "change the job") -> PolicyError:
     return PolicyError(
         f"the policy {sentence}",
-        todo="change the job, or ask the party's owner",
+        todo=f"{remedy}, or ask the party's owner",
         key=f"policy.{key}",
     )
