@@ -1,4 +1,4 @@
-"""Jobs whose hosts add noise: in every mode they end, noise is what it should be, totals are true."""
+"""Jobs whose hosts add noise: every mode ends, noise is what it should be, totals are true."""
 
 from dataclasses import replace
 
