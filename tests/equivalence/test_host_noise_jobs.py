@@ -10,13 +10,14 @@ from fedboost.core.split import cover, leaf_value
 from fedboost.encrypted.guest_tree import GuestTree
 from fedboost.encrypted.host_noise import MOST, Scale
 from fedboost.errors import PeerError
-from tests import hybrid_jobs, secureboost_jobs
+from fedboost.runtime import local
+from tests import hybrid_jobs, secureboost_jobs, small_jobs
 from tests.equivalence.test_secureboost_whole_jobs import (
     assert_same_shards,
     carried_on,
     snapshots,
 )
-from tests.federated import GUEST, HOSTS, Room, changing, now
+from tests.federated import GUEST, HOSTS, Room, changing, now, run_job
 from tests.noisy_jobs import Watched
 from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS, made
 
@@ -223,3 +224,35 @@ def test_sums_may_be_beyond_their_rows_by_the_noise_and_no_more():
     most = Scale.of(room.params, guest.rules.fixed.bits).most
     rows = tree.growth.training.rows(0)
     assert tree.expected()[0].most.tolist() == (np.abs(tree.gh[rows]).sum(axis=0) + most).tolist()
+
+
+# Policies
+
+
+def run_under(folder, patch, sigma, **least):
+    """A whole job with so much noise, whose parties' policies ask for some."""
+    permissive = local.permissive
+
+    def strict(name, spec, **how):
+        rules = {"host_noise_min": least.get(name, 0.0)}
+        return permissive(name, spec, **how).model_copy(update=rules)
+
+    patch.setattr(local, "permissive", strict)
+    spec = small_jobs.spec("secureboost", host_noise=sigma, n_estimators=1)
+    return run_job(folder, small_jobs.tables("secureboost"), spec)
+
+
+def test_a_host_refuses_a_job_with_less_noise_than_its_owner_wants(tmp_path, monkeypatch):
+    done = run_under(tmp_path, monkeypatch, 0.25, telco=0.5)
+    assert done.state == "failed"
+    assert done.error.code == "policy"
+    assert done.error.where["key"] == "policy.host_noise_min"
+    assert done.error.where["party"] == "telco"
+    assert "set host_noise: 0.5 in the job's params" in done.error.todo
+    assert not any(done.ledgers.values())
+
+
+def test_the_remedy_works_and_a_guest_asks_nothing_of_hosts(tmp_path, monkeypatch):
+    done = run_under(tmp_path, monkeypatch, 0.5, telco=0.5, bank=60.0)
+    assert done.state == "finished"
+    assert set(done.shards) == set(small_jobs.PARTIES)
