@@ -29,7 +29,7 @@ Sums = NDArray[np.int64]
 class GuestRules(Rules):
     """What decides how a tree grows whose hosts may add noise to their sums."""
 
-    noise: Scale
+    noise: Scale = field(kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def begin(seat: Seat) -> Guest:
         weight=own.weight,
         base_margin=objective.base_margin,
         margin=np.tile(objective.base_margin, (frame.n_rows, 1)),
-        rules=GuestRules(params, cuts, fixed, Scale.of(params, fixed.bits)),
+        rules=GuestRules(params, cuts, fixed, noise=Scale.of(params, fixed.bits)),
         bins=cuts.transform(frame.values),
         views=_views(seat),
     )

@@ -76,7 +76,7 @@ def begin(seat: Seat) -> Guest:
         first_round=start.rounds,
         history=start.history,
         forest=start.forest,
-        rules=GuestRules(params, cuts, fixed, Scale.of(params, fixed.bits)),
+        rules=GuestRules(params, cuts, fixed, noise=Scale.of(params, fixed.bits)),
         bins=cuts.transform(frame.values),
         nodes=start.nodes,
         trees_closed=sum(start.forest) * params.trees_per_round,
