@@ -262,6 +262,7 @@ class Asks:
     gradient_bits: int | None = None  # declared bits of one encrypted gradient
     insecure: bool = False  # the scheme hides nothing from a curious peer
     epsilon: float | None = None  # of a value that a host discloses; inf: without noise
+    host_noise: float | None = None  # σ of what hosts add to sums; None where they release none
 
 
 @dataclass(frozen=True)

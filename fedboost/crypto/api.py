@@ -283,9 +283,9 @@ class PublicKey(Adds[Ciphertexts], Protocol):
         """Compresses into packages, blinds them, and lets them go: the only way out of a host.
 
         `counts` are the sums in each of the consecutive groups (None: one group), whose packages
-        `layout.packages` lists; a group's last package in a lane may be part full. `masks`, for a
-        layout that takes them (`Layout.takes`), are added to the sums; a ConfigError from schemes
-        that cannot (`Scheme.multiplies`).
+        `layout.packages` lists; a group's last package in a lane may be part full. `masks` or
+        noise, for a layout that takes them (`Layout.takes`), are added to the sums; a ConfigError
+        from schemes that cannot (`Scheme.multiplies`).
         """
 
 

@@ -47,6 +47,7 @@ class Digit:
     bits: int
     least: int  # a sum below or above these is refused; negative where sums are signed
     most: int
+    noise: int = 0  # of that range, what is for noise at either end
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ class Layout(ABC):
         least = np.zeros(self.columns, dtype=np.int64)
         for lane in self.lanes:
             for digit in lane.digits:
-                least[digit.column] = -most if digit.least < 0 else 0
+                least[digit.column] = -most if digit.least < -digit.noise else 0
         if (values > most).any() or (values < least).any():
             raise ConfigError(
                 f"a gradient or hessian is outside the declared {self.value_bits} bits",

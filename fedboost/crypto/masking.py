@@ -164,7 +164,9 @@ class PairStream:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Masks:
-    """What hides an answer: a signed number for each of its rows and outputs; it prints nothing."""
+    """What hides an answer, masks or noise: a signed number for each of its rows or sums and of
+    their outputs; it prints nothing.
+    """
 
     limbs: NDArray[np.int64]  # (rows, outputs, limbs): Σ limbs[..., i] · 2^(32·i), limbs signed
     bits: int  # of each stream's numbers

@@ -16,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from fedboost.crypto.layout import (
     HEADROOM_BITS,
     SUM_BITS_MAX,
@@ -25,6 +27,7 @@ from fedboost.crypto.layout import (
     fitting,
     lanes_of,
 )
+from fedboost.crypto.masking import Masks
 from fedboost.errors import ConfigError
 
 
@@ -36,7 +39,7 @@ class GhLayout(Layout):
     is weighted or amplified with. A ConfigError where a sum would not fit an int64, or one pair and
     the headroom do not fit the plaintext. The switches: without `pack` no two numbers share a
     ciphertext before compressing (no section 4.2), without `compress` no two sums share a package
-    (no section 4.4).
+    (no section 4.4). With noise, no sum leaves without: H is signed then, too.
     """
 
     value_bits: int
@@ -45,6 +48,8 @@ class GhLayout(Layout):
     outputs: int = 1
     pack: bool = True
     compress: bool = True
+    g_noise: int = 0  # the most that is added to a G before it leaves, either way
+    h_noise: int = 0  # to an H
 
     def __post_init__(self) -> None:
         if self.value_bits < 1 or self.n_rows < 1 or self.outputs < 1:
@@ -52,8 +57,8 @@ class GhLayout(Layout):
                 f"cannot pack {self.n_rows} rows of {self.outputs} outputs "
                 f"of {self.value_bits} bits"
             )
-        # Every field must hold the sum of all rows: value_bits + ⌈log2 n⌉.
-        sum_bits = self.value_bits + (self.n_rows - 1).bit_length()
+        # Every field must hold the sum of all rows: value_bits + ⌈log2 n⌉, if there is no noise.
+        sum_bits = (self.bound + max(self.g_noise, self.h_noise) - 1).bit_length()
         if sum_bits > SUM_BITS_MAX:
             raise ConfigError(
                 f"sums of {self.n_rows} values of {self.value_bits} bits need {sum_bits} bits, "
@@ -75,18 +80,18 @@ class GhLayout(Layout):
 
     @cached_property
     def bound(self) -> int:
-        """|G| and H are at most this: n_rows · 2^value_bits."""
+        """|G| and H are at most this, without noise: n_rows · 2^value_bits."""
         return self.n_rows << self.value_bits
 
     @cached_property
     def h_bits(self) -> int:
-        """Width of H, which is not signed."""
-        return self.bound.bit_length()
+        """Width of H, which is signed only where it has noise."""
+        return (self.bound + 2 * self.h_noise).bit_length()
 
     @cached_property
     def g_bits(self) -> int:
         """Width of G, which is signed."""
-        return self.bound.bit_length() + 1
+        return (self.bound + self.g_noise).bit_length() + 1
 
     @cached_property
     def n_bit(self) -> int:
@@ -111,8 +116,18 @@ class GhLayout(Layout):
             )
         )
 
+    def takes(self, masks: Masks | None) -> bool:
+        """Whether sums leave with this noise: none, or as much as there is room for."""
+        pair = (self.g_noise, self.h_noise)
+        if masks is None or not any(pair):
+            return masks is None and not any(pair)
+        fits = masks.limbs.shape[1:] == (self.columns, 1)
+        return fits and bool((np.abs(masks.limbs[..., 0]) <= np.tile(pair, self.outputs)).all())
+
     def _g(self, output: int) -> Digit:
-        return Digit(2 * output, self.h_bits, self.g_bits, least=-self.bound, most=self.bound)
+        most = self.bound + self.g_noise
+        return Digit(2 * output, self.h_bits, self.g_bits, -most, most, self.g_noise)
 
     def _h(self, output: int) -> Digit:
-        return Digit(2 * output + 1, 0, self.h_bits, least=0, most=self.bound)
+        noise = self.h_noise
+        return Digit(2 * output + 1, 0, self.h_bits, -noise, self.bound + noise, noise)

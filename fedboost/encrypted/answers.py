@@ -15,6 +15,7 @@ from fedboost.core.bins import Bins, of_rows
 from fedboost.core.categories import NO_THRESHOLD
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.grove import STRIDE, Grove
+from fedboost.encrypted.host_noise import HostNoise
 from fedboost.encrypted.host_tree import CELLS_OCTETS_MAX, Found, HostTree
 from fedboost.encrypted.offers import Grouped, Named, Offer, Shape, write_shapes
 from fedboost.encrypted.sides import Asked, HostRows, HostSide
@@ -25,6 +26,8 @@ from fedboost.model.vertical import OwnSplit
 
 Bits = NDArray[np.bool_]
 Places = NDArray[np.int64]
+Rows = NDArray[np.int32]
+Sums = NDArray[np.int64]
 Group = list[tuple[int, list[int]]]  # places of trees, and nodes of each
 
 
@@ -79,10 +82,14 @@ def offered(
             tree = grove.trees[slot]
             sums, found = tree.candidate_sums(rows, nodes)
             for node, own in found.items():
-                offer, places = _shuffled(secrets, first + slot, node, own)
+                offer, order = _shuffled(secrets, first + slot, node, own)
                 offers[slot * STRIDE + node] = offer
-                training = len(tree.growth.training.rows(node))
-                asked.append(Asked(first + slot, node, training, sums[places]))
+                training = tree.growth.training.rows(node)
+                noise = None
+                if rows.noise is not None:
+                    noise = _noise(rows.noise, first + slot, node, training, own)[order]
+                places = np.concatenate([own.sums, *(one.sums for one in own.grouped)])[order]
+                asked.append(Asked(first + slot, node, len(training), sums[places], noise))
         if not asked:
             yield write_shapes([]), {}
             return
@@ -157,13 +164,24 @@ def write_divisions(divided: Mapping[int, Bits]) -> pb.RowDivisions:
 
 
 def _shuffled(secrets: Secrets, tree: int, node: int, found: Found) -> tuple[Offer, Places]:
-    """A node's offer in a fresh secret order, and the places of its sums in that order."""
+    """A node's offer in a fresh secret order, and that order of its sums: candidates at thresholds
+    and behind them each categorical column's, as they are found.
+    """
     about = (tree, node)
     order = secrets.permutation(len(found.listed), "candidates", *about)
-    places, grouped = [found.sums[order]], []
+    places, grouped = [order], []
+    ends = len(order) + np.cumsum([len(own.sums) for own in found.grouped], dtype=np.int64)
     for chosen in secrets.permutation(len(found.grouped), "columns", *about).tolist():
         own = found.grouped[chosen]
-        bins = secrets.permutation(len(own.sums) - own.missing, "categories", *about, own.column)
+        count = len(own.sums)
+        bins = secrets.permutation(count - own.missing, "categories", *about, own.column)
         grouped.append(Grouped(own.column, bins, own.missing, own.bounds, own.apart))
-        places.append(np.append(own.sums[bins], own.sums[len(bins) :]))
+        first = ends[chosen] - count
+        places += [first + bins, np.arange(first + len(bins), ends[chosen])]
     return Offer(found.listed, order, tuple(grouped)), np.concatenate(places)
+
+
+def _noise(noise: HostNoise, tree: int, node: int, training: Rows, found: Found) -> Sums:
+    """What is added to a node's sums, in the order in which they are found."""
+    cells = [len(own.sums) for own in found.grouped]
+    return np.concatenate(noise.of_node((tree, node), training, found.listed, cells))

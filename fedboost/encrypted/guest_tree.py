@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -15,6 +15,7 @@ from fedboost.core.growth import Rules, choose
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.encrypted.grove import STRIDE, Grove
 from fedboost.encrypted.growth import Growth
+from fedboost.encrypted.host_noise import Scale
 from fedboost.encrypted.offers import Best, Shape, best_of
 from fedboost.encrypted.sides import Expected
 from fedboost.errors import PeerError
@@ -25,12 +26,21 @@ Sums = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class GuestRules(Rules):
+    """What decides how a tree grows whose hosts may add noise to their sums."""
+
+    noise: Scale = field(kw_only=True)
+
+
+@dataclass(frozen=True)
 class Won:
     """The best split of one node."""
 
     owner: int  # 0 the guest, k the k-th host
     gain: float
     left: Sums  # (ties, 2·outputs) the sums on its left, of all candidates that share the gain
+    parts: Sums = field(default_factory=lambda: np.zeros(1, np.int64))  # (ties,) how many sums of
+    # a host's make up each; none of the guest's own, which has no noise
     split: OwnSplit | None = None  # the guest's own
     bin: int = 0  # of the guest's own
 
@@ -40,7 +50,7 @@ class GuestTree:
 
     def __init__(
         self,
-        rules: Rules,
+        rules: GuestRules,
         bins: Bins,
         gh: Sums,
         growth: Growth,
@@ -108,12 +118,14 @@ class GuestTree:
                 own, left = one
                 rule = (own.column, own.threshold, own.missing_left, own.left_bins)
                 kept = OwnSplit(number, node, *rule)
-                best[node] = Won(vertical.GUEST, own.gain, left[None], kept, own.bin)
+                best[node] = Won(vertical.GUEST, own.gain, left[None], split=kept, bin=own.bin)
         self._cells = cells
         return best
 
     def best_of(self, node: int, sums: Sums, shape: Shape) -> Best | None:
-        """The best of a host's offer for an open node."""
+        """The best of a host's offer for an open node; none of one that noise has left empty."""
+        if not len(self.growth.training.rows(node)):
+            return None
         return best_of(self._rules, self.totals[node], sums, shape)
 
     def choose(self, won: Mapping[int, Won]) -> None:
@@ -125,7 +137,8 @@ class GuestTree:
     def expected(self) -> list[Expected]:
         """What is known of the open nodes' sums."""
         rows = [self.growth.training.rows(node) for node in self.opened]
-        return [Expected(len(own), np.abs(self.gh[own]).sum(axis=0)) for own in rows]
+        noise = self._rules.noise.most
+        return [Expected(len(own), np.abs(self.gh[own]).sum(axis=0) + noise) for own in rows]
 
     def own_divisions(self) -> dict[int, NDArray[np.bool_]]:
         """How the rows of the nodes divide that a split of the guest's own won."""
@@ -141,13 +154,16 @@ class GuestTree:
         return divisions
 
     def divide(self, divisions: Mapping[int, NDArray[np.bool_]], hosts: Sequence[str] = ()) -> None:
-        """Moves the rows; a PeerError where they do not add up to what one of `hosts` offered."""
+        """Moves the rows, whose true sums count from here on; a PeerError where they do not add up,
+        but for noise, to what one of `hosts` offered.
+        """
         self.layers += 1
         self.growth.divide([(node, divisions[node]) for node in self.chosen])
         for node in self.chosen:
             won, left = self.won[node], left_child(node)
             sums = self.gh[self.growth.training.rows(left)].sum(axis=0)
-            if not (won.left == sums).all(axis=1).any():
+            noise = won.parts[:, None] * self._rules.noise.most
+            if not (np.abs(won.left - sums) <= noise).all(axis=1).any():
                 host = hosts[won.owner - 1]
                 raise PeerError(
                     f"{host} divided the rows of node {node} otherwise than it offered", party=host
@@ -210,7 +226,7 @@ class GuestGrove(Grove[GuestTree]):
 
     @classmethod
     def planted(
-        cls, rules: Rules, bins: Bins, gh: Sums, rows: Sequence[NDArray[np.int32]], first: int
+        cls, rules: GuestRules, bins: Bins, gh: Sums, rows: Sequence[NDArray[np.int32]], first: int
     ) -> Self:
         """Trees at their roots, one for each of `rows`: those that it learns from.
 

@@ -11,6 +11,7 @@ from fedboost.crypto.lattice.polynomials import NONCE_BYTES, Origin
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES, is_lattice
 from fedboost.encrypted import precision
+from fedboost.encrypted.host_noise import HostNoise, Scale
 from fedboost.encrypted.packed import HostKey, PackedGuest, PackedHost
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.encrypted.ring import RingGuest, RingHost
@@ -50,6 +51,7 @@ def layout(
     params: EncryptedTreeParams, value_bits: int, n_rows: int, plaintext_bits: int
 ) -> GhLayout:
     """How gradients of `value_bits` bits of at most `n_rows` rows are packed (section 4.2)."""
+    g_noise, h_noise = Scale.of(params, value_bits).most[:2].tolist()
     return GhLayout(
         value_bits=value_bits,
         n_rows=n_rows,
@@ -57,6 +59,8 @@ def layout(
         outputs=params.n_outputs // params.trees_per_round,
         pack=params.gh_packing,
         compress=params.cipher_compressing,
+        g_noise=g_noise,
+        h_noise=h_noise,
     )
 
 
@@ -87,11 +91,12 @@ def host_side(
         origin = accept_nonces(seat, got)
         check(seat, got, n_rows)
         columns = 2 * params.n_outputs // params.trees_per_round
-        return RingHost(seat, precision.budget(params, n_rows, got.value_bits), origin, columns)
+        budget = precision.budget(params, n_rows, got.value_bits)
+        return RingHost(seat, budget, origin, columns, _noise(seat, got))
     key = accept(seat, got)
     check(seat, got, n_rows)
     packing = layout(params, got.value_bits, n_rows, key.plaintext_bits)
-    return PackedHost(HostKey.of(key, packing, first_sums(binning)))
+    return PackedHost(HostKey.of(key, packing, first_sums(binning)), _noise(seat, got))
 
 
 def accept(seat: Seat, got: pb.EncryptionKey) -> PublicKey:
@@ -147,12 +152,20 @@ def check_value_bits_fit(seat: Seat, got: pb.EncryptionKey, n_rows: int) -> None
     if is_lattice(seat.params.encryption.scheme):
         least, most = precision.BITS_LEAST, precision.bits_of(seat.params, n_rows)
     else:
-        most = fixed_point.bits_for(n_rows)
+        most = precision.bits_most(seat.params, n_rows)
     if not (own or least) <= got.value_bits <= (own or most):
         expected = str(own) if own else f"{least} to {most}"
         raise PeerError(
             f"the guest declares {got.value_bits} bits per gradient, the job has {expected}"
         )
+
+
+def _noise(seat: Seat, got: pb.EncryptionKey) -> HostNoise | None:
+    """What we add to sums, in this attempt as in every other; None where the job asks for none."""
+    if not seat.params.host_noise:
+        return None
+    scale = Scale.of(seat.params, got.value_bits)
+    return HostNoise(scale, seat.job_secrets.child("host noise"))
 
 
 def first_sums(binning: Binning) -> int:

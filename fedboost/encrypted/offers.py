@@ -178,9 +178,17 @@ class Best:
     choices: list[Places]  # the places of its sums, each
     left: Sums  # (choices, 2·outputs) what each sends left
 
+    @property
+    def parts(self) -> Places:
+        """Of how many sums each is made; int64 (choices,)."""
+        return np.array([len(choice) for choice in self.choices], np.int64)
+
 
 def best_of(rules: Rules, total: Sums, sums: Sums, shape: Shape) -> Best | None:
-    """The best of an offer int64 (sums, 2·outputs) for a node with `total` int64 (2·outputs,)."""
+    """The best of an offer int64 (sums, 2·outputs) for a node with `total` int64 (2·outputs,).
+
+    A sum of hessians that noise has moved beyond 0 or the node's own counts as that.
+    """
     grouped = [
         categories.divisions(
             sums[first : first + count],
@@ -190,8 +198,9 @@ def best_of(rules: Rules, total: Sums, sums: Sums, shape: Shape) -> Best | None:
         for first, count, missing in shape.columns()
     ]
     left = np.concatenate([sums[: shape.candidates], *(found.left for found in grouped)])
+    hessians = np.clip(left[:, 1::2], 0, total[1::2])
     gain = split.gains(
-        *(left[:, 0::2], left[:, 1::2], total[0::2], total[1::2]), *(rules.params, rules.fixed)
+        *(left[:, 0::2], hessians, total[0::2], total[1::2]), *(rules.params, rules.fixed)
     )
     best = split.best(gain, rules.params)
     if best < 0:

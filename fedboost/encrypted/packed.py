@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedboost.core.fixed_point import nearest
 from fedboost.crypto.api import Blinders, Ciphertexts, PrivateKey, PublicKey
 from fedboost.crypto.layout import Layout
+from fedboost.encrypted.host_noise import HostNoise, as_masks
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.encrypted.precision import Rounding
 from fedboost.encrypted.sides import (
@@ -126,6 +127,7 @@ class PackedHostRows(HostRows[Ciphertexts]):
 
     keys: HostKey
     gradients: Ciphertexts
+    noise: HostNoise | None = None
 
     @property
     def adds(self) -> PublicKey:
@@ -152,7 +154,10 @@ class PackedHostRows(HostRows[Ciphertexts]):
             first = np.concatenate([one.first for one in pairs])
             second = np.concatenate([one.second for one in pairs])
             sums.append(own.key.pairs(replace(pairs[0], first=first, second=second)))
-        released = own.key.release(Ciphertexts.concat(sums), own.layout, own.blinders, counts)
+        noise = [node.noise for node in nodes if node.noise is not None]
+        masks = as_masks(np.concatenate(noise)) if noise else None
+        every = Ciphertexts.concat(sums)
+        released = own.key.release(every, own.layout, own.blinders, counts, masks)
         own.blinders.prepare(2 * len(released))  # the next layer has up to twice as many nodes
         yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
 
@@ -162,6 +167,7 @@ class PackedHost(HostSide):
     """The guest's key at a host."""
 
     keys: HostKey
+    noise: HostNoise | None = None
 
     @property
     def per_row(self) -> int:
@@ -179,7 +185,7 @@ class PackedHost(HostSide):
         del tree
         if key:
             raise PeerError("the guest sent a key of trees, which the job's scheme has no use for")
-        return PackedHostRows(self.keys, Ciphertexts.concat(parts))
+        return PackedHostRows(self.keys, Ciphertexts.concat(parts), self.noise)
 
     @property
     def octets_max(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -42,6 +42,11 @@ class EncryptedTreeParams(TreeParams):
     histogram_subtraction: bool = True  # a node's sums are its parent's minus its sibling's (4.3)
     cipher_compressing: bool = True  # many sums in one ciphertext of an answer (4.4)
     sparse_histograms: bool = True  # a column's most frequent bin is not added up (6.2)
+    # σ of what a host adds to every sum, in rows with the greatest gradient and hessian of the job.
+    host_noise: float = Field(0.0, ge=0.0, le=64.0)
+
+    # Bits of a gradient above those of the objective's own: what else a row's may hold.
+    gradient_spare_bits: ClassVar[int] = 0
 
     @model_validator(mode="after")
     def _insecure_is_said(self) -> Self:
@@ -50,6 +55,16 @@ class EncryptedTreeParams(TreeParams):
             raise ValueError(
                 f"{scheme} is broken: a host that knows a few gradients learns all of them; "
                 "set allow_insecure: true to reproduce the paper all the same"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _noise_can_be_added(self) -> Self:
+        scheme = self.encryption.scheme
+        if self.host_noise and not (KNOWN[scheme].multiplies or is_lattice(scheme)):
+            raise ValueError(
+                f"host_noise adds numbers that a host knows to encrypted sums, which {scheme} "
+                "cannot: use another scheme, or leave host_noise out"
             )
         return self
 
@@ -65,4 +80,5 @@ def asks(params: EncryptedTreeParams) -> Asks:
         key_bits=params.encryption.key_bits if has_key and scheme.secure else None,
         gradient_bits=params.precision_bits or most,
         insecure=not scheme.secure,
+        host_noise=params.host_noise,
     )

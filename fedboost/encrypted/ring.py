@@ -19,6 +19,7 @@ from fedboost.crypto.lattice.words import Words, words_of
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
 from fedboost.encrypted import precision
+from fedboost.encrypted.host_noise import HostNoise
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.encrypted.precision import Rounding
 from fedboost.encrypted.sides import (
@@ -139,6 +140,7 @@ class RingHostRows(HostRows[Cells]):
     budget: Budget
     secrets: Secrets
     workers: Workers
+    noise: HostNoise | None = None
 
     @property
     def adds(self) -> CellAdds:
@@ -162,8 +164,9 @@ class RingHostRows(HostRows[Cells]):
             each = max(1, min(ANSWERS_EACH, PART_OCTETS_MAX // octets))
             for start in range(0, len(node.sums), each):
                 part = node.sums[start : start + each]
+                noise = None if node.noise is None else node.noise[start : start + each]
                 secrets = self.secrets.child("lattice answers", node.tree, node.node, start)
-                released = self.key.release(part, width, secrets, self.workers)
+                released = self.key.release(part, width, secrets, self.workers, noise)
                 yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
 
 
@@ -175,6 +178,7 @@ class RingHost(HostSide):
     budget: Budget
     origin: Origin
     columns: int  # numbers of a row
+    noise: HostNoise | None = None
 
     @property
     def per_row(self) -> int:
@@ -191,7 +195,8 @@ class RingHost(HostSide):
         of = Tree(self.budget.parameters, self.origin, tree)
         held = Rows.of(of, np.concatenate(parts))
         keys = TreeKey.received(of, place, key, self.columns)
-        return RingHostRows(held, keys, self.budget, own.secrets, own.workers.threads)
+        threads = own.workers.threads
+        return RingHostRows(held, keys, self.budget, own.secrets, threads, self.noise)
 
     @property
     def octets_max(self) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto.api import Adds, H, Pairs
+from fedboost.encrypted.host_noise import HostNoise
 from fedboost.encrypted.precision import Rounding
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
@@ -29,7 +30,7 @@ class Expected:
     """What the guest knows of a node whose sums come."""
 
     rows: int  # that its tree learns from
-    most: Sums  # (2·outputs,) Σ|g| and Σh of them: no sum of any of them is beyond
+    most: Sums  # (2·outputs,) Σ|g| and Σh of them and the noise: no sum of any of them is beyond
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Asked(Generic[H]):
     node: int  # its heap id
     rows: int  # that its tree learns from
     sums: Pairs[H]  # in the order in which they go
+    noise: Sums | None = None  # (sums, 2·outputs) what is added to them first, if anything
 
 
 class GuestRows(ABC):
@@ -99,6 +101,11 @@ class GuestSide(ABC):
 
 class HostRows(ABC, Generic[H]):
     """The encrypted gradients of trees under way, and what can be done with them."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> HostNoise | None:
+        """What is added to sums; None where the job asks for none."""
 
     @property
     @abstractmethod

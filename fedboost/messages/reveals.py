@@ -83,7 +83,7 @@ REVEALS: dict[str, tuple[str, str]] = {
         "encrypted under the guest's key.",
     ),
     "fedboost.encrypted.CandidateSums": (
-        "to the guest, this host's candidate sums without column, bin or row count, and how many there are; of a categorical column, which sums belong together, how many categories it has, and whether rows of the node lack a value in it.",
+        "to the guest, this host's candidate sums without column, bin or row count, with noise of the host's where the job has `host_noise`, and how many there are; of a categorical column, which sums belong together, how many categories it has, and whether rows of the node lack a value in it.",
         "blinded ciphertexts under the guest's key.",
     ),
     "fedboost.encrypted.WonSplits": (

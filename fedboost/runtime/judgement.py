@@ -146,6 +146,7 @@ class Judge:
             gradient_bits=asked.gradient_bits,
             insecure=asked.insecure,
             contributors=work.contributors,
+            host_noise=None if work.role is GUEST else asked.host_noise,
         )
         try:
             policy.judge(ask)

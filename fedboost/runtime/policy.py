@@ -50,7 +50,8 @@ class Ask:
     `dataset` is None for a role without data (aggregator); `key_bits` is None for schemes
     without a modulus and protocols without a key; `gradient_bits` is None where no encrypted
     gradients travel; `insecure` is what the scheme declares of itself; `contributors` is None
-    where nothing is added up under masks.
+    where nothing is added up under masks; `host_noise` is None for a guest and for protocols whose
+    hosts release no sums.
     """
 
     coordinator: str
@@ -62,6 +63,7 @@ class Ask:
     gradient_bits: int | None
     insecure: bool
     contributors: int | None
+    host_noise: float | None
 
 
 class PredictPolicy(Settings):
@@ -92,6 +94,7 @@ class Policy(Settings):
     aggregation_parties_min: int = Field(3, ge=2)  # contributors of one secure sum
     # Rows between released cuts of our columns, and of each leaf (core.groups); 1: any number.
     group_rows_min: int = Field(20, ge=1)
+    host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
     predict: PredictPolicy = PredictPolicy()
     tells: Annotated[tuple[Tell, ...], Field(strict=False)] = ("metrics", "curves")
     # what the guest tells the coordinator
@@ -127,6 +130,13 @@ class Policy(Settings):
                 "aggregation_parties_min",
                 f"adds up over {self.aggregation_parties_min} parties at least, "
                 f"the job has {ask.contributors}",
+            )
+        if ask.host_noise is not None and ask.host_noise < self.host_noise_min:
+            raise _denied(
+                "host_noise_min",
+                f"asks for a host_noise of {self.host_noise_min:g} at least, "
+                f"the job has {ask.host_noise:g}",
+                f"set host_noise: {self.host_noise_min:g} in the job's params",
             )
 
     def judge_disclosure(self, epsilon: float, columns: int, before: float = 0.0) -> None:
@@ -214,9 +224,9 @@ def _epsilon(value: float) -> str:
     return "values without noise" if value == math.inf else f"epsilon {value:g}"
 
 
-def _denied(key: str, sentence: str) -> PolicyError:
+def _denied(key: str, sentence: str, remedy: str = "change the job") -> PolicyError:
     return PolicyError(
         f"the policy {sentence}",
-        todo="change the job, or ask the party's owner",
+        todo=f"{remedy}, or ask the party's owner",
         key=f"policy.{key}",
     )

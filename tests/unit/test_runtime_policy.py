@@ -24,6 +24,7 @@ ASK = Ask(
     gradient_bits=64,
     insecure=False,
     contributors=None,
+    host_noise=None,
 )
 
 
@@ -81,10 +82,21 @@ def test_each_rule_denies_and_names_its_key(change, key):
         ({"gradient_bits_max": 65}, {"gradient_bits": 65}),
         ({}, {"contributors": 3}),
         ({"aggregation_parties_min": 2}, {"contributors": 2}),
+        ({"host_noise_min": 0.5}, {"host_noise": 0.5}),
+        ({"host_noise_min": 0.5}, {"host_noise": None}),
+        ({}, {"host_noise": 0.0}),
     ],
 )
 def test_each_rule_allows_what_its_key_says(keys, change):
     policy(**keys).judge(replace(ASK, **change))
+
+
+def test_a_job_with_too_little_noise_is_told_how_much_it_needs():
+    for asked in (0.0, 0.49):
+        with pytest.raises(PolicyError, match=r"a host_noise of 0.5 at least") as caught:
+            policy(host_noise_min=0.5).judge(replace(ASK, host_noise=asked))
+        assert caught.value.where["key"] == "policy.host_noise_min"
+        assert "set host_noise: 0.5 in the job's params" in str(caught.value.todo)
 
 
 def test_a_rule_without_object_is_not_asked():
@@ -222,6 +234,9 @@ def test_a_person_approves_unless_the_owner_says_otherwise():
         {"disclosure_max": float("nan")},
         {"disclosure_max": "much"},
         {"aggregation_parties_min": 1},
+        {"host_noise_min": -0.5},
+        {"host_noise_min": 65.0},
+        {"host_noise_min": float("nan")},
         {"approve": "sometimes"},
         {"approve": True},
         {"peers": ["Telco"]},
@@ -244,7 +259,7 @@ def test_every_key_is_enforced_somewhere():
         "approve", "approvers", "coordinators", "peers", "datasets", "protocols",
         "allow_insecure", "key_bits_min", "gradient_bits_max", "predict", "tells",
         "epsilon_element_max", "epsilon_row_max", "aggregation_parties_min",
-        "group_rows_min", "disclosure_warn", "disclosure_max",
+        "group_rows_min", "disclosure_warn", "disclosure_max", "host_noise_min",
     }  # fmt: skip
     assert judged == set(Policy.model_fields)
 

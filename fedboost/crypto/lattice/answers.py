@@ -42,6 +42,8 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial, Workers
 from fedboost.errors import PeerError, ProtocolError
 
+Sums = NDArray[np.int64]  # (n, outputs)
+
 OUTPUTS_EACH = 8  # numbers that leave with one vector
 BATCH = 32  # answers made together; what is drawn depends on it
 
@@ -112,11 +114,13 @@ class TreeKey:
         width: int,
         secrets: Secrets,
         workers: Workers | None = None,
+        noise: Sums | None = None,
     ) -> Released:
         """The sums as answers of `Shape.octets` each, for W = `Budget.width` of their node.
 
         `secrets` are the host's own, for this release; see above for what a second use of them
-        tells: only whether whole batches of sums were equal. A ProtocolError for cells of other
+        tells: only whether whole batches of sums were equal. `noise` int64 (n, outputs) is added
+        to the sums first, where the budget has room for any. A ProtocolError for cells of other
         outputs or another ring, and for a width that is no budget's.
         """
         shape = Shape(self.tree.parameters, len(self.leading), width)
@@ -126,10 +130,14 @@ class TreeKey:
         of = pairs.a
         if of.outputs != shape.outputs or of.parameters != shape.parameters:
             raise ProtocolError(f"{len(pairs)} cells do not go with the public keys of the tree")
-        tasks = [
-            (self, pairs[first : first + BATCH], shape, secrets.derive("lattice answers", first))
-            for first in range(0, len(pairs), BATCH)
-        ]
+        if noise is None:
+            noise = np.zeros((len(pairs), shape.outputs), np.int64)
+        if noise.shape != (len(pairs), shape.outputs):
+            raise ProtocolError(f"{len(pairs)} sums do not have the noise that they leave with")
+        tasks = []
+        for first in range(0, len(pairs), BATCH):
+            own, seed = slice(first, first + BATCH), secrets.derive("lattice answers", first)
+            tasks.append((self, pairs[own], noise[own], shape, seed))
         parts = (workers or Serial()).map(answer, tasks)
         return seal_released(np.concatenate([np.empty((0, shape.octets), np.uint8), *parts]))
 
@@ -137,10 +145,13 @@ class TreeKey:
         return f"TreeKey({len(self.leading)} outputs)"
 
 
-def answer(key: TreeKey, pairs: Pairs[Cells], shape: Shape, seed: bytes) -> Octets:
-    """A batch of answers, uint8 (n, shape.octets), drawn from this secret seed and the sums."""
+def answer(key: TreeKey, pairs: Pairs[Cells], noise: Sums, shape: Shape, seed: bytes) -> Octets:
+    """A batch of answers, uint8 (n, shape.octets), drawn from this secret seed and the sums with
+    their noise.
+    """
     cells, mask = CellAdds().pairs(pairs), low_bits(shape.width)
-    vectors, scalars = cells.vectors & mask, cells.scalars & mask
+    added = noise.view(np.uint64) << np.uint64(shape.parameters.scale_bits)
+    vectors, scalars = cells.vectors & mask, (cells.scalars + added) & mask
     hashed = hashlib.sha256(key.digest + shape.width.to_bytes(8, "little"))
     hashed.update(np.ascontiguousarray(vectors, dtype="<u8").data)
     hashed.update(np.ascontiguousarray(scalars, dtype="<u8").data)

@@ -30,12 +30,13 @@ class Budget:
     parameters: Parameters
     rows: int  # the most that any sum adds up: those of the job
     bits: int = MESSAGE_BITS_MOST  # a message is to have no more, also where more fit
+    spare: int = 0  # how many rows' messages the noise is worth that a host adds to a sum
 
     def __post_init__(self) -> None:
         if self.rows < 1:
             raise ConfigError(f"cannot add up {self.rows} rows")
         if self.message_bits < MESSAGE_BITS_LEAST:
-            most = 1 << (self._room - MESSAGE_BITS_LEAST)
+            most = (1 << (self._room - MESSAGE_BITS_LEAST)) - self.spare
             raise ConfigError(
                 f"sums of {self.rows} rows leave messages {self.message_bits} bits, "
                 f"and {MESSAGE_BITS_LEAST} are the least",
@@ -54,7 +55,7 @@ class Budget:
     @property
     def message_bits(self) -> int:
         """Bits of a message, its sign included: p."""
-        return min(self.bits, MESSAGE_BITS_MOST, self._room - _log2(self.rows))
+        return min(self.bits, MESSAGE_BITS_MOST, self._room - _log2(self.rows + self.spare))
 
     @property
     def message_most(self) -> int:
@@ -73,7 +74,7 @@ class Budget:
         """
         if not 1 <= node_rows <= self.rows:
             raise ConfigError(f"a node of {node_rows} rows in a job of {self.rows}")
-        return self.parameters.scale_bits + self.message_bits + _log2(node_rows)
+        return self.parameters.scale_bits + self.message_bits + _log2(node_rows + self.spare)
 
     def leak_bits(self, rows: int) -> float:
         """The most that one number of an answer tells of which of so many rows it adds up, in

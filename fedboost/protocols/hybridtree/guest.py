@@ -15,14 +15,14 @@ from fedboost import wire
 from fedboost.core import binning, hybrid, objectives, sampling
 from fedboost.core.bins import Bins
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.core.growth import Rules
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import Positions, Tree
 from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted import keys, leaf_answers, precision
 from fedboost.encrypted.growth import read_divisions, write_sample
-from fedboost.encrypted.guest_tree import GuestGrove, Won
+from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, Won
+from fedboost.encrypted.host_noise import Scale
 from fedboost.encrypted.leaf_answers import Precision
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices
 from fedboost.encrypted.packed import PackedGuest
@@ -50,7 +50,7 @@ class Guest(Rounds):
     """What the guest remembers between steps."""
 
     params: HybridTreeParams
-    rules: Rules
+    rules: GuestRules
     bins: Bins
     views: dict[str, HostView]
     nonces: tuple[bytes, ...] = ()  # of this attempt, where the scheme takes any
@@ -102,6 +102,7 @@ def begin(seat: Seat) -> Guest:
     summary = Summary.of(params, own.y[train], own.weight[train])
     objective = objectives.start(params, summary)
     cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical)
+    fixed = _encoding(params, objective, summary)
     return Guest(
         seat=seat,
         params=params,
@@ -110,7 +111,7 @@ def begin(seat: Seat) -> Guest:
         weight=own.weight,
         base_margin=objective.base_margin,
         margin=np.tile(objective.base_margin, (frame.n_rows, 1)),
-        rules=Rules(params, cuts, _encoding(params, objective, summary)),
+        rules=GuestRules(params, cuts, fixed, noise=Scale.of(params, fixed.bits)),
         bins=cuts.transform(frame.values),
         views=_views(seat),
     )
@@ -213,7 +214,7 @@ def choose_splits(me: Guest, got: Iterator[Mapping[str, encrypted_pb2.CandidateS
         for node, offer in zip(grove.opened, offers[host], strict=True):
             best = grove.best_of(node, *offer)
             if best is not None:
-                won[node] = Won(number, best.gain, best.left)
+                won[node] = Won(number, best.gain, best.left, best.parts)
                 tied[node] = best.choices
         grove.choose(won)
         [tree] = grove.trees

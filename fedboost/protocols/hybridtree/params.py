@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import model_validator
 
-from fedboost.core.hybrid import HybridParams
+from fedboost.core.hybrid import VALUE_MAX, HybridParams
 from fedboost.crypto.schemes import KNOWN
 from fedboost.data.frame import Frame
 from fedboost.encrypted import meter
@@ -20,11 +20,14 @@ _SCORED_ONLY = {
     "gamma": "no gain is known",
     "reg_alpha": "a sum under encryption cannot be shrunk",
     "min_child_weight": "group_rows_min of each host's policy bounds its nodes",
+    "host_noise": "hosts release no sums of candidates",
 }
 
 
 class HybridTreeParams(HybridParams, EncryptedTreeParams):
     """Trees of two parts, and how gradients travel between them."""
+
+    gradient_spare_bits: ClassVar[int] = int(VALUE_MAX).bit_length() - 1  # for h·w beside g
 
     @model_validator(mode="after")
     def _objective_has_leaf_values(self) -> Self:

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.bins import Dense
-from fedboost.core.growth import Rules
 from fedboost.core.sampling import Sample
 from fedboost.core.tree import Tree
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.growth import Growth
-from fedboost.encrypted.guest_tree import GuestGrove, GuestTree
+from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTree
 from fedboost.model import hybrid, vertical
 from fedboost.model.hybrid import Below
 from fedboost.model.vertical import GuestNode
@@ -57,7 +56,7 @@ class HostView:
         self.learns = taking_part[self.rows]
         self.gh = np.ascontiguousarray(gh[self.rows])
 
-    def planted(self, rules: Rules) -> GuestGrove:
+    def planted(self, rules: GuestRules) -> GuestGrove:
         """The subtrees at their bottom nodes, in which only this host's candidates compete."""
         none: Dense = np.empty((len(self.rows), 0), np.uint8, order="F")
         growth = Growth(self.learns, self.at)

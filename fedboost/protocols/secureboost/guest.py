@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from fedboost import wire
 from fedboost.core import binning, objectives
 from fedboost.core.bins import Bins
-from fedboost.core.growth import Rules
 from fedboost.core.objectives import Summary
 from fedboost.encrypted import keys, precision
 from fedboost.encrypted.growth import about_divisions, read_divisions, write_sample
-from fedboost.encrypted.guest_tree import GuestGrove, GuestTree, Won
+from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTree, Won
+from fedboost.encrypted.host_noise import Scale
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, Shape, read_offers, write_choices
 from fedboost.encrypted.rounds import Labels, Rounds
 from fedboost.encrypted.sides import GuestRows, GuestSide, addressed
@@ -36,7 +36,7 @@ Sums = NDArray[np.int64]
 class Guest(Rounds):
     """What the guest remembers between steps."""
 
-    rules: Rules
+    rules: GuestRules
     bins: Bins
     nonces: tuple[bytes, ...] = ()  # of this attempt, where the scheme takes any
     side: GuestSide | None = None
@@ -76,7 +76,7 @@ def begin(seat: Seat) -> Guest:
         first_round=start.rounds,
         history=start.history,
         forest=start.forest,
-        rules=Rules(params, cuts, fixed),
+        rules=GuestRules(params, cuts, fixed, noise=Scale.of(params, fixed.bits)),
         bins=cuts.transform(frame.values),
         nodes=start.nodes,
         trees_closed=sum(start.forest) * params.trees_per_round,
@@ -151,7 +151,7 @@ def choose_splits(me: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]) -> O
             found = grove.best_of(node, *offers[host][place])
             if found is not None and (best is None or found.gain > best.gain):
                 number = me.seat.table.hosts.index(host) + 1
-                best, winner = Won(number, found.gain, found.left), host
+                best, winner = Won(number, found.gain, found.left, found.parts), host
                 choices = found.choices
         if best is not None:
             won[node] = best

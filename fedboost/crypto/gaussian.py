@@ -1,0 +1,134 @@
+"""Whole numbers from the discrete Gaussian, exactly: integers and random words, no rounded floats.
+
+P(x) ∝ exp(−x² / (2σ²)) for every whole x, σ whole. Rejection as in Karney, "Sampling exactly from
+the normal distribution" (2016), algorithm D; chances of e^−γ as in Canonne, Kamath and Steinke,
+"The discrete Gaussian for differential privacy" (2020), algorithm 1. Every bit of a number is
+random, the lowest as well: what it is added to cannot be told by its low bits.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fedboost.crypto.secrets import Purpose, Secrets
+from fedboost.errors import FedboostError
+
+Numbers = NDArray[np.int64]
+
+SIGMA_MOST = 1 << 56  # more than 60 of them do not fit an int64
+# A number takes fewer than 30 words on average, most where σ is just above a power of two. With so
+# many they run out once in more than 2^100 calls.
+_WORDS_EACH, _WORDS_SPARE = 48, 4096
+
+
+def discrete_gaussian(sigmas: Numbers, secrets: Secrets, *purpose: Purpose) -> Numbers:
+    """A number for each of `sigmas`, int64 of any shape: 0 where that is 0, and of that σ else.
+
+    The same secret, purpose and sigmas give the same numbers. A ValueError for a σ below 0 or
+    above 2^56.
+    """
+    flat = np.ascontiguousarray(sigmas, dtype=np.int64).ravel()
+    if len(flat) and not 0 <= int(flat.min()) <= int(flat.max()) <= SIGMA_MOST:
+        raise ValueError(f"a standard deviation is from 0 to {SIGMA_MOST}")
+    octets = secrets.bytes(8 * (_WORDS_EACH * len(flat) + _WORDS_SPARE), "gaussian", *purpose)
+    words = (np.frombuffer(octets, dtype="<u8") >> np.uint64(1)).astype(np.int64)
+    found = np.zeros(len(flat), np.int64)
+    try:
+        _fill(words, flat, found)
+    except IndexError:
+        raise FedboostError("the random words of a Gaussian ran out") from None
+    return found.reshape(sigmas.shape)
+
+
+def widened(sigma: Numbers, over: int, under: int) -> Numbers:
+    """σ·√(over / under), rounded up to whole numbers; 0 stays 0."""
+    squares = [int(one) ** 2 * over for one in sigma.ravel()]
+    roots = [math.isqrt((square - 1) // under) + 1 if square else 0 for square in squares]
+    return np.array(roots, np.int64).reshape(sigma.shape)
+
+
+@njit(nogil=True, cache=True)
+def _fill(words: Numbers, sigmas: Numbers, found: Numbers) -> None:
+    """A number for each σ that is not 0; words are uniform below 2^63."""
+    at = np.zeros(1, np.int64)  # the next word
+    for i in range(len(sigmas)):
+        if sigmas[i] > 0:
+            found[i] = _number(words, at, sigmas[i])
+
+
+@njit(nogil=True, cache=True)
+def _number(words: Numbers, at: Numbers, sigma: int) -> int:
+    """±(k + x)·σ with x = j/σ below 1, taken with chance exp(−(k + x)²/2); algorithm D."""
+    while True:
+        k = 0
+        while _root_of_e(words, at):
+            k += 1
+        if not _repeated_root(words, at, k * (k - 1)):  # k has come with exp(−k/2)
+            continue
+        is_negative = _below(words, at, 2) == 1
+        j = _below(words, at, sigma)
+        if is_negative and k == 0 and j == 0:
+            continue  # 0 has one sign
+        if _fraction_stays(words, at, k, j, sigma):
+            number = k * sigma + j
+            return -number if is_negative else number
+
+
+@njit(nogil=True, cache=True)
+def _fraction_stays(words: Numbers, at: Numbers, k: int, j: int, sigma: int) -> bool:
+    """True with chance exp(−x·(2k + x)/2), x = j/σ: k + 1 times that of its (k + 1)-th part."""
+    for _ in range(k + 1):
+        n = 1
+        while _part(words, at, k, j, sigma) and _below(words, at, n) == 0:
+            n += 1
+        if n % 2 == 0:
+            return False
+    return True
+
+
+@njit(nogil=True, cache=True)
+def _part(words: Numbers, at: Numbers, k: int, j: int, sigma: int) -> bool:
+    """True with chance x·(2k + x) / (2k + 2), x = j/σ."""
+    if _below(words, at, sigma) >= j:
+        return False
+    place = _below(words, at, 2 * k + 2)
+    return place < 2 * k or (place == 2 * k and _below(words, at, sigma) < j)
+
+
+@njit(nogil=True, cache=True)
+def _repeated_root(words: Numbers, at: Numbers, times: int) -> bool:
+    """True with chance exp(−times/2)."""
+    left = times
+    while left and _root_of_e(words, at):
+        left -= 1
+    return left == 0
+
+
+@njit(nogil=True, cache=True)
+def _root_of_e(words: Numbers, at: Numbers) -> bool:
+    """True with chance exp(−1/2)."""
+    n = 1
+    while _below(words, at, 2) == 0 and _below(words, at, n) == 0:
+        n += 1
+    return n % 2 == 1
+
+
+@njit(nogil=True, cache=True)
+def _below(words: Numbers, at: Numbers, most: int) -> int:
+    """A uniform number below `most`; takes no word where that is 1."""
+    if most == 1:
+        return 0
+    mask = most - 1
+    for shift in (1, 2, 4, 8, 16, 32):
+        mask |= mask >> shift
+    while True:
+        if at[0] >= len(words):
+            raise IndexError
+        word = words[at[0]] & mask
+        at[0] += 1
+        if word < most:
+            return word

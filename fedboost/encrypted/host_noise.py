@@ -1,0 +1,137 @@
+"""Noise that a host adds to every sum which it releases, before it blinds it (job: `host_noise`).
+
+Each sum at a threshold and each sum of a category has noise of its own, from the discrete Gaussian:
+not each cell, whose noise would pile up in the running sums that the trees are made of and leave
+single cells better known than these. What could be averaged is widened, so that nobody gets below
+the σ of the job from all that one node releases:
+
+    thresholds, nobody missing   σ                 running sums and cells determine one another
+    thresholds, some missing     √2·σ, and the     a cut is released twice, so is one cell; the
+                                 same √2·σ more    cell of missing rows is in every second sum, so
+                                 with missing left its noise is one for all of them
+    k categories                 σ·√(k/(k − 1))    the guest knows the total of all
+
+Parent and children have noises of their own: nothing adds up exactly across nodes.
+
+Noise comes from the job's sealed secret, bound to the tree, the node, its rows and what is offered:
+whoever asks the same again gets the same answer, in every attempt, and no two questions share a
+noise that their difference would cancel. A new job draws anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.params import MAX_BIN
+from fedboost.core.split import Candidates
+from fedboost.crypto.gaussian import discrete_gaussian, widened
+from fedboost.crypto.masking import Masks
+from fedboost.crypto.secrets import Secrets
+from fedboost.encrypted.params import EncryptedTreeParams
+
+Sums = NDArray[np.int64]
+Rows = NDArray[np.int32]
+
+# No noise is beyond 12 σ of the job. The widest has 2 σ, of which fewer than one in 10^8 is cut.
+MOST = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """How much noise a sum has, in the integers that gradients are."""
+
+    sigma: Sums  # (2·outputs,); 0: none
+
+    @classmethod
+    def of(cls, params: EncryptedTreeParams, value_bits: int) -> Self:
+        """That of a job whose gradients have so many bits: rounded down to whole numbers, 1 at
+        least where there is any.
+        """
+        if not params.host_noise:
+            return cls(np.zeros(2 * _outputs(params), np.int64))
+        units = (value_bits - params.gradient_spare_bits, value_bits)  # of a gradient, of a hessian
+        pair = [max(1, int(math.ldexp(params.host_noise, bits))) for bits in units]
+        return cls(np.array(pair * _outputs(params), np.int64))
+
+    @property
+    def most(self) -> Sums:
+        """No noise is beyond this, either way; int64 (2·outputs,)."""
+        return MOST * self.sigma
+
+    @property
+    def is_any(self) -> bool:
+        """Whether there is noise."""
+        return bool(self.sigma.any())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HostNoise:
+    """What a host adds to its sums; it prints nothing."""
+
+    scale: Scale
+    secrets: Secrets  # of the job, the same in every attempt
+
+    def of_node(
+        self, about: tuple[int, int], rows: Rows, listed: Candidates, grouped: Sequence[int]
+    ) -> list[Sums]:
+        """The noise of a node's sums, int64 (n, 2·outputs) each: of its candidates at thresholds,
+        then of each categorical column, `grouped` their numbers of sums.
+
+        `about` are its tree and its heap id, rows int32 those that its tree learns from.
+        """
+        secrets = self.secrets.child(*about, _digest(rows, listed, grouped))
+        found = [self._at_thresholds(listed, secrets)]
+        for place, count in enumerate(grouped):
+            sigma = widened(self.scale.sigma, count, max(1, count - 1))
+            sigmas = np.tile(sigma, (count, 1))
+            found.append(discrete_gaussian(sigmas, secrets, "categories", place))
+        return [np.clip(own, -self.scale.most, self.scale.most) for own in found]
+
+    def _at_thresholds(self, listed: Candidates, secrets: Secrets) -> Sums:
+        sigma, left = self.scale.sigma, listed.missing_left
+        lacking = np.unique(listed.column[left])
+        wider = widened(sigma, 2, 1)
+        sigmas = np.where(np.isin(listed.column, lacking)[:, None], wider, sigma)
+        drawn = discrete_gaussian(sigmas, secrets, "thresholds")
+        shared = discrete_gaussian(np.tile(wider, (len(lacking), 1)), secrets, "missing")
+        drawn[left] += shared[np.searchsorted(lacking, listed.column[left])]
+        return drawn
+
+    def __repr__(self) -> str:
+        return "HostNoise(hidden)"
+
+
+def spare_rows(params: EncryptedTreeParams) -> int:
+    """How many rows' gradients the noise of one sum is worth at most."""
+    return math.ceil(MOST * params.host_noise)
+
+
+def spare_rows_added(params: EncryptedTreeParams) -> int:
+    """The same of all sums that a guest adds up: those of a column's categories."""
+    return math.ceil(MOST * params.host_noise * (MAX_BIN + 1))
+
+
+def as_masks(noise: Sums) -> Masks:
+    """Noise int64 (sums, 2·outputs) as what `release` joins to sums."""
+    return Masks(noise[..., None], bits=63, streams=1)
+
+
+def _outputs(params: EncryptedTreeParams) -> int:
+    """Values of a leaf."""
+    return params.n_outputs // params.trees_per_round
+
+
+def _digest(rows: Rows, listed: Candidates, grouped: Sequence[int]) -> bytes:
+    """What a node's question is, but for its place in the tree: 32 bytes."""
+    hashed = hashlib.sha256()
+    for part in (rows, listed.column, listed.bin, listed.missing_left, np.array(grouped, np.int64)):
+        octets = np.ascontiguousarray(part).tobytes()
+        hashed.update(len(octets).to_bytes(8, "little") + octets)
+    return hashed.digest()
