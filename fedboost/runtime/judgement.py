@@ -9,6 +9,7 @@ from fedboost import __version__, flow, wire
 from fedboost.errors import ConfigError, PeerError, PolicyError
 from fedboost.flow import GUEST
 from fedboost.messages.party_pb2 import Signature
+from fedboost.runtime.alignments import count_alignment
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.identity import Identity, Peer, verify, verify_certificate
 from fedboost.runtime.manifest import Manifest
@@ -152,6 +153,21 @@ class Judge:
             self.config.policy.judge_disclosure(asked.epsilon, len(work.frame.columns))
         except PolicyError as error:
             raise error.at(party=self.config.name) from None
+
+    def alignment(self, work: Work) -> None:
+        """Counts an attempt at an alignment; refuses more a day than policy allows.
+
+        Every attempt: one that begins anew may meet another set.
+        """
+        name, policy = self.config.name, self.config.policy
+        selection = work.terms.spec.data.get(name)
+        if selection is None or selection.dataset is None:
+            return
+        peers = [party for party in work.table.of(flow.EVERYBODY) if party != name]
+        try:
+            count_alignment(self._store, peers, selection.dataset, policy.alignments_per_day)
+        except PolicyError as error:
+            raise error.at(party=name) from None
 
     def prediction(self, work: Work, rows: int) -> None:
         """Counts the rows that a peer has scored today; refuses more than policy allows.

@@ -125,6 +125,8 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
         epsilon_element_max=math.inf,
         epsilon_row_max=math.inf,
         aggregation_parties_min=2,
+        intersection_min=1,
+        alignments_per_day=1_000_000_000,
         predict=PredictPolicy(peers=peers, rows_per_day=1_000_000_000),
     )
 

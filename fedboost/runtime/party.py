@@ -178,7 +178,10 @@ class PartyNode:
             *(request.stage, self._workers, self.config.policy, self.judge.signatures_of_jobs),
         )
         checkpoint = await asyncio.to_thread(work.kept, request.stage, request.round)
-        if protocols.named(request.stage).leaves == "predictions":
+        leaves = protocols.named(request.stage).leaves
+        if leaves == "rows":
+            await asyncio.to_thread(self.judge.alignment, work)
+        if leaves == "predictions":
             self.judge.prediction(work, len(seat.validation))
         session = Session(
             terms=Terms(work.id, work.manifest_sha256, request.attempt),

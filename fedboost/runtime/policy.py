@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from fedboost.crypto.intersection import SET_IDS_MAX
 from fedboost.errors import PolicyError
 from fedboost.runtime.identity import NAME_PATTERN
 from fedboost.settings import Settings
@@ -86,6 +87,9 @@ class Policy(Settings):
     epsilon_row_max: float | None = Field(None, gt=0.0)  # per row, added up over its columns
     aggregation_parties_min: int = Field(3, ge=2)  # contributors of one secure sum
     group_rows_min: int = Field(20, ge=1)  # rows between released cuts and per leaf
+    intersection_min: int = Field(20, ge=1)  # ids in common: of fewer, none is opened
+    alignments_per_day: int = Field(100, ge=0)  # per peer and data set, UTC
+    ids_padded_to: int | None = Field(None, ge=1, le=SET_IDS_MAX)  # what peers see of a set's size
     predict: PredictPolicy = PredictPolicy()
     tells: Annotated[tuple[Tell, ...], Field(strict=False)] = ("metrics", "curves")
     # what the guest tells the coordinator

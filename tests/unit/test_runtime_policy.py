@@ -204,6 +204,7 @@ def test_every_key_is_judged_or_listed_as_unenforced():
         "approve", "approvers", "coordinators", "peers", "datasets", "protocols",
         "allow_insecure", "key_bits_min", "gradient_bits_max", "predict", "tells",
         "epsilon_element_max", "epsilon_row_max", "aggregation_parties_min",
+        "intersection_min", "alignments_per_day", "ids_padded_to",
     }  # fmt: skip
     assert judged | set(UNENFORCED) == set(Policy.model_fields)
     assert not judged & set(UNENFORCED)
