@@ -33,8 +33,8 @@ class LabelProtection(Settings):
     """What hosts may not see of how labels lie in nodes; it costs accuracy, unlike encryption."""
 
     hide_divisions: bool = True  # whether a host is told of no division but its own
-    # Of both sides of a division below which hosts go on, see core.purity; None: any.
-    purity_max: float | None = Field(0.95, gt=0.5, lt=1.0)
+    # Of both sides of a division below which hosts go on (core.purity); None: any.
+    purity_max: float | None = Field(None, gt=0.5, lt=1.0)
 
 
 class EncryptedTreeParams(TreeParams):

@@ -1,6 +1,7 @@
 """A host of secureboost is shown no more of the nodes than it can still use, or than is allowed."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ from tests.secureboost_jobs import CLASSES, VECTORS, assert_naive, assert_pooled
 TELCO, SHOP = HOSTS[:2]
 PURE = 0.8
 BOUNDED = {"label_protection": {"hide_divisions": False, "purity_max": PURE}}
-HIDDEN = {"label_protection": {"purity_max": None}}
+HIDDEN: dict[str, Any] = {"label_protection": {}}
+BOTH = {"label_protection": {"hide_divisions": True, "purity_max": PURE}}
 
 
 def frontiers(room, host):
@@ -105,7 +107,7 @@ ALL = {
 
 
 @pytest.mark.parametrize("params", ALL.values(), ids=ALL)
-@pytest.mark.parametrize("protection", [BOUNDED, HIDDEN, {"label_protection": {}}], ids=str)
+@pytest.mark.parametrize("protection", [BOUNDED, HIDDEN, BOTH], ids=str)
 def test_all_kinds_of_trees_grow_under_it(params, protection):
     job = made({**params, **protection}, rows=200)
     room = job.room()
