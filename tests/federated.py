@@ -447,7 +447,7 @@ def seats_for(
             notebook=Pad(),
             workers=workers or Serial(),
             artefacts=(artefacts or {}).get(name, {}),
-            limits=limits or Policy(group_rows_min=1),
+            limits=limits or Policy(group_rows_min=1, intersection_min=1),  # rooms are small
         )
         for name, frame in at_table.items()
     }

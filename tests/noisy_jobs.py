@@ -89,7 +89,7 @@ def _named(offer: Offer) -> Iterator[tuple[Name, bool]]:
         rule = int(listed.column[place]), int(listed.bin[place]), bool(listed.missing_left[place])
         yield rule, False
     for one in offer.grouped:
-        for number in one.bins.tolist():
+        for number in one.groups.tolist():
             yield (one.column, number, False), True
         if one.missing:
-            yield (one.column, len(one.bins), False), True
+            yield (one.column, len(one.groups), False), True

@@ -29,15 +29,24 @@ class Encryption(Settings):
         return self
 
 
+class LabelProtection(Settings):
+    """What hosts may not see of how labels lie in nodes; it costs accuracy, unlike encryption."""
+
+    hide_divisions: bool = True  # whether a host is told of no division but its own
+    # Of both sides of a division below which hosts go on (core.purity); None: any.
+    purity_max: float | None = Field(None, gt=0.5, lt=1.0)
+
+
 class EncryptedTreeParams(TreeParams):
     """Trees, and how their gradients travel.
 
     The optimisations of SecureBoost+ are switches of their own; with all of them off it is
-    SecureBoost. None but `goss` changes the trees.
+    SecureBoost. None but `goss` and `label_protection` changes the trees.
     """
 
     encryption: Encryption = Encryption()
     allow_insecure: bool = False  # whether a scheme that hides nothing may be used
+    label_protection: LabelProtection | None = None  # absent: hosts see all nodes they can use
     gh_packing: bool = True  # g and h (and classes) share a ciphertext (section 4.2)
     histogram_subtraction: bool = True  # a node's sums are its parent's minus its sibling's (4.3)
     cipher_compressing: bool = True  # many sums in one ciphertext of an answer (4.4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,9 @@ from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.objectives import Objective
 from fedboost.core.params import TreeParams
+from fedboost.core.purity import PurityLimit
 from fedboost.core.sampling import Sample
+from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.encrypted.precision import Rounding
 from fedboost.flow import Seat
 from fedboost.messages.job_pb2 import Count, Told
@@ -47,7 +50,7 @@ class Rounds:
     """Finished rounds; a protocol's guest remembers them beside its trees."""
 
     seat: Seat
-    params: TreeParams
+    params: EncryptedTreeParams
     objective: Objective
     y: Floats
     weight: Floats
@@ -66,6 +69,15 @@ class Rounds:
         decisive = metrics.METRICS[self.params.metrics[-1]]
         self.stopping = EarlyStopping(self.params.early_stopping_rounds, decisive.bigger_is_better)
         self._measure()
+
+    @cached_property
+    def purity(self) -> PurityLimit | None:
+        """How pure the nodes that hosts see may be; None where the job has no limit."""
+        own = self.params.label_protection
+        if own is None or own.purity_max is None:
+            return None
+        training = ~self.seat.validation
+        return PurityLimit.of_labels(self.params.objective, self.y, training, own.purity_max)
 
     @property
     def best_round(self) -> int:

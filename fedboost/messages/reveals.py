@@ -27,11 +27,11 @@ REVEALS: dict[str, tuple[str, str]] = {
         "Shamir's secret sharing: fewer shares than the threshold tell nothing.",
     ),
     "fedboost.align.BlindedSet": (
-        "to the next party, the size of a set.",
+        "to the next party, the size of a set, as far as its owner's policy does not pad it.",
         "blinded by the secret exponents of the parties it has passed (Diffie-Hellman on Curve25519).",
     ),
     "fedboost.align.FullSet": (
-        "to the guest, how many ids each set has and how many any of them share, but not which.",
+        "to the guest, how many ids each set has, padding included, and how many any of them share, but not which.",
         "blinded by the secret exponents of all parties (Diffie-Hellman on Curve25519).",
     ),
     "fedboost.align.CommonSet": (
@@ -47,11 +47,11 @@ REVEALS: dict[str, tuple[str, str]] = {
         "a keyed digest over all of them.",
     ),
     "fedboost.align_pairs.GuestSet": (
-        "to the host, how many rows the guest has.",
+        "to the host, how many rows the guest has, as far as the guest's policy does not pad its set.",
         "blinded by a secret exponent of the guest (Diffie-Hellman on Curve25519).",
     ),
     "fedboost.align_pairs.HostSet": (
-        "to the guest, how many rows the host has.",
+        "to the guest, how many rows the host has, as far as the host's policy does not pad its set.",
         "blinded by a secret exponent of the host (Diffie-Hellman on Curve25519).",
     ),
     "fedboost.align_pairs.ReturnedSet": (
@@ -123,7 +123,7 @@ REVEALS: dict[str, tuple[str, str]] = {
         "not at all.",
     ),
     "fedboost.hybridtree.BottomRows": (
-        "to the host, which of its rows share a bottom node, which of these nodes may divide further, and which training rows take part; with goss, that these have large gradients or were drawn.",
+        "to the host, which of its rows share a bottom node (with scored splits: one that may divide further), and which training rows take part; with goss, that these have large gradients or were drawn.",
         "gradients are encrypted under the guest's key; bottom nodes have numbers in a secret order, another one for every host and tree.",
     ),
     "fedboost.hybridtree.ChosenSplits": (
@@ -139,7 +139,7 @@ REVEALS: dict[str, tuple[str, str]] = {
         "not at all.",
     ),
     "fedboost.predict_hybrid.BottomPlaces": (
-        "to the host, which of its rows are scored, and below which bottom node of each tree they stand.",
+        "to the host, which of its rows are scored, and below which bottom node of each tree they stand, where the host has divided it.",
         "not at all; bottom nodes have the numbers of the training.",
     ),
     "fedboost.predict_hybrid.LeafPlaces": (
@@ -147,7 +147,7 @@ REVEALS: dict[str, tuple[str, str]] = {
         "not at all.",
     ),
     "fedboost.secureboost.Frontier": (
-        "to the hosts, which rows share a node.",
+        "to the host, which rows share a node, as long as it has a candidate split there.",
         "not at all.",
     ),
 }

@@ -125,14 +125,17 @@ class Tops:
         vertical.descend_own(self.arrays, self.shape, values, at, rows.start)
         return at
 
-    def numbers(self, shard: Artefact) -> Places:
+    def numbers(self, shard: Artefact, *, divided: bool = False) -> Places:
         """By which number each host knows a bottom node, int64 (hosts, nodes); NO_NODE elsewhere,
-        and where that host had no row to learn from.
+        and where that host had no row to learn from, or with `divided` no split.
         """
         found = np.full((len(shard.facts["hosts"]), len(self.arrays["node"])), NO_NODE, np.int64)
         keys = zip(self.arrays["tree"].tolist(), self.arrays["node"].tolist(), strict=True)
         place = {key: i for i, key in enumerate(keys)}
-        for i in np.flatnonzero(shard.arrays["below_under"] != NO_NODE).tolist():
+        known = shard.arrays["below_under"] != NO_NODE
+        if divided:
+            known &= shard.arrays["below_owner"] != vertical.LEAF
+        for i in np.flatnonzero(known).tolist():
             tree, under = int(shard.arrays["below_tree"][i]), int(shard.arrays["below_under"][i])
             host = int(shard.arrays["below_host"][i]) - 1
             found[host, place[tree, under]] = shard.arrays["below_node"][i]

@@ -10,6 +10,7 @@ from fedboost import __version__, flow, wire
 from fedboost.errors import ConfigError, PeerError, PolicyError
 from fedboost.flow import GUEST
 from fedboost.messages.party_pb2 import Signature
+from fedboost.runtime.alignments import count_alignment
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.identity import (
     Identity,
@@ -159,6 +160,21 @@ class Judge:
                 raise ConfigError(
                     f"{name} has no address for {peer}", party=name, todo="add it to `peers`"
                 )
+
+    def alignment(self, work: Work) -> None:
+        """Counts an attempt at an alignment; refuses more a day than policy allows.
+
+        Every attempt: one that begins anew may meet another set.
+        """
+        name, policy = self.config.name, self.config.policy
+        selection = work.terms.spec.data.get(name)
+        if selection is None or selection.dataset is None:
+            return
+        peers = [party for party in work.table.of(flow.EVERYBODY) if party != name]
+        try:
+            count_alignment(self._store, peers, selection.dataset, policy.alignments_per_day)
+        except PolicyError as error:
+            raise error.at(party=name) from None
 
     def prediction(self, work: Work, rows: int) -> None:
         """Counts the rows that a peer has scored today; refuses more than policy allows.

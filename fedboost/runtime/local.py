@@ -131,6 +131,8 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
         disclosure_max=math.inf,
         aggregation_parties_min=2,
         group_rows_min=1,
+        intersection_min=1,
+        alignments_per_day=1_000_000_000,
         predict=PredictPolicy(peers=peers, rows_per_day=1_000_000_000),
     )
 

@@ -179,7 +179,10 @@ class PartyNode:
             *(request.stage, self._workers, self.config.policy, self.judge.signatures_of_jobs),
         )
         checkpoint = await asyncio.to_thread(work.kept, request.stage, request.round)
-        if protocols.named(request.stage).leaves == "predictions":
+        leaves = protocols.named(request.stage).leaves
+        if leaves == "rows":
+            await asyncio.to_thread(self.judge.alignment, work)
+        if leaves == "predictions":
             self.judge.prediction(work, len(seat.validation))
         told = self.spending.judge_seat(work, request.stage, seat)
         session = Session(

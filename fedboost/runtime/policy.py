@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from fedboost.crypto.intersection import SET_IDS_MAX
 from fedboost.errors import PolicyError
 from fedboost.runtime.identity import NAME_PATTERN
 from fedboost.settings import Settings
@@ -95,6 +96,9 @@ class Policy(Settings):
     # Rows between released cuts of our columns, and of each leaf (core.groups); 1: any number.
     group_rows_min: int = Field(20, ge=1)
     host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
+    intersection_min: int = Field(20, ge=1)  # ids in common: of fewer, none is opened
+    alignments_per_day: int = Field(100, ge=0)  # per peer and data set, UTC
+    ids_padded_to: int | None = Field(None, ge=1, le=SET_IDS_MAX)  # what peers see of a set's size
     predict: PredictPolicy = PredictPolicy()
     tells: Annotated[tuple[Tell, ...], Field(strict=False)] = ("metrics", "curves")
     # what the guest tells the coordinator

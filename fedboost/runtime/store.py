@@ -1,6 +1,7 @@
 """A daemon's memory on disk: jobs, their journals, commits and counters, in one locked folder.
 
-STORE/store.sqlite          jobs, events, commits, predictions (and the ledger's table)
+STORE/store.sqlite          jobs, events, commits, predictions (and the tables of others: the
+                            ledger's, that of `alignments`)
 STORE/store.lock            held while a daemon runs; the system frees it when it dies
 STORE/store.key             seals the jobs' secrets (see `sealing`)
 STORE/jobs/ID/              checkpoints and secret/ of a job
@@ -16,7 +17,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -300,7 +301,7 @@ class Store:
         """
         if rows < 0:
             raise ProtocolError(f"{rows} rows cannot be predicted")
-        day = time.strftime("%Y-%m-%d", time.gmtime(self._clock()))
+        day = self.today()
         with self._write() as sql:
             used = self.predicted(peer, day)
             if used + rows > rows_max:
@@ -316,6 +317,14 @@ class Store:
                 (peer, day, rows),
             )
         return used + rows
+
+    def today(self) -> str:
+        """The day (``2026-01-31``, UTC)."""
+        return time.strftime("%Y-%m-%d", time.gmtime(self._clock()))
+
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Everything inside is durable at its end, or nothing happened."""
+        return self._write()
 
     def predicted(self, peer: str, day: str) -> int:
         """The rows that `peer` used on `day` (``2026-01-31``, UTC)."""

@@ -1,20 +1,28 @@
 """Alignment keeps the rows that all parties share, and opens nothing else."""
 
+import asyncio
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fedboost.crypto import intersection
 from fedboost.crypto.intersection import as_keys
 from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import canonical_order
-from fedboost.errors import DataError, FedboostError, PeerError
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import DataError, FedboostError, PeerError, PolicyError
 from fedboost.messages.protocol import align_pb2
 from fedboost.protocols.align import guest as align_guest
 from fedboost.protocols.align.ring import DOMAIN
+from fedboost.runtime import faults
+from fedboost.runtime.local import cluster
 from tests.federated import (
     GUEST,
     HOSTS,
+    Room,
     changing,
     frame_of,
     job_spec,
@@ -203,7 +211,8 @@ def test_digests_that_do_not_name_our_rows_are_refused(change):
         else:
             digests.data = digests.data[:-1]
 
-    assert "common ids, of which" in refused("CommonDigests", lie).what
+    says = "common ids, 15 were opened" if change == "count" else "common ids, of which"
+    assert says in refused("CommonDigests", lie).what
 
 
 # What is not opened
@@ -273,3 +282,119 @@ def test_a_set_larger_than_any_table_is_refused_by_its_envelope():
     most = align_guest.bytes_max(room.state(GUEST), "close_ring")
     assert most == (1 << 24) * 32 + 1024
     assert align_pb2.BlindedSet(points=1, data=bytes(32)).ByteSize() < most
+
+
+# What the sizes of sets tell
+
+
+def padded(frames, host=HOSTS[0], size=50, **more):
+    """An alignment in which one party pads its set, and the sizes of the sets that travelled."""
+    room = room_for("align", frames, **more)
+    own = room.seats[host]
+    limits = own.limits.model_copy(update={"ids_padded_to": size})
+    seats = {**room.seats, host: replace(own, limits=limits)}
+    room = Room(room.protocol, seats)
+    left = now(room.walk())
+    sizes = {
+        (p.message.origin, p.message.points)
+        for p in room.posted
+        if p.message.DESCRIPTOR.name in ("BlindedSet", "FullSet")
+    }
+    return {p: [frames[p].ids[r] for r in left[p].arrays["rows"]] for p in frames}, sizes
+
+
+@pytest.mark.parametrize("who", [GUEST, *HOSTS[:2]])
+def test_a_padded_set_shows_its_padded_size_and_has_the_same_rows_in_common(who):
+    ids = random_ids(5, 3, count=30, of=40)
+    frames = frames_of(*ids)
+    kept, room = aligned_ids(frames)
+    same, sizes = padded(frames, who)
+    assert same == kept
+    assert sizes == {(p, 50 if p == who else 30) for p in EVERYBODY[:3]}
+    bare = {p.message.points for p in room.posted if p.message.DESCRIPTOR.name == "BlindedSet"}
+    assert bare == {30}  # the control
+
+
+def test_a_table_larger_than_its_padding_is_refused_before_anything_leaves():
+    frames = frames_of(*random_ids(5, 3, count=30, of=40))
+    with pytest.raises(PolicyError) as refused:
+        padded(frames, GUEST, size=29)
+    assert refused.value.where["party"] == GUEST
+    assert refused.value.where["key"] == "policy.ids_padded_to"
+
+
+# Too few in common
+
+
+def least(frames, **of_party):
+    """A room in which some parties ask for so many ids in common."""
+    room = room_for("align", frames)
+    seats = {
+        party: replace(
+            seat,
+            limits=seat.limits.model_copy(update={"intersection_min": of_party.get(party, 1)}),
+        )
+        for party, seat in room.seats.items()
+    }
+    return Room(room.protocol, seats)
+
+
+@pytest.mark.parametrize("who", EVERYBODY[:3])
+def test_any_party_may_refuse_to_open_too_few_ids_and_nobody_learns_which(who):
+    frames = frames_of(*random_ids(6, 3, count=30, of=50))
+    count = len(set.intersection(*(set(frame.ids) for frame in frames.values())))
+    assert 3 < count < 20
+    now(least(frames, **{who: count}).walk())  # the control: as many are enough
+    room = least(frames, **{who: count + 1})
+    with pytest.raises(PolicyError) as refused:
+        now(room.walk())
+    error = refused.value
+    assert (error.where["party"], error.where["key"]) == (who, "policy.intersection_min")
+    assert str(count + 1) in error.what
+    assert f" {count} " not in " ".join(error.lines())
+    assert not any(p.message.DESCRIPTOR.name == "CommonDigests" for p in room.posted)
+    last = [p for p in room.posted if p.envelope.receiver == GUEST]
+    assert not any(p.message.DESCRIPTOR.name == "CommonSet" for p in last)  # still blinded
+
+
+def test_a_guest_that_names_other_ids_than_were_opened_is_refused():
+    """It had more opened, so that no host counts too few, than it wants anybody to keep."""
+
+    def lie(common):
+        common.points += 1
+        common.data += common.data[-32:]
+
+    ids = random_ids(3, 3, count=20, of=24)
+    with pytest.raises(FedboostError) as ended:
+        aligned_ids(frames_of(*ids), alter=changing("CommonSet", lie))
+    assert isinstance(ended.value, PeerError)
+
+
+# How often
+
+
+def allowing(node, **rules):
+    policy = node.config.policy.model_copy(update=rules)
+    node.config = node.config.model_copy(update={"policy": policy})
+    node.judge.config = node.config
+
+
+@pytest.mark.parametrize("who", EVERYBODY[:2])
+def test_more_alignments_a_day_than_a_party_allows_are_refused(tmp_path, who):
+    names = EVERYBODY[:2]
+    spec, sources = job_spec("align", names), {}
+    for name in names:
+        pq.write_table(arrow({"id": [1, 2, 3]}), tmp_path / f"{name}.parquet")
+        sources[name] = SourceSpec(path=str(tmp_path / f"{name}.parquet"))
+
+    async def work():
+        async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made:
+            allowing(made.parties[who], alignments_per_day=2)
+            return [await made.run(spec) for _ in range(3)]
+
+    first, second, third = asyncio.run(work())
+    assert (first.status.state, second.status.state) == ("finished", "finished")
+    assert third.status.state == "failed"
+    error = faults.from_message(third.status.reason)
+    assert isinstance(error, PolicyError)
+    assert (error.where["party"], error.where["key"]) == (who, "policy.alignments_per_day")

@@ -1,5 +1,7 @@
 """The guest aligns with each host alone: all its rows stay, hosts learn nothing of each other."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from fedboost.crypto import intersection
 from fedboost.crypto.intersection import SET_IDS_MAX, as_keys
 from fedboost.crypto.workers import Serial
-from fedboost.errors import FedboostError, PeerError
+from fedboost.errors import FedboostError, PeerError, PolicyError
 from fedboost.messages.protocol import align_pairs_pb2
 from fedboost.protocols.align_pairs import guest as pairs_guest
 from fedboost.protocols.align_pairs import host as pairs_host
@@ -15,6 +17,7 @@ from fedboost.protocols.align_pairs.pair import DOMAIN, points_of
 from tests.federated import (
     GUEST,
     HOSTS,
+    Room,
     changing,
     frame_of,
     job_spec,
@@ -383,3 +386,66 @@ def test_sets_leave_in_secret_orders_and_return_as_they_came():
         orders += [sent, offered, frames[host].ids]
     seen = [tuple(order) for order in (*orders, ids[0], sorted(ids[0]))]
     assert len(set(seen)) == len(seen)
+
+
+# What the sizes of sets tell, and too few in common
+
+
+def limited(frames, alter=None, **of_party):
+    """A room in which some parties have rules of their own."""
+    room = room_for("align-pairs", frames)
+    seats = {
+        party: replace(seat, limits=seat.limits.model_copy(update=of_party.get(party, {})))
+        for party, seat in room.seats.items()
+    }
+    return Room(room.protocol, seats, alter=alter)
+
+
+def set_sizes(room, kind):
+    return {
+        (p.envelope.sender, p.envelope.receiver): p.message.points
+        for p in room.posted
+        if p.message.DESCRIPTOR.name == kind
+    }
+
+
+def test_padded_sets_show_their_padded_size_and_the_same_rows_are_kept():
+    frames = frames_of(*random_ids(5, 3, count=30, of=40))
+    room = limited(frames, **{GUEST: {"ids_padded_to": 50}, SHOP: {"ids_padded_to": 37}})
+    check(frames, now(room.walk()), room)
+    assert set_sizes(room, "GuestSet") == {(GUEST, TELCO): 50, (GUEST, SHOP): 50}
+    assert set_sizes(room, "HostSet") == {(TELCO, GUEST): 30, (SHOP, GUEST): 37}
+    assert set_sizes(room, "ReturnedSet") == {(TELCO, GUEST): 50, (SHOP, GUEST): 50}
+
+
+def test_a_host_that_finds_ids_in_the_padding_is_refused():
+    """It returns the points in another order: those in common stand where the padding was."""
+    frames = frames_of(*random_ids(5, 2, count=30, of=40))
+
+    def lie(returned):
+        returned.data = returned.data[32:] + returned.data[:32]
+
+    with pytest.raises(PeerError, match="no id of both"):
+        now(limited(frames, changing("ReturnedSet", lie), **{GUEST: {"ids_padded_to": 50}}).walk())
+
+
+@pytest.mark.parametrize("who", [GUEST, SHOP])
+def test_any_party_may_refuse_to_go_on_with_too_few_ids(who):
+    frames = frames_of(*random_ids(6, 3, count=30, of=80))
+    count = len(set(frames[GUEST].ids) & set(frames[SHOP].ids))
+    assert 3 < count < len(set(frames[GUEST].ids) & set(frames[TELCO].ids)) + count
+    now(limited(frames, **{who: {"intersection_min": 1}}).walk())  # the control
+    room = limited(frames, **{who: {"intersection_min": 31}})
+    with pytest.raises(PolicyError) as refused:
+        now(room.walk())
+    assert refused.value.where["party"] == who
+    assert refused.value.where["key"] == "policy.intersection_min"
+    assert f" {count} " not in " ".join(refused.value.lines())
+    assert not any(p.message.DESCRIPTOR.name == "RowsDigest" for p in room.posted
+                   if p.envelope.sender == who)  # fmt: skip
+
+
+def test_a_host_with_no_row_of_the_guests_is_not_one_with_too_few():
+    frames = frames_of([b"a", b"b"], [b"a", b"b"], [b"x"])
+    room = limited(frames, **{SHOP: {"intersection_min": 2}, GUEST: {"intersection_min": 2}})
+    check(frames, now(room.walk()), room)

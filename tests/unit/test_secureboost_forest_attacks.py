@@ -218,7 +218,6 @@ SECOND_LAYER = {
     "a grandchild": [OPENED[0], STRIDE + 3, OPENED[1]],
     **{f"node {node}": sorted([*OPENED, node]) for node in NOWHERE},
     "the fourth tree's child": [*OPENED, TREES * STRIDE + 2],
-    "none": [],
 }
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import as_keys, read_points
+from fedboost.crypto.set_sizes import check_common
 from fedboost.errors import DataError, PeerError
 from fedboost.flow import Out
 from fedboost.messages.job_pb2 import Count, Told
@@ -33,7 +34,7 @@ __all__ = (
 
 
 def intersect(me: Member, got: Mapping[str, FullSet]) -> Out:
-    """The points in every set, to the last host, which begins to unblind them."""
+    """The points in every set, to the last host, which begins to unblind them; not too few."""
     assert me.kept is not None
     common = set(as_keys(me.kept))
     for host, full in got.items():
@@ -46,6 +47,7 @@ def intersect(me: Member, got: Mapping[str, FullSet]) -> Out:
             todo="check that every party names the same id columns, written the same way",
         )
     me.shared = len(common)
+    check_common(me.shared, me.seat.limits.intersection_min)
     data = b"".join(sorted(common))
     return Out(send={me.seat.table.hosts[-1]: CommonSet(points=len(common), data=data)})
 

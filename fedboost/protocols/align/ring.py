@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto import id_digests, intersection
+from fedboost.crypto import id_digests, intersection, set_sizes
 from fedboost.crypto.intersection import (
     POINT_BYTES,
     SET_IDS_MAX,
@@ -34,7 +34,7 @@ class Member:
     exponent: Exponent
     own: Points = field(default_factory=lambda: np.empty((0, POINT_BYTES), np.uint8))
     passed: int = 0  # sets shuffled so far
-    shared: int = 0  # points in every set; known to the guest
+    shared: int = 0  # points in every set
     digest: bytes = b""  # over the rows the guest keeps
     kept: Points | None = None  # the fully blinded set that ended at this party
     rows: NDArray[np.int64] | None = None
@@ -64,10 +64,14 @@ def begin(seat: Seat) -> Member:
 
 
 def blind_ids(me: Member) -> Out:
-    """The own ids as points under the own exponent, in secret order, to the next in the ring."""
-    points = intersection.hash_to_points(me.ids, DOMAIN, me.seat.workers)
-    me.own = intersection.multiply(points, me.exponent, me.seat.workers)
-    data = _shuffled(me, me.own)
+    """The own ids as points under the own exponent, in secret order, to the next in the ring;
+    padded where our policy says to what size.
+    """
+    size, workers = me.seat.limits.ids_padded_to, me.seat.workers
+    points = set_sizes.padded_points(me.ids, DOMAIN, size, workers)
+    blinded = intersection.multiply(points, me.exponent, workers)
+    me.own = blinded[: len(me.ids)]
+    data = _shuffled(me, blinded)
     message = BlindedSet(origin=me.seat.party, points=len(data), data=data.tobytes())
     return Out(send={me.next: message})
 

@@ -65,10 +65,13 @@ def begin(seat: Seat) -> Guest:
 
 
 def blind_ids(me: Guest) -> Out:
-    """To each host the own ids as points, under the exponent and in the secret order for it."""
+    """To each host the own ids as points, under the exponent and in the secret order for it;
+    padded as our policy says.
+    """
     sets = {}
     for host, meeting in me.meetings.items():
-        points = pair.points_of(me.ids, host, me.seat.workers)
+        size = me.seat.limits.ids_padded_to
+        points = pair.points_of(me.ids, host, me.seat.workers, size)
         meeting.order = me.seat.secrets.permutation(len(points), "order", host)
         blinded = multiply(points[meeting.order], meeting.exponent, me.seat.workers)
         sets[host] = GuestSet(points=len(blinded), data=blinded.tobytes())
@@ -90,14 +93,17 @@ def meet(me: Guest, got: Mapping[str, ReturnedSet]) -> Out:
         meeting = me.meetings[host]
         assert meeting.theirs is not None
         points = read_points(returned.points, returned.data, f"the guest's set from {host}")
-        if len(points) != len(me.ids):
+        if len(points) != len(meeting.order):
             raise PeerError(
-                f"{host} returned {len(points)} points, the guest's set has {len(me.ids)}",
+                f"{host} returned {len(points)} points, the guest's set has {len(meeting.order)}",
                 party=host,
             )
         theirs = set(as_keys(meeting.theirs))
         is_theirs = np.array([point in theirs for point in as_keys(points)], np.bool_)
         meeting.common = np.sort(meeting.order[is_theirs])
+        if (meeting.common >= len(me.ids)).any():
+            raise PeerError(f"{host} returned points that no id of both has", party=host)
+        pair.check_opened(len(meeting.common), me.seat)
         ids = [me.ids[place] for place in meeting.common]
         key = id_digests.fresh_key()
         meeting.digest = id_digests.digest_of_all(ids, key)
@@ -141,7 +147,8 @@ def finish(me: Guest) -> Artefact:
 
 def bytes_max(me: Guest, step: str) -> int:
     """A host's set may be as large as a table; what returns is as large as the own."""
-    count = {"blind_theirs": SET_IDS_MAX, "meet": len(me.ids)}.get(step, 0)
+    own = max(len(me.ids), me.seat.limits.ids_padded_to or 0)
+    count = {"blind_theirs": SET_IDS_MAX, "meet": own}.get(step, 0)
     return count * POINT_BYTES + 1024
 
 

@@ -39,8 +39,9 @@ def begin(seat: Seat) -> Host:
 
 
 def offer_ids(me: Host) -> Out:
-    """The own ids as points under the own exponent, in secret order."""
-    points = pair.points_of(me.ids, me.seat.party, me.seat.workers)
+    """The own ids as points under the own exponent, in secret order; padded as our policy says."""
+    size = me.seat.limits.ids_padded_to
+    points = pair.points_of(me.ids, me.seat.party, me.seat.workers, size)
     order = me.seat.secrets.permutation(len(points), "order")
     blinded = multiply(points[order], me.exponent, me.seat.workers)
     return Out(send=HostSet(points=len(blinded), data=blinded.tobytes()))
@@ -54,6 +55,7 @@ def blind_again(me: Host, got: GuestSet) -> Out:
 
 def keep_rows(me: Host, got: CommonDigests) -> Out:
     """Finds the own rows by their digests, maybe none, and answers one digest over all of them."""
+    pair.check_opened(got.ids, me.seat)
     common = id_digests.named_rows(me.ids, got.key, got.ids, got.data)
     me.rows = canonical_rows(me.ids, common)
     digest = id_digests.digest_of_all((me.ids[row] for row in me.rows), got.key)

@@ -6,10 +6,10 @@ from fedboost.crypto.intersection import (
     Exponent,
     Points,
     check_points,
-    hash_to_points,
     multiply,
     read_points,
 )
+from fedboost.crypto.set_sizes import check_common, padded_points
 from fedboost.crypto.workers import Workers
 from fedboost.flow import Seat
 from fedboost.messages.protocol.align_pairs_pb2 import GuestSet, HostSet
@@ -17,13 +17,22 @@ from fedboost.messages.protocol.align_pairs_pb2 import GuestSet, HostSet
 DOMAIN = b"fedboost align-pairs v1 "  # ids hash to other points in any other use of the group
 
 
-def points_of(ids: list[bytes], host: str, workers: Workers) -> Points:
-    """The ids as points for the pair with that host, uint8 (n, 32); they must not leave as such.
+def points_of(
+    ids: list[bytes], host: str, workers: Workers, padded_to: int | None = None
+) -> Points:
+    """The ids as points for the pair with that host, uint8 (n, 32), behind them nobody's up to the
+    size `padded_to`; they must not leave as such.
 
     An id is another point for every host. So a guest that sent one host's points to another
     to have them blinded, and the other's to the first, could not compare what comes back.
     """
-    return hash_to_points(ids, DOMAIN + host.encode(), workers)
+    return padded_points(ids, DOMAIN + host.encode(), padded_to, workers)
+
+
+def check_opened(common: int, seat: Seat) -> None:
+    """Refuses with a PolicyError to go on with a few ids in common; none is not one too few."""
+    if common:
+        check_common(common, seat.limits.intersection_min)
 
 
 def blind_again(got: GuestSet | HostSet, exponent: Exponent, seat: Seat, whose: str) -> Points:

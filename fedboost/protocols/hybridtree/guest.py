@@ -406,10 +406,9 @@ def _about(me: Guest, host: str, part: hybridtree_pb2.BottomRows) -> About:
 def _write_places(me: Guest, host: str, part: hybridtree_pb2.BottomRows) -> None:
     """Says below which bottom node each of the host's rows stands, and which may divide."""
     view, opened = me.views[host], []
-    part.at.CopyFrom(wire.pack(view.at))
     if me.is_scored:
-        [tree] = me.groves[host].trees
-        opened = tree.opened = [node for node in tree.open_layer() if node in view.learned]
+        opened = view.open_bottom(me.groves[host], me.purity)
+    part.at.CopyFrom(wire.pack(view.shown(opened) if me.is_scored else view.at))
     part.open.CopyFrom(wire.pack(np.array(opened, np.int32)))
 
 

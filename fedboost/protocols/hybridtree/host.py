@@ -270,7 +270,10 @@ def _begun(me: Host, first: BottomRows) -> tuple[HostTree[Any], int]:
     [sampled[training]] = read_sample(first.gradients, len(training), 1)
     least = hybrid.first_number(params.guest_depth)
     at = wire.unpack(first.at, "i4", (len(sampled),), "where our rows stand").astype(np.int32)
-    if len(at) and not least <= at.min() <= at.max() <= 2 * least:
+    may_stand = (at >= least) & (at <= 2 * least)
+    if me.answering is None:  # below no node that is open
+        may_stand |= at == hybrid.NO_NODE
+    if not may_stand.all():
         raise PeerError("the guest put rows below nodes that no tree of the job has")
     usable = _usable(me, number)
     own = cells.of_columns(me.binning, me.bins, usable, leave_out=params.sparse_histograms)

@@ -21,6 +21,7 @@ _SCORED_ONLY = {
     "reg_alpha": "a sum under encryption cannot be shrunk",
     "min_child_weight": "group_rows_min of each host's policy bounds its nodes",
     "host_noise": "hosts release no sums of candidates",
+    "label_protection": "each row's value comes from where it stands, in every bottom node",
 }
 
 
@@ -35,6 +36,16 @@ class HybridTreeParams(HybridParams, EncryptedTreeParams):
             raise ValueError(
                 "reg:absoluteerror has leaves that are medians, which hybridtree cannot add to; "
                 "use reg:squarederror"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _divisions_are_shown(self) -> Self:
+        protection = self.label_protection
+        if protection is not None and protection.hide_divisions:
+            raise ValueError(
+                "hybridtree's hosts begin below the guest's divisions, which it cannot hide: "
+                "set label_protection.hide_divisions: false"
             )
         return self
 

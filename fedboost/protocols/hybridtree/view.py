@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.bins import Dense
+from fedboost.core.purity import PurityLimit
 from fedboost.core.sampling import Sample
 from fedboost.core.tree import Tree
 from fedboost.crypto.secrets import Secrets
@@ -61,6 +62,24 @@ class HostView:
         none: Dense = np.empty((len(self.rows), 0), np.uint8, order="F")
         growth = Growth(self.learns, self.at)
         return GuestGrove([GuestTree(rules, none, self.gh, growth, np.empty(0, np.int32))])
+
+    def open_bottom(self, grove: GuestGrove, purity: PurityLimit | None) -> list[int]:
+        """Opens the bottom nodes where this host may find splits, and gives them: it has rows to
+        learn from there, and they are not purer than they may be.
+        """
+        [tree] = grove.trees
+        learned = self.learned
+        tree.opened = [node for node in tree.open_layer() if node in learned]
+        if purity is not None:
+            rows = self.rows.astype(np.int32)
+            tree.opened = [n for n in tree.opened if not purity.is_exceeded(rows[self.at == n])]
+        return tree.opened
+
+    def shown(self, opened: Sequence[int]) -> Rows:
+        """The bottom node of each row as the host is told, int32 (m,): it has no use for those
+        that are not open, so it cannot tell them apart.
+        """
+        return np.where(np.isin(self.at, opened), self.at, np.int32(hybrid.NO_NODE))
 
     @property
     def n_training(self) -> int:

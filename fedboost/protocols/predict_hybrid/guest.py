@@ -40,6 +40,7 @@ class Guest(Batches):
 
     tops: Tops = field(init=False)
     numbers: Places = field(init=False)  # (hosts, nodes of tops): how a host knows a bottom node
+    told: Places = field(init=False)  # the same, but for those that it has not divided
     held: dict[str, Places] = field(init=False)  # by host: the rows that it has, in its order
     at: Places = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, trees) in tops
     added: Floats | None = None  # (rows, trees, values of a leaf), or (rows, outputs) unscored
@@ -49,6 +50,7 @@ class Guest(Batches):
         shared = self.seat.artefacts["align-pairs"].arrays
         self.tops = Tops.of(self.model)
         self.numbers = self.tops.numbers(self.model)
+        self.told = self.tops.numbers(self.model, divided=True)
         hosts = self.seat.table.hosts
         self.held = {host: shared[f"with_{host}"].astype(np.int64) for host in hosts}
         self.start_batch()
@@ -66,10 +68,10 @@ class Guest(Batches):
         """Those rows' places in the batch."""
         return self.held[host][self.places(host)] - self.rows.start
 
-    def bottom(self, host: str) -> Places:
-        """The bottom nodes of a host's rows by its numbers, int64 (its rows, trees)."""
+    def bottom(self, host: str, numbers: Places) -> Places:
+        """The bottom nodes of a host's rows by its `numbers`, int64 (its rows, trees)."""
         number = self.seat.table.hosts.index(host)
-        return self.numbers[number][self.at[self.inside(host)]]
+        return numbers[number][self.at[self.inside(host)]]
 
 
 def begin(seat: Seat) -> Guest:
@@ -84,10 +86,10 @@ def share_rows(me: Guest) -> Out:
 
 
 def place_rows(me: Guest) -> Out:
-    """To each host where its rows of the batch stand."""
+    """To each host where its rows of the batch stand, as far as it has splits there."""
     sent = {}
     for host in me.held:
-        own, at = me.places(host), me.bottom(host)
+        own, at = me.places(host), me.bottom(host, me.told)
         slots = write_slots(at, me.model.facts)
         sent[host] = BottomPlaces(first_row=own.start, rows=len(at), slots=slots)
     return Out(send=sent)
@@ -98,8 +100,9 @@ def follow_leaves(me: Guest, got: Mapping[str, LeafPlaces]) -> Out:
     width = me.model.arrays["value"].shape[1]
     added = np.zeros((*me.at.shape, width))
     for number, host in enumerate(me.seat.table.hosts, start=1):
-        inside, at = me.inside(host), me.bottom(host)
-        leaves = read_leaves(got[host].leaves, at, me.model.facts["host_depth"], host)
+        inside, at, told = me.inside(host), me.bottom(host, me.numbers), me.bottom(host, me.told)
+        leaves = read_leaves(got[host].leaves, told, me.model.facts["host_depth"], host)
+        leaves = np.where(told == NO_NODE, at, leaves)
         for tree, (nodes, values) in hybrid.leaf_values(me.model, number).items():
             reached = leaves[:, tree]
             (rows,) = np.nonzero(reached != NO_NODE)

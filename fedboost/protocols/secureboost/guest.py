@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +13,7 @@ from fedboost.core import binning, objectives
 from fedboost.core.bins import Bins
 from fedboost.core.objectives import Summary
 from fedboost.encrypted import keys, precision
-from fedboost.encrypted.growth import about_divisions, read_divisions, write_sample
+from fedboost.encrypted.growth import Division, about_divisions, read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTree, Won
 from fedboost.encrypted.host_noise import Scale
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, Shape, read_offers, write_choices
@@ -27,6 +27,7 @@ from fedboost.model import vertical, words
 from fedboost.model.vertical import GuestNode
 from fedboost.protocols.secureboost import earlier, plan
 from fedboost.protocols.secureboost.plan import Plan
+from fedboost.protocols.secureboost.shown import Shown
 
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
@@ -45,12 +46,18 @@ class Guest(Rounds):
     plan: Plan | None = None
     trees_closed: int = 0
     grove: GuestGrove | None = None
+    shown: Shown | None = None
     encrypted: GuestRows | None = None
 
     def growing(self) -> GuestGrove:
         """The trees under way."""
         assert self.grove is not None
         return self.grove
+
+    def showing(self) -> Shown:
+        """What the hosts are shown of them."""
+        assert self.shown is not None
+        return self.shown
 
 
 def begin(seat: Seat) -> Guest:
@@ -124,17 +131,13 @@ def encrypt_gradients(me: Guest) -> Iterator[Out]:
 
 
 def open_layer(me: Guest) -> Out:
-    """Tells the hosts how the layer above divided and which nodes look for a split."""
-    grove = me.growing()
-    opened, divided = grove.open_layer(), grove.last_divided
-    bits = np.concatenate([np.empty(0, np.bool_), *(bits for _, bits in divided)])
+    """Tells each host which nodes look for a split of its own, and how those above divided."""
+    me.growing().open_layer()
+    shown = me.showing()
+    told = shown.open_layer()
     return Out(
-        send=Frontier(
-            divided=wire.pack(np.array([node for node, _ in divided], np.int32)),
-            goes_right=wire.pack_bits(bits),
-            open=wire.pack(np.array(opened, np.int32)),
-        ),
-        about=about_divisions(bits for _, bits in divided),
+        send={host: _frontier(told[host], shown.open[host]) for host in told},
+        about={host: about_divisions(bits for _, bits in told[host]) for host in told},
     )
 
 
@@ -145,10 +148,11 @@ def choose_splits(me: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]) -> O
     offers = _read(me, got)
     won = grove.own_best(me.trees_closed) if me.plan.guest_competes else {}
     tied: dict[str, dict[int, list[NDArray[np.int64]]]] = {host: {} for host in offers}
-    for place, node in enumerate(grove.opened):
+    for node in grove.opened:
         best, winner = won.get(node), ""
         for host in me.plan.hosts:
-            found = grove.best_of(node, *offers[host][place])
+            offer = offers[host].get(node)
+            found = None if offer is None else grove.best_of(node, *offer)
             if found is not None and (best is None or found.gain > best.gain):
                 number = me.seat.table.hosts.index(host) + 1
                 best, winner = Won(number, found.gain, found.left, found.parts), host
@@ -195,7 +199,7 @@ def close_trees(me: Guest) -> Out:
         for node, value in values.items():
             me.margin[tree.growth.everyone.rows(node), outputs] += value
         me.trees_closed += 1
-    me.grove = None
+    me.grove, me.shown = None, None
     if me.trees_closed < sum(me.forest) * me.params.trees_per_round:
         _plant(me)
     return Out()
@@ -252,9 +256,13 @@ def bytes_max(me: Guest, step: str) -> int:
 def _plant(me: Guest) -> None:
     """The next trees of the round, at their roots."""
     assert me.sample is not None
+    assert me.plan is not None
     train, number = me.seat.parts["train"], me.trees_closed
     rows = [train[own] for own in me.sample.trees]
     me.grove = GuestGrove.planted(me.rules, me.bins, me.gh_of(number), rows, number)
+    owners = {host: me.seat.table.hosts.index(host) + 1 for host in me.plan.hosts}
+    own = me.params.label_protection
+    me.shown = Shown(owners, me.grove, me.purity, hides=own is not None and own.hide_divisions)
 
 
 def _training(me: Guest) -> int:
@@ -267,15 +275,30 @@ def _most_sums(me: Guest) -> int:
     return HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
 
 
+def _frontier(divided: Sequence[Division], opened: Sequence[int]) -> Frontier:
+    bits = np.concatenate([np.empty(0, np.bool_), *(bits for _, bits in divided)])
+    return Frontier(
+        divided=wire.pack(np.array([node for node, _ in divided], np.int32)),
+        goes_right=wire.pack_bits(bits),
+        open=wire.pack(np.array(opened, np.int32)),
+    )
+
+
 def _read(
     me: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]
-) -> dict[str, list[tuple[Sums, Shape]]]:
-    """Each host's sums of the open nodes, decrypted as they come in."""
-    assert me.plan is not None
+) -> dict[str, dict[int, tuple[Sums, Shape]]]:
+    """Each host's sums of the nodes that are open to it, decrypted as they come in."""
     assert me.encrypted is not None
-    nodes, most = me.growing().expected(), _most_sums(me)
-    coming = {host: Offers(me.encrypted, nodes, most, host) for host in me.plan.hosts}
-    return read_offers(got, coming)
+    grove, shown, most = me.growing(), me.showing(), _most_sums(me)
+    expected = dict(zip(grove.opened, grove.expected(), strict=True))
+    coming = {
+        host: Offers(me.encrypted, [expected[node] for node in opened], most, host)
+        for host, opened in shown.open.items()
+    }
+    found = read_offers(got, coming)
+    for host, offers in found.items():
+        shown.hear(host, [shape.n_sums for _, shape in offers])
+    return {host: dict(zip(shown.open[host], own, strict=True)) for host, own in found.items()}
 
 
 def _leaves(me: Guest, tree: GuestTree) -> dict[int, Floats]:

@@ -217,8 +217,8 @@ def _follow(me: Host, got: Frontier) -> None:
     own = grove.by_tree(divisions)
     opened = wire.unpack(got.open, "i4", (None,), "the open nodes").tolist()
     may_open = set(grove.numbers(_children(nodes) for nodes in own))
-    fits = bool(opened) and set(opened) <= may_open and sorted(set(opened)) == opened
-    if not me.offers:  # every tree begins
+    fits = set(opened) <= may_open and sorted(set(opened)) == opened
+    if not grove.trees[0].growth.layers:  # every tree begins
         fits = opened == grove.numbers([ROOT] for _ in own)
     if not fits:
         raise PeerError("the guest opened nodes that are not children of divided ones")

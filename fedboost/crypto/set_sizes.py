@@ -1,0 +1,44 @@
+"""What the size of a set of ids may tell: padding before it leaves, and the least to be opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from fedboost.crypto.intersection import Points, hash_to_points
+from fedboost.crypto.workers import Workers
+from fedboost.errors import PolicyError
+
+NOBODY_BYTES = 32  # of an id that nobody has, drawn at random: none is drawn twice, or guessed
+
+
+def padded_points(
+    ids: Sequence[bytes], domain: bytes, size: int | None, workers: Workers
+) -> Points:
+    """The ids as points, uint8 (n, 32), and behind them those of nobody's ids, `size` in all.
+
+    Multiplied by an exponent and shuffled, they cannot be told apart. No padding where `size` is
+    None; a PolicyError where there are more ids than it.
+    """
+    nobody: list[bytes] = []
+    if size is not None:
+        if len(ids) > size:
+            raise PolicyError(
+                "the table has more ids than its set is to be padded to",
+                todo="raise ids_padded_to in the party's policy, or leave it out",
+                private=f"{len(ids)} ids",
+                key="policy.ids_padded_to",
+            )
+        nobody = [os.urandom(NOBODY_BYTES) for _ in range(size - len(ids))]
+    return hash_to_points([*ids, *nobody], domain, workers)
+
+
+def check_common(common: int, least: int) -> None:
+    """Nothing; a PolicyError, which everybody may read, where too few ids are in common."""
+    if common < least:
+        raise PolicyError(
+            f"fewer ids are in common than the {least} of which a party opens which they are",
+            todo="align with more rows, or ask the party's owner for a lower intersection_min",
+            private=f"{common} ids are in common",
+            key="policy.intersection_min",
+        )

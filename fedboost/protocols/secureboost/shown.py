@@ -1,0 +1,76 @@
+"""What of the trees under way the guest shows each host: no more than it can still use.
+
+A host that has offered nothing for a node has nothing to offer below it either (its candidates
+there would be among those above), so it need not know how the node's rows divide. With label
+protection, neither side of a division is open where one of them would tell too much, or to a host
+that does not own the division.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fedboost.core.partition import ROOT, left_child, parent, right_child
+from fedboost.core.purity import PurityLimit
+from fedboost.encrypted.grove import STRIDE
+from fedboost.encrypted.growth import Division
+from fedboost.encrypted.guest_tree import GuestGrove
+
+
+class Shown:
+    """Of the trees under way, what each host has seen; nodes by number (Grove)."""
+
+    def __init__(
+        self,
+        hosts: Mapping[str, int],
+        grove: GuestGrove,
+        purity: PurityLimit | None = None,
+        *,
+        hides: bool = False,
+    ) -> None:
+        """`hosts`: those that take part, with the number of each as an owner of splits; `purity`:
+        of the nodes that they see, None where the job has no limit; `hides`: whether each is told
+        of its own divisions alone.
+        """
+        self.open: dict[str, list[int]] = {host: [] for host in hosts}  # this layer
+        self._owners, self._grove, self._purity, self._hides = hosts, grove, purity, hides
+        self._offered: dict[str, set[int]] = {host: set() for host in hosts}  # the layer above
+
+    def open_layer(self) -> dict[str, list[Division]]:
+        """Sets `open` by the grove's open nodes; gives the divisions that each host is told: its
+        own, and those above nodes that are open to it.
+        """
+        divided = self._grove.last_divided
+        closed = {number for number, _ in divided if self._tells(number)}
+        told: dict[str, list[Division]] = {}
+        for host, owner in self._owners.items():
+            own = set(self._grove.owned(owner))
+            may_see = self._offered[host] - closed
+            if self._hides:
+                may_see &= own
+            self.open[host] = [
+                number
+                for number in self._grove.opened
+                if number % STRIDE == ROOT or _above(number) in may_see
+            ]
+            needed = {_above(number) for number in self.open[host]} | own
+            told[host] = [one for one in divided if one[0] in needed]
+        return told
+
+    def hear(self, host: str, sums: Sequence[int]) -> None:
+        """How many sums the host has offered for each of the nodes that are open to it."""
+        nodes = zip(self.open[host], sums, strict=True)
+        self._offered[host] = {node for node, count in nodes if count}
+
+    def _tells(self, number: int) -> bool:
+        """Whether a side of this division is purer than it may be."""
+        if self._purity is None:
+            return False
+        tree, node = self._grove.at(number)
+        sides = [tree.growth.everyone.rows(side) for side in (left_child(node), right_child(node))]
+        return any(self._purity.is_exceeded(rows) for rows in sides)
+
+
+def _above(number: int) -> int:
+    """The number of a node's parent; of a root, no node's that was divided."""
+    return number - number % STRIDE + parent(number % STRIDE)

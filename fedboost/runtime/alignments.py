@@ -1,0 +1,40 @@
+"""How often others have aligned their ids with ours: with sets that differ by one id, the second
+alignment tells of that id alone. Counted in the store, by peer, data set and day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedboost.errors import PolicyError
+from fedboost.runtime.store import Store
+
+SCHEMA = """CREATE TABLE IF NOT EXISTS alignments (
+    peer TEXT NOT NULL, dataset TEXT NOT NULL, day TEXT NOT NULL, runs INTEGER NOT NULL,
+    PRIMARY KEY (peer, dataset, day)
+) STRICT"""
+
+
+def count_alignment(store: Store, peers: Sequence[str], dataset: str, most: int) -> None:
+    """One more alignment of `dataset` with each of `peers` today (UTC), durable.
+
+    A PolicyError, and nothing counted, where that would be more than `most` for one of them.
+    """
+    day = store.today()
+    with store.transaction() as sql:
+        sql.execute(SCHEMA)
+        text = "SELECT peer, runs FROM alignments WHERE dataset = ? AND day = ?"
+        used = dict(sql.execute(text, (dataset, day)).fetchall())
+        for peer in peers:
+            if used.get(peer, 0) >= most:
+                raise PolicyError(
+                    f"the policy allows {most} alignments of a data set per peer and day; "
+                    f"{peer} has had {used.get(peer, 0)} today",
+                    todo="wait for tomorrow (UTC), or ask the party's owner",
+                    key="policy.alignments_per_day",
+                )
+        sql.executemany(
+            "INSERT INTO alignments VALUES (?, ?, ?, 1)"
+            " ON CONFLICT (peer, dataset, day) DO UPDATE SET runs = runs + 1",
+            [(peer, dataset, day) for peer in peers],
+        )
