@@ -30,6 +30,7 @@ from fedboost.encrypted.leaf_answers import Answering, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.offers import Offer, choices_bytes_max, read_choices
 from fedboost.encrypted.packed import HostKey, PackedHost, PackedHostRows
+from fedboost.encrypted.record import HostRecord
 from fedboost.encrypted.sides import HostRows, HostSide
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import Artefact, Out, Seat
@@ -58,6 +59,7 @@ class Host:
     seat: Seat
     binning: Binning
     bins: Bins
+    record: HostRecord  # for an audit of our own
     side: HostSide | None = None
     splits: list[OwnSplit] = field(default_factory=list)
     # The tree that grows
@@ -93,7 +95,7 @@ def begin(seat: Seat) -> Host:
     if isinstance(bins, SparseBins) and not seat.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
     answering = Answering(seat) if seat.params.split == "unscored" else None
-    return Host(seat, cuts, bins, answering=answering)
+    return Host(seat, cuts, bins, HostRecord(seat, cuts, bins), answering=answering)
 
 
 def offer_nonce(me: Host) -> Out:
@@ -128,6 +130,7 @@ def receive_gradients(me: Host, got: Iterator[BottomRows]) -> Out:
         gradients.add(part.gradients)
     if gradients is None or tree is None:
         raise PeerError("the guest sent no gradients")
+    _note_tree(me)
     me.gradients, me.grove = gradients.whole(), Grove([tree])
     me.number += 1
     me.offers = {}
@@ -184,12 +187,13 @@ def answer_rows(me: Host) -> Out:
 
 def snapshot(me: Host) -> Artefact:
     """The splits of finished trees."""
-    return Artefact({"tree": me.number}, _arrays(me))
+    _note_tree(me)
+    return Artefact({"tree": me.number}, _arrays(me), transcript=me.record.handed_over())
 
 
 def restore(me: Host, kept: Artefact) -> Told:
     """Carries on after the last finished tree."""
-    me.number = kept.facts["tree"]
+    me.number, me.record.begun = kept.facts["tree"], True
     me.splits = vertical.arrays_to_splits(kept.arrays)
     if me.answering is not None:
         me.leaves = leaf_values.from_arrays(kept.arrays, me.number + 1)
@@ -270,6 +274,13 @@ def _begun(me: Host, first: BottomRows) -> tuple[HostTree[Any], int]:
     tree: HostTree[Any] = HostTree(own, growth, place, subtraction=params.histogram_subtraction)
     tree.opened = _opened(first.open, growth.training.leaves())
     return tree, int(np.count_nonzero(sampled))
+
+
+def _note_tree(me: Host) -> None:
+    """Notes what left in the tree that has grown."""
+    if me.grove is not None:
+        [tree] = me.grove.trees
+        me.record.add(me.number, tree)
 
 
 def _usable(me: Host, number: int) -> Rows:

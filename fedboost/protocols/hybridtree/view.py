@@ -63,6 +63,15 @@ class HostView:
         growth = Growth(self.learns, self.at)
         return GuestGrove([GuestTree(rules, none, self.gh, growth, np.empty(0, np.int32))])
 
+    def seen(self, grove: GuestGrove | None) -> Rows:
+        """The node of each row that the host knows, int32 (m,): the bottom one, or where its own
+        scored splits below that have led.
+        """
+        if grove is None:
+            return self.at
+        [tree] = grove.trees
+        return tree.growth.everyone.node_of_rows(len(self.rows))
+
     @property
     def n_training(self) -> int:
         """How many rows it has to learn from."""

@@ -17,6 +17,7 @@ from fedboost.encrypted import keys, precision
 from fedboost.encrypted.growth import read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestTree, Won
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, Shape, read_offers, write_choices
+from fedboost.encrypted.record import GuestRecord, seen
 from fedboost.encrypted.rounds import Labels, Rounds
 from fedboost.encrypted.sides import GuestRows, GuestSide, addressed
 from fedboost.flow import Artefact, Out, Seat
@@ -38,6 +39,7 @@ class Guest(Rounds):
 
     rules: Rules
     bins: Bins
+    record: GuestRecord  # for an audit of our own
     nonces: tuple[bytes, ...] = ()  # of this attempt, where the scheme takes any
     side: GuestSide | None = None
     nodes: list[GuestNode] = field(default_factory=list)  # of finished trees, earlier ones first
@@ -78,6 +80,7 @@ def begin(seat: Seat) -> Guest:
         forest=start.forest,
         rules=Rules(params, cuts, fixed),
         bins=cuts.transform(frame.values),
+        record=GuestRecord(seat, dict.fromkeys(seat.table.hosts, np.arange(frame.n_rows))),
         nodes=start.nodes,
         trees_closed=sum(start.forest) * params.trees_per_round,
     )
@@ -190,6 +193,7 @@ def close_trees(me: Guest) -> Out:
     found = [_leaves(me, tree) for tree in grove.trees]  # before any margin moves
     for tree, values in zip(grove.trees, found, strict=True):
         me.nodes += tree.finished(me.trees_closed, values)
+        _note_tree(me, tree)
         for node, value in values.items():
             me.margin[tree.growth.everyone.rows(node), outputs] += value
         me.trees_closed += 1
@@ -213,8 +217,8 @@ def close_model(me: Guest) -> Out:
 
 def snapshot(me: Guest) -> Artefact:
     """Finished trees, margins and metrics; the key is drawn anew by the next attempt."""
-    arrays = vertical.nodes_to_arrays(me.nodes, me.outputs_of_tree)
-    return Artefact(me.rounds_to_facts(), {**arrays, "margin": me.margin})
+    arrays = {**vertical.nodes_to_arrays(me.nodes, me.outputs_of_tree), "margin": me.margin}
+    return Artefact(me.rounds_to_facts(), arrays, transcript=me.record.handed_over())
 
 
 def restore(me: Guest, kept: Artefact) -> Told:
@@ -222,6 +226,7 @@ def restore(me: Guest, kept: Artefact) -> Told:
     me.rounds_from_facts(kept.facts, kept.arrays["margin"])
     me.trees_closed = sum(me.forest) * me.params.trees_per_round
     me.nodes = vertical.arrays_to_nodes(kept.arrays)
+    me.record.begun = True
     return Told(ends=me.ended(plan.loop(me.seat.params)))
 
 
@@ -232,7 +237,8 @@ def finish(me: Guest) -> Artefact:
     columns = list(frame.columns)
     categories = earlier.listed(me.seat, me.rules.binning)
     facts = {**me.model_facts(), "columns": columns, "categories": categories}
-    return Artefact(facts, vertical.nodes_to_arrays(_kept(me), me.outputs_of_tree))
+    arrays = vertical.nodes_to_arrays(_kept(me), me.outputs_of_tree)
+    return Artefact(facts, arrays, transcript=me.record.closed(me))
 
 
 def bytes_max(me: Guest, step: str) -> int:
@@ -253,6 +259,15 @@ def _plant(me: Guest) -> None:
     train, number = me.seat.parts["train"], me.trees_closed
     rows = [train[own] for own in me.sample.trees]
     me.grove = GuestGrove.planted(me.rules, me.bins, me.gh_of(number), rows, number)
+
+
+def _note_tree(me: Guest, tree: GuestTree) -> None:
+    """Notes what each host that took part has seen of a tree that has grown."""
+    assert me.plan is not None
+    for host in me.plan.hosts:
+        number = me.seat.table.hosts.index(host) + 1
+        at = seen(tree, len(me.y), me.plan.host_layers, number)
+        me.record.add(me.trees_closed, number, at)
 
 
 def _training(me: Guest) -> int:

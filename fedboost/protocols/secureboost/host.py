@@ -24,6 +24,7 @@ from fedboost.encrypted.offers import (
     choices_bytes_max,
     read_choices,
 )
+from fedboost.encrypted.record import HostRecord
 from fedboost.encrypted.sides import HostRows, HostSide
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Seat
@@ -46,6 +47,7 @@ class Host:
     seat: Seat
     binning: Binning
     bins: Bins
+    record: HostRecord  # for an audit of our own
     side: HostSide | None = None
     splits: list[OwnSplit] = field(default_factory=list)  # of this job
     first_tree: int | None = None  # of this job, once the guest has said
@@ -72,7 +74,7 @@ def begin(seat: Seat) -> Host:
     bins = cuts.transform(frame.values)
     if isinstance(bins, SparseBins) and not seat.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
-    return Host(seat, cuts, bins)
+    return Host(seat, cuts, bins, HostRecord(seat, cuts, bins))
 
 
 def offer_nonce(me: Host) -> Out:
@@ -107,6 +109,7 @@ def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
         gradients.add(part)
     if gradients is None:
         raise PeerError("the guest sent no gradients")
+    _note_trees(me)
     me.gradients = gradients.whole()
     me.number, me.grove = number, grove
     me.offers, me.divided = {}, {}
@@ -133,14 +136,17 @@ def divide_rows(me: Host, got: pb.WonSplits) -> Out:
 
 def snapshot(me: Host) -> Artefact:
     """The splits of finished trees."""
+    _note_trees(me)
     facts = {"tree": me.number, "first_tree": me.first_tree}
-    return Artefact(facts, vertical.splits_to_arrays(me.splits))
+    arrays = vertical.splits_to_arrays(me.splits)
+    return Artefact(facts, arrays, transcript=me.record.handed_over())
 
 
 def restore(me: Host, kept: Artefact) -> Told:
     """Carries on after the last finished tree."""
     me.number, me.first_tree = kept.facts["tree"], kept.facts["first_tree"]
     me.splits = vertical.arrays_to_splits(kept.arrays)
+    me.record.begun = True
     return Told()
 
 
@@ -187,6 +193,12 @@ def _begun(me: Host, first: pb.EncryptedGradients) -> tuple[Grove[HostTree[Any]]
         growth, subtraction = Growth(sampled), params.histogram_subtraction
         trees.append(HostTree(own, growth, place, subtraction=subtraction, trees=n_trees))
     return Grove(trees), int(np.count_nonzero(taking_part))
+
+
+def _note_trees(me: Host) -> None:
+    """Notes what left in the trees that have grown."""
+    for slot, tree in enumerate(me.grove.trees if me.grove is not None else ()):
+        me.record.add(me.number + slot, tree)
 
 
 def _follow(me: Host, got: Frontier) -> None:
