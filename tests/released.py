@@ -31,15 +31,19 @@ def coarsened(given, least):
     trees = []
     for tree in given.trees:
         groups, place = tree.groups.copy(), {n: k for k, n in enumerate(tree.nodes.tolist())}
-        for column in range(given.cells.shape[1]):
-            held = counts(tree, given.cells[:, column], groups.shape[2])
+        everything = np.arange(int(tree.at.max()) + 2, dtype=np.int32)
+        whole = Tree(tree.at, everything, tree.columns, tree.groups)
+        for used, column in enumerate(tree.columns.tolist()):
+            held = counts(whole, given.cells[:, column], groups.shape[2])
             for node in tree.nodes.tolist():
-                if node and node % 2 == 0:
-                    groups[place[node], column] = groups[place[node - 1], column]
+                other = node + 1 if node % 2 else node - 1
+                if node and other in place and other < node:
+                    groups[place[node], used] = groups[place[other], used]
                     continue
-                pair = [place[one] for one in ((node, node + 1) if node else (0,))]
-                above = groups[place[(node - 1) // 2], column] if node else groups[0, column]
-                groups[pair[0], column] = _merged(above, held[pair], least)
+                above = groups[place[(node - 1) // 2 if node else 0], used]
+                groups[place[node], used] = _merged(
+                    above, held[[node, other] if node else [0]], least
+                )
         trees.append(Tree(tree.at, tree.nodes, tree.columns, groups))
     return Releases(given.cells, given.values, trees)
 
