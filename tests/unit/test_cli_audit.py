@@ -103,9 +103,9 @@ def test_people_read_a_table_and_sentences(world):
     folder, trained, _, _ = world
     text = run(folder, trained.status.id, TELCO, "--linking", "all", "--columns", "1")
     assert "from what is kept of 12 trees and 175 rows" in text
-    assert "linked across all trees" in text
-    assert "A guest that knew of every tree which sums belong to one bin" in text
+    assert "A guest that knew" in text
     assert "within a tree" not in text
+    assert "sums of bins" in text
 
 
 def test_what_was_found_is_drawn_alone_and_in_the_jobs_report(world):
@@ -115,7 +115,7 @@ def test_what_was_found_is_drawn_alone_and_in_the_jobs_report(world):
     own = connect.own_of(load(PartyConfig, folder / f"{GUEST}.yaml"), trained.status.id)
     whole = page.render(trained, own.ledger, own.findings)
     assert 'id="audit"' in whole
-    assert "From this party's own disclosure ledger" in whole
+    assert "own disclosure ledger" in whole
     assert 'id="audit"' not in page.render(trained)
 
 
