@@ -43,6 +43,9 @@ class Equations:
         return float(self.truth.mean()) if len(self.truth) else 0.0
 
 
+Solver = Callable[[Equations], Floats]  # a guess for each of the equations' rows
+
+
 def generic(seed: int, n_rows: int, values: int) -> Coefficients:
     """Gradients that no two rows share, for a host, which never sees the guest's.
 

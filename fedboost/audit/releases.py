@@ -51,6 +51,19 @@ class Releases:
             and (tree.groups[:, place] != tree.groups[:, place, :1]).any()
         ]
 
+    def equations_per_row(self) -> float:
+        """How many equations about one bin of the most released column there are for each row."""
+        most = 0
+        for column in range(self.cells.shape[1]):
+            told = 0
+            for number in self.using(column):
+                tree = self.trees[number]
+                groups = tree.groups[:, tree.place_of(column)]
+                cut = (groups != groups[:, :1]).any(axis=1)
+                told += len(independent(tree.nodes[cut].tolist()))
+            most = max(most, told)
+        return self.values * most / max(1, self.n_rows)
+
 
 def counts(tree: Tree, own: Cells, n_cells: int) -> Counts:
     """How many rows of each opened node lie in each cell, int64 (opened, cells).

@@ -32,6 +32,7 @@ class Audited:
     rows: int
     columns: Sequence[str]  # of a host's, those that were there to be drawn
     findings: Sequence[Finding] = field(default_factory=tuple)
+    equations_per_row: float | None = None  # of a host, about one bin
 
 
 def audit(
@@ -49,7 +50,8 @@ def audit(
     if kept.facts["kind"] == record.HOST:
         given = releases(kept)
         found = attacks.of_host(given, asked, told=told)
-        return Audited(len(given.trees), given.n_rows, kept.facts["columns"], found)
+        ratio, columns = given.equations_per_row(), kept.facts["columns"]
+        return Audited(len(given.trees), given.n_rows, columns, found, ratio)
     if record.Y not in kept.arrays:
         raise ConfigError(
             "the job is not over, and a guest's transcript has its labels at the end only",

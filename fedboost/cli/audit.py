@@ -82,13 +82,17 @@ def _with_progress(kept: Artefact, asked: Asked) -> Audited:
 
 def _as_dict(job: str, party: str, found: Audited) -> dict[str, Any]:
     listed = [{**asdict(one), "says": one.sentence()} for one in found.findings]
-    facts = {"job": job, "party": party, "trees": found.trees, "rows": found.rows}
+    facts: dict[str, Any] = {"job": job, "party": party, "trees": found.trees, "rows": found.rows}
+    facts["equations_per_row"] = found.equations_per_row
     return {**facts, "columns": list(found.columns), "findings": listed}
 
 
 def _print(found: Audited) -> None:
     trees, rows = units.plural(found.trees, "tree"), units.plural(found.rows, "row")
     click.echo(f"from what is kept of {trees} and {rows}:")
+    if found.equations_per_row is not None:
+        told = f"{found.equations_per_row:.3f} equations about one of our bins for each row"
+        click.echo(f"the sums that left are up to {told}")
     if not found.findings:
         click.echo("there was nothing to attack: no cut has left, or no label can be ranked")
         return

@@ -135,6 +135,13 @@ def test_rows_that_no_tree_learnt_from_are_not_counted():
     assert equations.matrix.shape == (32, 300)
 
 
+def test_equations_are_counted_as_the_meter_counts_them():
+    given = made(1000, 3, depth=3)  # seven opened nodes: the root, and three pairs
+    assert given.equations_per_row() == pytest.approx(3 * 2 * 4 / 1000)
+    merged = coarsened(given, 400)
+    assert merged.equations_per_row() < given.equations_per_row()
+
+
 def test_true_gradients_can_be_given():
     given = made(1500, 12)
     same = np.ones((1500, 2))  # of which no row has its own

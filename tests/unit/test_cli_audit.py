@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import click
 import pyarrow.parquet as pq
@@ -76,7 +77,7 @@ def world(tmp_path_factory):
 def run(folder, job, party, *more):
     """What the command prints; what it raises is raised."""
     words = [job, "--config", str(folder / f"{party}.yaml"), *map(str, more)]
-    given = {"catch_exceptions": False, "standalone_mode": False}
+    given: dict[str, Any] = {"catch_exceptions": False, "standalone_mode": False}
     return CliRunner().invoke(audit, words, **given).stdout
 
 
