@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 
 from fedboost.audit.findings import Finding
-from fedboost.errors import FedboostError, UnreachableError
+from fedboost.errors import ConfigError, FedboostError, UnreachableError
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.report.page import render
 from fedboost.report.progress import Progress, summary
@@ -135,7 +135,13 @@ def own_of(party: PartyConfig, job: str) -> Own:
     """A party's ledger of a job, and what its audit has found, if one has run."""
     with closing(Ledger(party.store / "store.sqlite", read_only=True)) as ledger:
         rows = ledger.rows(job)
-    return Own(rows, [Finding(**one) for one in Transcripts(party.store).findings(job)])
+    try:
+        found = [Finding(**one) for one in Transcripts(party.store).findings(job)]
+    except TypeError:
+        raise ConfigError(
+            "what the audit found was written by another version", todo=f"fedboost audit {job}"
+        ) from None
+    return Own(rows, found)
 
 
 def write_report(journal: JobJournal, path: str, own: Own | None = None) -> None:

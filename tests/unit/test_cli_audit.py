@@ -120,6 +120,17 @@ def test_what_was_found_is_drawn_alone_and_in_the_jobs_report(world):
     assert 'id="audit"' not in page.render(trained)
 
 
+def test_findings_of_another_version_are_to_be_made_again(world):
+    folder, trained, _, _ = world
+    party, job = load(PartyConfig, folder / f"{GUEST}.yaml"), trained.status.id
+    kept = Transcripts(party.store)
+    before = kept.findings(job)
+    kept.keep_findings(job, [{"attack": "of old"}])
+    with pytest.raises(ConfigError, match="another version"):
+        connect.own_of(party, job)
+    kept.keep_findings(job, before)
+
+
 def test_a_job_without_sums_says_what_it_told_instead(world):
     folder, _, told, _ = world
     with pytest.raises(ConfigError) as caught:
