@@ -105,6 +105,7 @@ class Artefact:
     facts: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     disclosure: Artefact | None = None  # beside it, what later jobs may use again
+    transcript: Artefact | None = None  # and, since the last one, what an audit needs to know
     # What a host's sums have told so far of its most told column; None where it releases none.
     released: int | None = None
 

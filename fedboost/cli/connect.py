@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from rich.console import Console
 
-from fedboost.errors import FedboostError, UnreachableError
+from fedboost.audit.findings import Finding
+from fedboost.errors import ConfigError, FedboostError, UnreachableError
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.report.page import render
 from fedboost.report.progress import Progress, summary
 from fedboost.runtime import faults
 from fedboost.runtime.client import Client
-from fedboost.runtime.config import ClientConfig, client_config
+from fedboost.runtime.config import ClientConfig, PartyConfig, client_config
+from fedboost.runtime.ledger import Ledger, Row
 from fedboost.runtime.store import JobState
+from fedboost.runtime.transcripts import Transcripts
 
 T = TypeVar("T")
 Command = Callable[..., Any]
@@ -118,7 +123,29 @@ def ended(
     return code, {**said, "error": error.said()}
 
 
-def write_report(journal: JobJournal, path: str) -> None:
+@dataclass(frozen=True)
+class Own:
+    """What a party adds to a job's report on its own page."""
+
+    ledger: Sequence[Row] = ()
+    findings: Sequence[Finding] = ()
+
+
+def own_of(party: PartyConfig, job: str) -> Own:
+    """A party's ledger of a job, and what its audit has found, if one has run."""
+    with closing(Ledger(party.store / "store.sqlite", read_only=True)) as ledger:
+        rows = ledger.rows(job)
+    try:
+        found = [Finding(**one) for one in Transcripts(party.store).findings(job)]
+    except TypeError:
+        raise ConfigError(
+            "what the audit found was written by another version", todo=f"fedboost audit {job}"
+        ) from None
+    return Own(rows, found)
+
+
+def write_report(journal: JobJournal, path: str, own: Own | None = None) -> None:
     """The journal as one HTML file."""
+    own = own or Own()
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(render(journal), encoding="utf-8")
+    Path(path).write_text(render(journal, own.ledger, own.findings), encoding="utf-8")

@@ -15,9 +15,11 @@ from rich.table import Column, Table
 from fedboost.cli import guests
 from fedboost.cli.connect import (
     JSON,
+    Own,
     conclude,
     connection,
     follow,
+    own_of,
     result_of,
     run,
     settings,
@@ -27,8 +29,8 @@ from fedboost.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.runtime.client import Client
-from fedboost.runtime.config import ClientConfig
-from fedboost.settings import parse, read_yaml
+from fedboost.runtime.config import ClientConfig, PartyConfig
+from fedboost.settings import load, parse, read_yaml
 
 JOB_FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -204,9 +206,14 @@ def resume(
 @job_group.command("report")
 @click.argument("job")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The file to write.")
+@click.option("--config", "party", type=click.Path(path_type=Path, dir_okay=False),
+              help="A party's settings file: adds its ledger and its audit of it.")  # fmt: skip
 @connection
-def report(job: str, out: Path | None, coordinator: str | None, tls: Path | None) -> None:
+def report(
+    job: str, out: Path | None, party: Path | None, coordinator: str | None, tls: Path | None
+) -> None:
     """Write the job's report: one HTML file without anything outside it."""
+    own = Own() if party is None else own_of(load(PartyConfig, party), job)
     config = settings(coordinator, tls)
 
     async def work() -> JobJournal:
@@ -214,7 +221,7 @@ def report(job: str, out: Path | None, coordinator: str | None, tls: Path | None
             return await client.journal(job)
 
     path = out or Path(f"{job}.html")
-    write_report(run(work()), str(path))
+    write_report(run(work()), str(path), own)
     click.echo(str(path))
 
 

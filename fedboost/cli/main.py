@@ -16,6 +16,7 @@ INTERRUPTED = 130
 
 # Where each command lives: module, and the name of its click object there.
 COMMANDS = {
+    "audit": ("fedboost.cli.audit", "audit"),
     "certs": ("fedboost.cli.certs", "certs_group"),
     "cluster": ("fedboost.cli.cluster", "cluster_group"),
     "coordinator": ("fedboost.cli.daemons", "coordinator_group"),

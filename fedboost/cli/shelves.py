@@ -16,6 +16,7 @@ from fedboost.model import shards
 from fedboost.model.export import FILE_BYTES_MAX, read_host_shard
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.disclosures import Disclosures
+from fedboost.runtime.transcripts import Transcripts
 from fedboost.settings import load
 
 Command = Callable[..., Any]
@@ -78,8 +79,11 @@ class Shelves:
         return shards.folder_of(self.stores[party] / "models", model)
 
     def delete(self, model: str, party: str) -> None:
-        """Removes a party's shard of a model, and what its training has disclosed to the party."""
+        """Removes a party's shard of a model, what its training has disclosed to the party, and
+        what the party has kept of it for an audit.
+        """
         Disclosures(self.stores[party]).delete(model)
+        Transcripts(self.stores[party]).delete(model)
         shards.delete(self.folder(model, party))
 
 

@@ -14,7 +14,7 @@ from fedboost.core.partition import parent, sibling
 from fedboost.core.split import Candidates
 from fedboost.crypto.api import Adds, H, Pairs
 from fedboost.crypto.sparse import fill_skipped
-from fedboost.encrypted.cells import Cells
+from fedboost.encrypted.cells import Cells, Rows
 from fedboost.encrypted.growth import Growth
 from fedboost.encrypted.offers import Named
 from fedboost.encrypted.sides import HostRows
@@ -69,6 +69,9 @@ class HostTree(Generic[H]):
         """
         self.growth = growth
         self.opened: list[int] = []
+        # Of each node whose sums have left, the group of every cell, uint8 (columns, n_cells), of
+        # which there is a sum; None: one of each cell.
+        self.released: dict[int, NDArray[np.uint8] | None] = {}
         self._cells_of, self._place, self._subtraction = cells, place, subtraction
         self._columns, self._by_category = cells.columns, cells.by_category
         self._trees, self._minimum = trees, cells.minimum(least)
@@ -76,6 +79,11 @@ class HostTree(Generic[H]):
         self._ordered = np.where(self._by_category, 0, self._n_bins)  # bins that thresholds divide
         self._parents: dict[int, H] = {}  # the cells of the layer above
         self._cells: dict[int, H] = {}  # of the open nodes, as far as they have been made and kept
+
+    @property
+    def columns(self) -> Rows:
+        """The columns that the tree may use, rising."""
+        return self._columns
 
     def begin_layer(self) -> None:
         """The cells of the layer before become those that may be subtracted from."""
@@ -99,6 +107,8 @@ class HostTree(Generic[H]):
 
         [ prefix sums | those with missing rows added | groups of categories, node after node ]
         """
+        least = self._minimum
+        self.released |= {node: least.groups(node) if least else None for node in nodes}
         histograms, key = self._histograms(rows, nodes), rows.adds
         self._keep(histograms, rows)
         cells = _joined([histograms[node] for node in nodes])

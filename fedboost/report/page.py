@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from importlib import resources
 
 from fedboost import __version__
+from fedboost.audit.findings import Finding
 from fedboost.messages.job_pb2 import JobJournal
-from fedboost.report import costs, disclosure, outcome, schedule, terms, training, units
+from fedboost.report import audit, costs, disclosure, outcome, schedule, terms, training, units
 from fedboost.report.disclosure import LedgerLine
 from fedboost.report.html import Html, join, tag, verbatim
 from fedboost.report.story import Story, read
@@ -25,6 +26,7 @@ SECTIONS = (
     ("time", "Time"),
     ("bytes", "Traffic"),
     ("disclosure", "Who learned what"),
+    (audit.NAME, audit.TITLE),  # where one has run
     ("settings", "Settings"),
     ("timeline", "Timeline"),
 )
@@ -32,18 +34,21 @@ FACT_CHARS = 30  # of a fact that stays on one line, on a phone too
 TONES = {"finished": "good", "failed": "bad", "cancelled": "bad", "paused": "wait"}
 
 
-def render(journal: JobJournal, ledger: Sequence[LedgerLine] = ()) -> str:
+def render(
+    journal: JobJournal, ledger: Sequence[LedgerLine] = (), findings: Sequence[Finding] = ()
+) -> str:
     """The page for a job in any state, as text to be written in UTF-8.
 
-    `ledger` is one party's rows for this job, if it wants them on the page. A PeerError where
-    the journal's spec, result or curves are not what they claim to be.
+    `ledger` is one party's rows for this job, and `findings` what its audit has found, if it wants
+    them on the page. A PeerError where the journal's spec, result or curves are not what they
+    claim to be.
     """
     story = read(journal)
     main = tag(
         "main",
         outcome.trouble(story),
         outcome.figures(story),
-        _contents(story),
+        _contents(story, is_audited=bool(findings)),
         outcome.outcome(story),
         training.learning(story),
         schedule.schedule(story),
@@ -52,15 +57,28 @@ def render(journal: JobJournal, ledger: Sequence[LedgerLine] = ()) -> str:
         costs.times(story),
         costs.traffic(story),
         disclosure.disclosure(story, ledger),
+        audit.audit(findings),
         terms.terms(story),
         terms.timeline(story),
     )
     body = tag("body", _head_of_page(story), main, _foot(story))
-    page = tag("html", _head(story), body, lang="en")
+    return _page(_title(story), body)
+
+
+def of_audit(job: str, party: str, findings: Sequence[Finding]) -> str:
+    """A page with what a party's audit of a job has found, and nothing else."""
+    kicker = tag("p", "fedboost audit", class_="kicker")
+    head = tag("header", kicker, tag("h1", tag("code", job)), tag("p", party, class_="facts"))
+    body = tag("body", head, tag("main", audit.audit(findings, party)))
+    return _page(f"Audit of {job}", body)
+
+
+def _page(title: str, body: Html) -> str:
+    page = tag("html", _head(title), body, lang="en")
     return f"<!DOCTYPE html>\n{page}\n"
 
 
-def _head(story: Story) -> Html:
+def _head(title: str) -> Html:
     style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
     return tag(
         "head",
@@ -68,7 +86,7 @@ def _head(story: Story) -> Html:
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{_title(story)} – fedboost"),
+        tag("title", f"{title} – fedboost"),
         tag("style", verbatim(style)),
     )
 
@@ -97,8 +115,9 @@ def _separated(facts: Sequence[str]) -> list[object]:
     return parts
 
 
-def _contents(story: Story) -> Html:
+def _contents(story: Story, *, is_audited: bool) -> Html:
     drawn = {
+        audit.NAME: is_audited,
         schedule.NAME: schedule.is_drawn(story),
         "curves": training.has_separation(story),
         "importance": training.has_splits(story),

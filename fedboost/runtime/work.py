@@ -38,6 +38,7 @@ from fedboost.runtime.manifest import Manifest
 from fedboost.runtime.policy import Policy
 from fedboost.runtime.session import Session
 from fedboost.runtime.store import Store
+from fedboost.runtime.transcripts import END, Transcripts
 from fedboost.settings import parse
 
 log = logging.getLogger(__name__)
@@ -251,10 +252,12 @@ class Work:
 
     def keep(self, stage: str, number: int, taken: Artefact) -> None:
         """Keeps a checkpoint after so many rounds of a stage."""
+        Transcripts(self.store.folder).add(self.id, number, taken.transcript)
         self._checkpoints.save(self._folder(stage), number, taken.facts, taken.arrays)
 
     def kept(self, stage: str, number: int) -> Artefact | None:
         """The checkpoint after `number` rounds; None for the start of a stage."""
+        Transcripts(self.store.folder).discard_after(self.id, number)
         if number == 0:
             return None
         self._checkpoints.discard_after(self._folder(stage), number)
@@ -296,6 +299,7 @@ class Work:
                 "ids": {party: data.id for party, data in self.terms.spec.data.items()},
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
             }
+            Transcripts(self.store.folder).add(self.id, END, left.transcript)
             shards.save(self.model_folder, Artefact({**facts, **left.facts}, left.arrays))
         own = stage == self.protocol.name  # another job's are the first margins of its training
         if own and protocol.leaves == "predictions" and "prediction" in left.arrays:

@@ -21,6 +21,7 @@ from fedboost.runtime.config import CoordinatorConfig, Timers
 from fedboost.runtime.journals import Journals
 from fedboost.runtime.party import PartyNode
 from fedboost.runtime.store import Store
+from fedboost.runtime.transcripts import Transcripts
 from fedboost.runtime.work import Work
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.federated import now
@@ -109,7 +110,10 @@ def left(cluster, job):
         node.ledger.verify()
         assert not [str(p) for p in node.store.folder.rglob("*.new")]
         assert not list((node.store.folder / "jobs" / job).glob("secret/*"))
-    return {p: shards.load(n.store.folder / "models" / job) for p, n in cluster.parties.items()}
+    held = {p: shards.load(n.store.folder / "models" / job) for p, n in cluster.parties.items()}
+    for party, node in cluster.parties.items():
+        held[f"{party} for its audit"] = Transcripts(node.store.folder).load(job)
+    return held
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from fedboost import protocols
+from fedboost.audit.findings import Finding
 from fedboost.messages.job_pb2 import (
     Event,
     JobJournal,
@@ -24,7 +25,7 @@ from fedboost.messages.job_pb2 import (
 from fedboost.messages.reveals import REVEALS
 from fedboost.report import charts, disclosure, progress, units
 from fedboost.report.charts import Axis, Bar, Line, LineChart
-from fedboost.report.page import SECTIONS, render
+from fedboost.report.page import SECTIONS, of_audit, render
 from fedboost.report.story import read
 from tests.unit.test_report_journal import journal
 
@@ -86,7 +87,7 @@ def test_the_page_is_whole_and_every_part_can_be_reached(full):
     assert page.tags[:2] == ["html", "head"]
     assert full.startswith("<!DOCTYPE html>")
     assert len(page.ids) == len(set(page.ids))
-    there = {name for name, _ in SECTIONS} - {"forest"}
+    there = {name for name, _ in SECTIONS} - {"forest", "audit"}
     assert {link.removeprefix("#") for link in page.links} == there <= set(page.ids)
     assert page.tags.count("h1") == 1
     assert page.tags.count("table") == page.tags.count("caption")
@@ -474,7 +475,8 @@ def test_a_job_without_a_forest_has_no_schedule(full):
 
 def test_the_schedule_can_be_reached():
     page = Page(render(with_forest({"n_trees": 2})))
-    assert {link.removeprefix("#") for link in page.links} == {name for name, _ in SECTIONS}
+    there = {name for name, _ in SECTIONS} - {"audit"}
+    assert {link.removeprefix("#") for link in page.links} == there
 
 
 def test_rounds_of_several_trees_are_called_rounds():
@@ -516,6 +518,30 @@ def test_released_sums_stand_beside_the_limits_of_their_owners():
     assert "shop 0.020 0.010 – 0.010" in shown
     assert "Warned by telco telco will have released" in part(page, "timeline")
     assert "Released sums" not in part(render(journal(kept=21)), "disclosure")
+
+
+FOUND = [
+    Finding("sums of bins", "all", "precision", 0.211, 0.031, 0.4, 12),
+    Finding("row groupings", "", "auc", 0.81, 0.5, 0.84, 10, about=EVIL),
+]
+
+
+def test_what_an_audit_found_stands_beside_chance_and_can_be_reached(full):
+    page = render(journal(kept=21), findings=FOUND)
+    assert "#audit" in Page(page).links
+    assert 'id="audit"' not in full
+    shown = part(page, "audit")
+    assert "linked across all trees precision 0.211 0.031 by chance 0.400 12" in shown
+    assert "of 100 rows that it names for one of our bins 21 are right" in shown
+    assert "<script>" not in page
+
+
+def test_an_audit_has_a_page_of_its_own():
+    page = of_audit("credit-1a2b3c4d", EVIL, FOUND)
+    assert "<script>" not in page
+    assert Page(page).ids == ["audit", "audit-title"]
+    assert "default-src" in page
+    assert "Audit of credit-1a2b3c4d – fedboost" in Page(page).text
 
 
 def test_noise_is_told_host_by_host_and_its_absence_as_well():

@@ -26,6 +26,7 @@ from fedboost.encrypted.host_noise import Scale
 from fedboost.encrypted.leaf_answers import Precision
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices
 from fedboost.encrypted.packed import PackedGuest
+from fedboost.encrypted.record import GuestRecord
 from fedboost.encrypted.rounds import Labels, Rounds
 from fedboost.encrypted.sides import GuestRows, GuestSide
 from fedboost.errors import DataError
@@ -53,6 +54,7 @@ class Guest(Rounds):
     rules: GuestRules
     bins: Bins
     views: dict[str, HostView]
+    record: GuestRecord  # for an audit of our own
     nonces: tuple[bytes, ...] = ()  # of this attempt, where the scheme takes any
     side: GuestSide | None = None
     key: PrivateKey | None = None  # under which hosts keep leaf values, with unscored splits
@@ -103,6 +105,7 @@ def begin(seat: Seat) -> Guest:
     objective = objectives.start(params, summary)
     cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical)
     fixed = _encoding(params, objective, summary)
+    views = _views(seat)
     return Guest(
         seat=seat,
         params=params,
@@ -113,7 +116,8 @@ def begin(seat: Seat) -> Guest:
         margin=np.tile(objective.base_margin, (frame.n_rows, 1)),
         rules=GuestRules(params, cuts, fixed, noise=Scale.of(params, fixed.bits)),
         bins=cuts.transform(frame.values),
-        views=_views(seat),
+        views=views,
+        record=GuestRecord(seat, {host: view.rows for host, view in views.items()}),
     )
 
 
@@ -266,6 +270,8 @@ def close_tree(me: Guest) -> Out:
     else:
         for view in me.views.values():
             me.below += view.unseen(number, me.outputs_of_tree)
+    for host, view in me.views.items():
+        me.record.add(number, view.number, view.seen(me.groves.get(host)))
     own = np.array([node.value for node in tops])[me.leaves]
     me.margin[:, me.outputs_of(number)] += own + total / np.maximum(me.holders, 1)[:, None]
     me.trees_closed += 1
@@ -291,7 +297,8 @@ def snapshot(me: Guest) -> Artefact:
     drawn anew by the next attempt.
     """
     arrays = model.to_arrays(me.tops, me.below, me.outputs_of_tree) | _key_array(me)
-    return Artefact(me.rounds_to_facts(), {**arrays, "margin": me.margin})
+    kept = {**arrays, "margin": me.margin}
+    return Artefact(me.rounds_to_facts(), kept, transcript=me.record.handed_over())
 
 
 def restore(me: Guest, kept: Artefact) -> Told:
@@ -299,6 +306,7 @@ def restore(me: Guest, kept: Artefact) -> Told:
     me.rounds_from_facts(kept.facts, kept.arrays["margin"])
     me.trees_closed = sum(me.forest) * me.params.trees_per_round
     me.tops, me.below = model.from_arrays(kept.arrays)
+    me.record.begun = True
     if model.KEY in kept.arrays:
         scheme = SCHEMES[me.params.encryption.scheme]
         me.key = scheme.load_private(kept.arrays[model.KEY].tobytes(), me.seat.workers)
@@ -321,7 +329,7 @@ def finish(me: Guest) -> Artefact:
     if not me.is_scored:
         facts |= {"precision": asdict(me.precision), "value_unit": _unit(me)}
     arrays = model.to_arrays(*_kept(me), me.outputs_of_tree) | _key_array(me)
-    return Artefact(facts, arrays)
+    return Artefact(facts, arrays, transcript=me.record.closed(me))
 
 
 def bytes_max(me: Guest, step: str) -> int:

@@ -31,6 +31,7 @@ from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.meter import Meter
 from fedboost.encrypted.offers import Offer, choices_bytes_max, read_choices
 from fedboost.encrypted.packed import HostKey, PackedHost, PackedHostRows
+from fedboost.encrypted.record import HostRecord
 from fedboost.encrypted.sides import HostRows, HostSide
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import Artefact, Out, Seat
@@ -60,6 +61,7 @@ class Host:
     binning: Binning
     bins: Bins
     meter: Meter
+    record: HostRecord  # for an audit of our own
     side: HostSide | None = None
     splits: list[OwnSplit] = field(default_factory=list)
     # The tree that grows
@@ -95,7 +97,8 @@ def begin(seat: Seat) -> Host:
     if isinstance(bins, SparseBins) and not seat.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
     answering = Answering(seat) if seat.params.split == "unscored" else None
-    return Host(seat, cuts, bins, Meter.of(seat.params, bins.shape[1]), answering=answering)
+    meter, record = Meter.of(seat.params, bins.shape[1]), HostRecord(seat, cuts, bins)
+    return Host(seat, cuts, bins, meter, record, answering=answering)
 
 
 def offer_nonce(me: Host) -> Out:
@@ -130,6 +133,7 @@ def receive_gradients(me: Host, got: Iterator[BottomRows]) -> Out:
         gradients.add(part.gradients)
     if gradients is None or tree is None:
         raise PeerError("the guest sent no gradients")
+    _note_tree(me)
     me.gradients, me.grove = gradients.whole(), Grove([tree])
     me.number += 1
     me.offers = {}
@@ -190,13 +194,15 @@ def answer_rows(me: Host) -> Out:
 
 def snapshot(me: Host) -> Artefact:
     """The splits of finished trees, and what they have told."""
-    arrays = {**_arrays(me), "equations": me.meter.equations}
-    return Artefact({"tree": me.number}, arrays, released=me.meter.most)
+    _note_tree(me)
+    facts, arrays = {"tree": me.number}, {**_arrays(me), "equations": me.meter.equations}
+    transcript = me.record.handed_over()
+    return Artefact(facts, arrays, released=me.meter.most, transcript=transcript)
 
 
 def restore(me: Host, kept: Artefact) -> Told:
     """Carries on after the last finished tree."""
-    me.number = kept.facts["tree"]
+    me.number, me.record.begun = kept.facts["tree"], True
     me.splits = vertical.arrays_to_splits(kept.arrays)
     me.meter.resumed(kept.arrays["equations"])
     if me.answering is not None:
@@ -282,6 +288,13 @@ def _begun(me: Host, first: BottomRows) -> tuple[HostTree[Any], int]:
     tree: HostTree[Any] = HostTree(own, growth, place, subtraction=subtraction, least=least)
     tree.opened = _opened(first.open, growth.training.leaves())
     return tree, int(np.count_nonzero(sampled))
+
+
+def _note_tree(me: Host) -> None:
+    """Notes what left in the tree that has grown."""
+    if me.grove is not None:
+        [tree] = me.grove.trees
+        me.record.add(me.number, tree)
 
 
 def _usable(me: Host, number: int) -> Rows:

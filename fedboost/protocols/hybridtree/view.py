@@ -81,6 +81,15 @@ class HostView:
         """
         return np.where(np.isin(self.at, opened), self.at, np.int32(hybrid.NO_NODE))
 
+    def seen(self, grove: GuestGrove | None) -> Rows:
+        """The node of each row that the host knows, int32 (m,): the bottom one, or where its own
+        scored splits below that have led.
+        """
+        if grove is None:
+            return self.at
+        [tree] = grove.trees
+        return tree.growth.everyone.node_of_rows(len(self.rows))
+
     @property
     def n_training(self) -> int:
         """How many rows it has to learn from."""

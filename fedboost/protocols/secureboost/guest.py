@@ -13,10 +13,12 @@ from fedboost.core import binning, objectives
 from fedboost.core.bins import Bins
 from fedboost.core.objectives import Summary
 from fedboost.encrypted import keys, precision
+from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.growth import Division, about_divisions, read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTree, Won
 from fedboost.encrypted.host_noise import Scale
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, Shape, read_offers, write_choices
+from fedboost.encrypted.record import GuestRecord, seen
 from fedboost.encrypted.rounds import Labels, Rounds
 from fedboost.encrypted.sides import GuestRows, GuestSide, addressed
 from fedboost.flow import About, Artefact, Out, Seat
@@ -39,6 +41,7 @@ class Guest(Rounds):
 
     rules: GuestRules
     bins: Bins
+    record: GuestRecord  # for an audit of our own
     nonces: tuple[bytes, ...] = ()  # of this attempt, where the scheme takes any
     side: GuestSide | None = None
     nodes: list[GuestNode] = field(default_factory=list)  # of finished trees, earlier ones first
@@ -85,6 +88,7 @@ def begin(seat: Seat) -> Guest:
         forest=start.forest,
         rules=GuestRules(params, cuts, fixed, noise=Scale.of(params, fixed.bits)),
         bins=cuts.transform(frame.values),
+        record=GuestRecord(seat, dict.fromkeys(seat.table.hosts, np.arange(frame.n_rows))),
         nodes=start.nodes,
         trees_closed=sum(start.forest) * params.trees_per_round,
     )
@@ -194,8 +198,9 @@ def close_trees(me: Guest) -> Out:
     grove = me.growing()
     outputs = me.outputs_of(me.trees_closed)
     found = [_leaves(me, tree) for tree in grove.trees]  # before any margin moves
-    for tree, values in zip(grove.trees, found, strict=True):
+    for slot, (tree, values) in enumerate(zip(grove.trees, found, strict=True)):
         me.nodes += tree.finished(me.trees_closed, values)
+        _note_tree(me, slot, tree)
         for node, value in values.items():
             me.margin[tree.growth.everyone.rows(node), outputs] += value
         me.trees_closed += 1
@@ -219,8 +224,8 @@ def close_model(me: Guest) -> Out:
 
 def snapshot(me: Guest) -> Artefact:
     """Finished trees, margins and metrics; the key is drawn anew by the next attempt."""
-    arrays = vertical.nodes_to_arrays(me.nodes, me.outputs_of_tree)
-    return Artefact(me.rounds_to_facts(), {**arrays, "margin": me.margin})
+    arrays = {**vertical.nodes_to_arrays(me.nodes, me.outputs_of_tree), "margin": me.margin}
+    return Artefact(me.rounds_to_facts(), arrays, transcript=me.record.handed_over())
 
 
 def restore(me: Guest, kept: Artefact) -> Told:
@@ -228,6 +233,7 @@ def restore(me: Guest, kept: Artefact) -> Told:
     me.rounds_from_facts(kept.facts, kept.arrays["margin"])
     me.trees_closed = sum(me.forest) * me.params.trees_per_round
     me.nodes = vertical.arrays_to_nodes(kept.arrays)
+    me.record.begun = True
     return Told(ends=me.ended(plan.loop(me.seat.params)))
 
 
@@ -238,7 +244,8 @@ def finish(me: Guest) -> Artefact:
     columns = list(frame.columns)
     categories = earlier.listed(me.seat, me.rules.binning)
     facts = {**me.model_facts(), "columns": columns, "categories": categories}
-    return Artefact(facts, vertical.nodes_to_arrays(_kept(me), me.outputs_of_tree))
+    arrays = vertical.nodes_to_arrays(_kept(me), me.outputs_of_tree)
+    return Artefact(facts, arrays, transcript=me.record.closed(me))
 
 
 def bytes_max(me: Guest, step: str) -> int:
@@ -263,6 +270,15 @@ def _plant(me: Guest) -> None:
     owners = {host: me.seat.table.hosts.index(host) + 1 for host in me.plan.hosts}
     own = me.params.label_protection
     me.shown = Shown(owners, me.grove, me.purity, hides=own is not None and own.hide_divisions)
+
+
+def _note_tree(me: Guest, slot: int, tree: GuestTree) -> None:
+    """Notes what each host that took part has seen of a tree that has grown."""
+    assert me.plan is not None
+    for host in me.plan.hosts:
+        number = me.seat.table.hosts.index(host) + 1
+        told = [one % STRIDE for one in me.showing().told[host] if one // STRIDE == slot]
+        me.record.add(me.trees_closed, number, seen(tree, len(me.y), told, number))
 
 
 def _training(me: Guest) -> int:

@@ -25,6 +25,7 @@ from fedboost.encrypted.offers import (
     choices_bytes_max,
     read_choices,
 )
+from fedboost.encrypted.record import HostRecord
 from fedboost.encrypted.sides import HostRows, HostSide
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Seat
@@ -48,6 +49,7 @@ class Host:
     binning: Binning
     bins: Bins
     meter: Meter
+    record: HostRecord  # for an audit of our own
     side: HostSide | None = None
     splits: list[OwnSplit] = field(default_factory=list)  # of this job
     first_tree: int | None = None  # of this job, once the guest has said
@@ -74,7 +76,8 @@ def begin(seat: Seat) -> Host:
     bins = cuts.transform(frame.values)
     if isinstance(bins, SparseBins) and not seat.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
-    return Host(seat, cuts, bins, Meter.of(seat.params, bins.shape[1]))
+    meter, record = Meter.of(seat.params, bins.shape[1]), HostRecord(seat, cuts, bins)
+    return Host(seat, cuts, bins, meter, record)
 
 
 def offer_nonce(me: Host) -> Out:
@@ -109,6 +112,7 @@ def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
         gradients.add(part)
     if gradients is None:
         raise PeerError("the guest sent no gradients")
+    _note_trees(me)
     me.gradients = gradients.whole()
     me.number, me.grove = number, grove
     me.offers, me.divided = {}, {}
@@ -138,9 +142,11 @@ def divide_rows(me: Host, got: pb.WonSplits) -> Out:
 
 def snapshot(me: Host) -> Artefact:
     """The splits of finished trees, and what they have told."""
+    _note_trees(me)
     facts = {"tree": me.number, "first_tree": me.first_tree}
     arrays = {**vertical.splits_to_arrays(me.splits), "equations": me.meter.equations}
-    return Artefact(facts, arrays, released=me.meter.most)
+    transcript = me.record.handed_over()
+    return Artefact(facts, arrays, released=me.meter.most, transcript=transcript)
 
 
 def restore(me: Host, kept: Artefact) -> Told:
@@ -148,6 +154,7 @@ def restore(me: Host, kept: Artefact) -> Told:
     me.number, me.first_tree = kept.facts["tree"], kept.facts["first_tree"]
     me.splits = vertical.arrays_to_splits(kept.arrays)
     me.meter.resumed(kept.arrays["equations"])
+    me.record.begun = True
     return Told()
 
 
@@ -200,6 +207,12 @@ def _begun(me: Host, first: pb.EncryptedGradients) -> tuple[Grove[HostTree[Any]]
         )
         trees.append(tree)
     return Grove(trees), int(np.count_nonzero(taking_part))
+
+
+def _note_trees(me: Host) -> None:
+    """Notes what left in the trees that have grown."""
+    for slot, tree in enumerate(me.grove.trees if me.grove is not None else ()):
+        me.record.add(me.number + slot, tree)
 
 
 def _follow(me: Host, got: Frontier) -> None:

@@ -33,6 +33,7 @@ class Shown:
         of its own divisions alone.
         """
         self.open: dict[str, list[int]] = {host: [] for host in hosts}  # this layer
+        self.told: dict[str, set[int]] = {host: set() for host in hosts}  # whose divisions, so far
         self._owners, self._grove, self._purity, self._hides = hosts, grove, purity, hides
         self._offered: dict[str, set[int]] = {host: set() for host in hosts}  # the layer above
 
@@ -55,6 +56,7 @@ class Shown:
             ]
             needed = {_above(number) for number in self.open[host]} | own
             told[host] = [one for one in divided if one[0] in needed]
+            self.told[host] |= needed & {number for number, _ in divided}
         return told
 
     def hear(self, host: str, sums: Sequence[int]) -> None:

@@ -1,0 +1,186 @@
+"""The attacks one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.audit import clustering, linear, membership
+from fedboost.audit.findings import CLUSTERS, LINKINGS, MEMBERS, SUMS, Finding, Linking
+from fedboost.audit.linear import Coefficients, Solver
+from fedboost.audit.releases import Releases, counts
+from fedboost.errors import DataError
+
+Bits = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+COLUMNS = 4  # of a table, drawn
+TARGETS = 3  # bins, or groups of them, of each column
+TREES_ALONE = 5  # that are attacked one by one with linking across neighbours
+SUMS_ALONE = 60  # of each column that are attacked one by one without linking
+COMMON = 0.5  # a bin with a larger share of the rows is no secret worth naming
+SEED = 5
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How much is attacked."""
+
+    linkings: tuple[Linking, ...] = LINKINGS
+    columns: int = COLUMNS
+    solve: Solver = linear.nearest  # or linear.corner, which takes minutes where this takes seconds
+
+
+@dataclass(frozen=True)
+class Target:
+    """Rows of one column's cells, which an attacker looks for."""
+
+    column: int
+    cells: Bits
+
+
+@dataclass(frozen=True)
+class GuestView:
+    """What the guest knows of what one host was told."""
+
+    about: str  # the host's name
+    groupings: clustering.Groupings
+    positive: Bits  # (rows,) the label, as far as it has two sides
+
+
+def targets(releases: Releases, columns: int, seed: int = SEED) -> list[Target]:
+    """Some groups of some columns of which sums left, as drawn from a seed."""
+    draw = np.random.default_rng(seed)
+    using = [c for c in range(releases.cells.shape[1]) if releases.using(c)]
+    found = []
+    for column in sorted(draw.permutation(using)[:columns].tolist()):
+        tree = releases.trees[releases.using(column)[0]]
+        place = tree.place_of(column)
+        assert place is not None
+        groups = tree.groups[:, place]
+        first = groups[np.argmax((groups != groups[:, :1]).any(axis=1))]
+        rows = np.bincount(first[releases.cells[:, column]], minlength=int(first.max()) + 1)
+        fit = np.flatnonzero((rows > 0) & (rows <= COMMON * releases.n_rows))
+        chosen = np.sort(draw.permutation(fit)[:TARGETS])
+        found += [Target(column, first == group) for group in chosen.tolist()]
+    return found
+
+
+def of_host(
+    releases: Releases,
+    asked: Asked,
+    coefficients: Coefficients | None = None,
+    told: Callable[[int, int], None] = lambda done, of: None,
+) -> list[Finding]:
+    """What sums tell of a host's own rows, for each linking that is asked for.
+
+    `coefficients` are the gradients that the sums were made of, where whoever audits has them;
+    absent: generic ones, which tell at least as much. `told` hears how much is done. Nothing where
+    no cut has left.
+    """
+    chosen = targets(releases, asked.columns)
+    known = coefficients or linear.generic(SEED, releases.n_rows, releases.values)
+    of, done, found = len(chosen) * len(asked.linkings), 0, []
+    for linking in asked.linkings:
+        scores = []
+        for target in chosen:
+            scores += list(_ATTACKS[linking](releases, target, known, asked.solve))
+            done += 1
+            told(done, of)
+        if scores:
+            value, chance = np.mean(scores, axis=0).tolist()
+            worst = max(score for score, _ in scores)
+            found.append(Finding(SUMS, linking, "precision", value, chance, worst, len(scores)))
+    return found
+
+
+def of_guest(
+    views: Sequence[GuestView],
+    loss: Floats,
+    is_training: Bits,
+    told: Callable[[int, int], None] = lambda done, of: None,
+) -> list[Finding]:
+    """What row groupings tell each host of labels, and the model of who was learnt from.
+
+    loss float64 and is_training bool (rows,). Left out is what cannot be tried: labels with too
+    few rows on one side, and membership where no row was held out.
+    """
+    found = []
+    for done, view in enumerate(views):
+        told(done, len(views) + 1)
+        try:
+            aucs = clustering.label_aucs(view.groupings, view.positive)
+        except DataError:
+            continue
+        mean, worst = float(aucs.mean()), float(aucs.max())
+        found.append(Finding(CLUSTERS, "", "auc", mean, 0.5, worst, len(aucs), view.about))
+    told(len(views), len(views) + 1)
+    if is_training.any() and not is_training.all():
+        auc = membership.member_auc(loss, is_training)
+        found.append(Finding(MEMBERS, "", "auc", auc, 0.5, auc, 1))
+    told(len(views) + 1, len(views) + 1)
+    return found
+
+
+def _alone(
+    releases: Releases, target: Target, coefficients: Coefficients, solve: Solver
+) -> Iterator[tuple[float, float]]:
+    """Precision and chance of single sums, drawn among all of the target's column."""
+    draw, own = np.random.default_rng(SEED), releases.cells[:, target.column]
+    each: dict[int, list[tuple[int, int, Bits]]] = {}
+    for number in releases.using(target.column):
+        tree = releases.trees[number]
+        place = tree.place_of(target.column)
+        assert place is not None
+        held = counts(tree, own, len(target.cells))
+        for at, node in enumerate(tree.nodes.tolist()):
+            groups = tree.groups[at, place]
+            rows = np.bincount(groups, weights=held[at])
+            fit = np.flatnonzero((rows > 0) & (rows <= COMMON * held[at].sum()))
+            listed = each.setdefault(number, [])
+            listed += [(node, int(rows[group]), groups == group) for group in fit.tolist()]
+    sums = [(number, *one) for number, listed in each.items() for one in listed]
+    hits = whole = by_chance = 0.0
+    for chosen in draw.permutation(len(sums))[: SUMS_ALONE // TARGETS].tolist():
+        number, node, count, cells = sums[chosen]
+        equations = linear.of_node(releases, cells[own], number, node, coefficients)
+        right = linear.precision(solve(equations), equations.truth, SEED)
+        hits, whole = hits + count * right, whole + count
+        by_chance += count * equations.chance
+    if whole:
+        yield hits / whole, by_chance / whole
+
+
+def _in_a_tree(
+    releases: Releases, target: Target, coefficients: Coefficients, solve: Solver
+) -> Iterator[tuple[float, float]]:
+    """Precision and chance in single trees, spread over the job."""
+    using = releases.using(target.column)
+    chosen = np.unique(np.linspace(0, len(using) - 1, min(TREES_ALONE, len(using))).astype(int))
+    for place in chosen.tolist():
+        yield _solved(releases, target, [using[place]], coefficients, solve)
+
+
+def _in_all(
+    releases: Releases, target: Target, coefficients: Coefficients, solve: Solver
+) -> Iterator[tuple[float, float]]:
+    """Precision and chance from all trees at once."""
+    yield _solved(releases, target, releases.using(target.column), coefficients, solve)
+
+
+def _solved(
+    releases: Releases,
+    target: Target,
+    trees: Sequence[int],
+    coefficients: Coefficients,
+    solve: Solver,
+) -> tuple[float, float]:
+    equations = linear.of_bin(releases, target.column, target.cells, trees, coefficients)
+    right = linear.precision(solve(equations), equations.truth, SEED)
+    return right, equations.chance
+
+
+_ATTACKS = {"none": _alone, "neighbours": _in_a_tree, "all": _in_all}

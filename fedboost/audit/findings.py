@@ -1,0 +1,56 @@
+"""What attacks have found, in numbers and in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Linking = Literal["none", "neighbours", "all"]
+LINKINGS: tuple[Linking, ...] = get_args(Linking)
+
+SUMS, CLUSTERS, MEMBERS = "sums of bins", "row groupings", "the model's loss"
+LABELS_KNOWN = 20  # to the attacker of row groupings
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one attack came to."""
+
+    attack: str  # what it works on: one of SUMS, CLUSTERS, MEMBERS
+    linking: str  # of SUMS, what the attacker knows: one of LINKINGS; empty for the others
+    measure: Literal["precision", "auc"]
+    value: float  # the mean over all that was tried
+    chance: float
+    worst: float  # the largest
+    tried: int  # targets or draws
+    about: str = ""  # whose rows, where there are several answers
+
+    @property
+    def ratio(self) -> float:
+        """How many times better than chance: of an AUC's distance from it there is no such."""
+        return self.value / self.chance if self.chance else 0.0
+
+    def sentence(self) -> str:
+        """What it means, for whoever owns the rows."""
+        if self.attack == CLUSTERS:
+            return (
+                f"{self.about or 'A host'} that knew {LABELS_KNOWN} labels would put a row "
+                f"with the label before one without in {self.value:.0%} of all pairs, from row "
+                f"groupings alone; guessing does in 50%."
+            )
+        if self.attack == MEMBERS:
+            return (
+                "Whoever has the model and a row with its label would tell a training row from "
+                f"another in {self.value:.0%} of all pairs; guessing does in 50%."
+            )
+        return (
+            f"{_KNOWING[self.linking]}, of 100 rows that it names for one of our bins "
+            f"{100 * self.value:.0f} are right; of rows drawn at random {100 * self.chance:.0f}."
+        )
+
+
+_KNOWING = {
+    "none": "A guest that solves for each sum by itself",
+    "neighbours": "A guest that follows sums from parents to children within a tree",
+    "all": "A guest that knew of every tree which sums belong to one bin, the most it could know",
+}

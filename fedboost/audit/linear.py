@@ -1,0 +1,192 @@
+"""Solving for a bin's rows from its sums: the guest knows every gradient, so each is an equation.
+
+The unknown of a row is 1 if it is in the bin and 0 if not; of its relaxation x in [0, 1] the sums
+say A·x = s, the constraints of a linear programme. `nearest` gives the feasible point nearest to
+what chance says, which ranks rows better than a corner of the feasible set, `corner`, that linear
+programming gives; above about one equation for six rows there is only one feasible point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog, minimize
+from scipy.sparse import coo_array, csr_array
+
+from fedboost.audit.releases import Releases, Tree, counts, independent, known_nodes
+from fedboost.errors import DataError
+
+Bits = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+Coefficients = Callable[[int], Floats]  # of a tree by its place: (rows, values)
+
+STEPS_MAX = 300  # of the descent; by then the order of the rows has long settled
+MEMORY = 20  # of the descent's estimate of curvature
+
+
+@dataclass(frozen=True)
+class Equations:
+    """What sums tell of one set of rows."""
+
+    matrix: csr_array  # (equations, rows), each of length 1
+    sums: Floats  # (equations,)
+    rows: Rows  # (rows,) which of the table's rows they are about
+    truth: Bits  # (rows,) what an attacker looks for
+
+    @property
+    def chance(self) -> float:
+        """The precision of whoever names rows at random."""
+        return float(self.truth.mean()) if len(self.truth) else 0.0
+
+
+Solver = Callable[[Equations], Floats]  # a guess for each of the equations' rows
+
+
+def generic(seed: int, n_rows: int, values: int) -> Coefficients:
+    """Gradients that no two rows share, for a host, which never sees the guest's.
+
+    They tell at least as much as true ones, of which many rows have the same. float64 (n_rows,
+    values): even places as gradients are, of either sign; odd ones as hessians, above zero.
+    """
+
+    def of_tree(number: int) -> Floats:
+        draw = np.random.default_rng((seed, number))
+        found = draw.standard_normal((n_rows, values))
+        found[:, 1::2] = draw.uniform(0.0, 1.0, found[:, 1::2].shape)
+        return found
+
+    return of_tree
+
+
+def of_bin(
+    releases: Releases,
+    column: int,
+    target: Bits,
+    trees: Sequence[int],
+    coefficients: Coefficients,
+) -> Equations:
+    """What the sums of some trees say of the rows in the target's cells of a column.
+
+    target bool (cells,). Whoever solves them knows in every node of these trees which sums belong
+    to the target: how much that takes is the linking (see `attacks`).
+    """
+    own, n_cells = releases.cells[:, column], len(target)
+    parts: list[tuple[Rows, Rows, Floats]] = []
+    count = 0
+    inside = np.zeros(releases.n_rows, np.bool_)
+    for number in trees:
+        tree = releases.trees[number]
+        place = tree.place_of(column)
+        if place is None:
+            continue
+        known = known_nodes(tree.groups[:, place], counts(tree, own, n_cells), target)
+        nodes = independent(tree.nodes[known].tolist())
+        equation, rows = members(tree, nodes)
+        parts.append((equation + count, rows, coefficients(number)[rows]))
+        count += len(nodes)
+        inside |= tree.at >= 0
+    return _equations(parts, count, np.flatnonzero(inside), target[own])
+
+
+def of_node(releases: Releases, truth: Bits, number: int, node: int, coefficients: Coefficients
+            ) -> Equations:  # fmt: skip
+    """What one sum of one node says: of its rows those that are `truth`, bool (all rows,)."""
+    equation, rows = members(releases.trees[number], [node])
+    return _equations([(equation, rows, coefficients(number)[rows])], 1, np.sort(rows), truth)
+
+
+def members(tree: Tree, nodes: Sequence[int]) -> tuple[Rows, Rows]:
+    """Which rows stand in or below each of some nodes, rising: places in `nodes`, and rows."""
+    if not nodes:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    wanted = np.asarray(nodes, np.int64)
+    (rows,) = np.nonzero(tree.at >= 0)
+    at = tree.at[rows].astype(np.int64)
+    places, found = [], []
+    while len(at):
+        place = np.minimum(np.searchsorted(wanted, at), len(wanted) - 1)
+        hit = wanted[place] == at
+        places.append(place[hit])
+        found.append(rows[hit])
+        below = at > 0
+        at, rows = (at[below] - 1) // 2, rows[below]
+    return np.concatenate(places), np.concatenate(found)
+
+
+def nearest(equations: Equations, *, steps: int = STEPS_MAX) -> Floats:
+    """Of all x in [0, 1] that fit the sums the one nearest to chance, float64 (rows,).
+
+    The dual of min ½‖x − p‖² s.t. A·x = s, 0 ≤ x ≤ 1 has x = clip(p + Aᵀλ) and as many unknowns
+    as there are equations; L-BFGS climbs it.
+    """
+    matrix, start = equations.matrix, equations.chance
+    across = csr_array(matrix.T)
+
+    def fall(multipliers: Floats) -> tuple[float, Floats]:
+        x = np.clip(start + across @ multipliers, 0.0, 1.0)
+        over = matrix @ x - equations.sums
+        moved = x - start
+        return float(multipliers @ over - 0.5 * (moved @ moved)), over
+
+    if not len(equations.sums):
+        return np.full(len(equations.rows), start)
+    options = {"maxiter": steps, "maxcor": MEMORY, "ftol": 0.0, "gtol": 1e-9}
+    found = minimize(
+        fall, np.zeros(len(equations.sums)), jac=True, method="L-BFGS-B", options=options
+    )
+    x: Floats = np.clip(start + across @ found.x, 0.0, 1.0)
+    return x
+
+
+def corner(equations: Equations) -> Floats:
+    """What linear programming gives: of all x in [0, 1] that fit the sums one with least Σx.
+
+    A DataError where the solver gives up.
+    """
+    solved = linprog(
+        np.ones(len(equations.rows)),
+        A_eq=equations.matrix,
+        b_eq=equations.sums,
+        bounds=(0.0, 1.0),
+        method="highs",
+    )
+    if solved.x is None:
+        raise DataError(f"the linear programme was not solved: {solved.message}")
+    return np.asarray(solved.x, np.float64)
+
+
+def precision(guess: Floats, truth: Bits, seed: int = 0) -> float:
+    """Of the rows with the largest guesses, as many as are true, the share that is true.
+
+    Rows of equal guesses are named in a random order, so that guesses that say nothing score
+    chance. 0 where nothing is true.
+    """
+    count = int(truth.sum())
+    if not count:
+        return 0.0
+    lot = np.random.default_rng(seed).random(len(guess))
+    named = np.lexsort((lot, -guess))[:count]
+    return float(truth[named].mean())
+
+
+def _equations(
+    parts: Sequence[tuple[Rows, Rows, Floats]], count: int, inside: Rows, truth: Bits
+) -> Equations:
+    """Equations of `count` nodes, each part's (node, row, coefficients (…, values))."""
+    values = parts[0][2].shape[1] if parts else 1
+    column = np.full(len(truth), -1, np.int64)
+    column[inside] = np.arange(len(inside))
+    equation = [(node[:, None] * values + np.arange(values)).ravel() for node, _, _ in parts]
+    across = [np.repeat(column[rows], values) for _, rows, _ in parts]
+    number = np.concatenate([np.empty(0, np.int64), *equation])
+    data = np.concatenate([np.empty(0), *(own.ravel() for _, _, own in parts)])
+    length = np.sqrt(np.bincount(number, weights=data**2, minlength=count * values))
+    data = data / np.maximum(length[number], np.finfo(np.float64).tiny)
+    places = (number, np.concatenate([np.empty(0, np.int64), *across]))
+    matrix = csr_array(coo_array((data, places), shape=(count * values, len(inside))))
+    own_truth = truth[inside]
+    return Equations(matrix, matrix @ own_truth.astype(np.float64), inside, own_truth)

@@ -1,0 +1,112 @@
+"""What a host has let go of its rows: where they stood in each tree, and whose sums left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bits = NDArray[np.bool_]
+Cells = NDArray[np.uint8]
+Nodes = NDArray[np.int32]
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """One tree: rows stand in nodes by heap id, children of i at 2i + 1 and 2i + 2."""
+
+    at: NDArray[np.int16]  # (rows,) the deepest node of each, −1 where the tree does not learn it
+    nodes: Nodes  # (opened,) whose sums left, rising
+    columns: Nodes  # (used,) places among the releases' columns that the tree could use
+    groups: Cells  # (opened, used, cells) the group of each cell, of which one sum left
+
+    def place_of(self, column: int) -> int | None:
+        """Where a column's groups are; None where the tree could not use it."""
+        (found,) = np.nonzero(self.columns == column)
+        return int(found[0]) if len(found) else None
+
+
+@dataclass(frozen=True)
+class Releases:
+    """All trees that are known of a job."""
+
+    cells: Cells  # (rows, columns) the cell of each row: its bin, or the one of missing values
+    values: int  # numbers of a sum: a gradient and a hessian for each output
+    trees: Sequence[Tree]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that the job learnt from."""
+        return len(self.cells)
+
+    def using(self, column: int) -> list[int]:
+        """The trees in which some cut of a column left."""
+        return [
+            number
+            for number, tree in enumerate(self.trees)
+            if (place := tree.place_of(column)) is not None
+            and (tree.groups[:, place] != tree.groups[:, place, :1]).any()
+        ]
+
+    def equations_per_row(self) -> float:
+        """How many equations about one bin of the most released column there are for each row."""
+        most = 0
+        for column in range(self.cells.shape[1]):
+            told = 0
+            for number in self.using(column):
+                tree = self.trees[number]
+                groups = tree.groups[:, tree.place_of(column)]
+                cut = (groups != groups[:, :1]).any(axis=1)
+                told += len(independent(tree.nodes[cut].tolist()))
+            most = max(most, told)
+        return self.values * most / max(1, self.n_rows)
+
+
+def counts(tree: Tree, own: Cells, n_cells: int) -> Counts:
+    """How many rows of each opened node lie in each cell, int64 (opened, cells).
+
+    own uint8 (rows,): the rows' cells in one column.
+    """
+    (rows,) = np.nonzero(tree.at >= 0)
+    found = np.zeros(len(tree.nodes) * n_cells, np.int64)
+    at, cell = tree.at[rows].astype(np.int64), own[rows].astype(np.int64)
+    while len(at):
+        place = np.minimum(np.searchsorted(tree.nodes, at), max(0, len(tree.nodes) - 1))
+        hit = tree.nodes[place] == at if len(tree.nodes) else np.zeros(len(at), np.bool_)
+        found += np.bincount(place[hit] * n_cells + cell[hit], minlength=len(found))
+        below = at > 0
+        at, cell = (at[below] - 1) // 2, cell[below]
+    return found.reshape(len(tree.nodes), n_cells)
+
+
+def known_nodes(groups: Cells, held: Counts, target: Bits) -> Bits:
+    """bool (opened,): the nodes whose released sums give the sum of the target's rows alone.
+
+    groups uint8 and held int64 (opened, cells), target bool (cells,): a union of groups that holds
+    the target's cells and no other cell in which the node has rows.
+    """
+    touched = np.zeros(groups.shape, np.bool_)
+    for cell in np.flatnonzero(target).tolist():
+        touched |= groups == groups[:, cell : cell + 1]
+    others: Bits = touched & ~target & (held > 0)
+    return ~np.any(others, axis=1)
+
+
+def independent(nodes: Sequence[int]) -> list[int]:
+    """Nodes whose sums give those of all `nodes` and do not follow from one another, rising.
+
+    A child's sum is its parent's minus its sibling's, whether or not that sibling was open.
+    """
+    known, before = set(nodes), 0
+    while len(known) > before:
+        before = len(known)
+        for node in sorted(known - {0}):
+            other = node + 1 if node % 2 else node - 1
+            if (node - 1) // 2 in known:
+                known.add(other)
+            elif other in known:
+                known.add((node - 1) // 2)
+    return sorted(node for node in known if not {2 * node + 1, 2 * node + 2} <= known)

@@ -1,0 +1,123 @@
+"""A party's transcript of a job as the attacks take it; `encrypted.record` says what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.audit import attacks, membership
+from fedboost.audit.attacks import Asked, GuestView
+from fedboost.audit.clustering import Groupings
+from fedboost.audit.findings import Finding
+from fedboost.audit.releases import Releases, Tree
+from fedboost.core import objectives
+from fedboost.encrypted import record
+from fedboost.errors import ConfigError
+from fedboost.flow import Artefact
+
+Bits = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+CLASSIFYING = ("binary:logistic", "multi:softprob")
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What an audit came to."""
+
+    trees: int  # that the transcript holds
+    rows: int
+    columns: Sequence[str]  # of a host's, those that were there to be drawn
+    findings: Sequence[Finding] = field(default_factory=tuple)
+    equations_per_row: float | None = None  # of a host, about one bin
+
+
+def audit(
+    kept: Artefact, asked: Asked, told: Callable[[int, int], None] = lambda done, of: None
+) -> Audited:
+    """Attacks a host's own bins, or what a guest has shown of labels.
+
+    A ConfigError where the transcript ends before the first tree, or a guest's before the job did.
+    """
+    if not trees(kept):
+        raise ConfigError(
+            "the job's transcript holds no tree in which sums have left",
+            todo="audit a job that has kept a round, with mode or split that has hosts offer sums",
+        )
+    if kept.facts["kind"] == record.HOST:
+        given = releases(kept)
+        found = attacks.of_host(given, asked, told=told)
+        ratio, columns = given.equations_per_row(), kept.facts["columns"]
+        return Audited(len(given.trees), given.n_rows, columns, found, ratio)
+    if record.Y not in kept.arrays:
+        raise ConfigError(
+            "the job is not over, and a guest's transcript has its labels at the end only",
+            todo="audit it when it has finished",
+        )
+    loss, training = _losses(kept), np.asarray(kept.arrays[record.TRAINING], np.bool_)
+    found = attacks.of_guest(views(kept), loss, training, told)
+    return Audited(len(trees(kept)), len(loss), (), found)
+
+
+def trees(kept: Artefact) -> list[int]:
+    """The numbers of the trees that a transcript holds, rising; a host's without sums left out."""
+    places = (name.split(".") for name in kept.arrays)
+    found = sorted({int(place[0]) for place in places if place[0].isdecimal()})
+    if kept.facts["kind"] == record.GUEST:
+        return found
+    return [n for n in found if len(kept.arrays[record.of_tree(n, record.NODES)])]
+
+
+def releases(kept: Artefact) -> Releases:
+    """A host's transcript."""
+    found = []
+    for number in trees(kept):
+        names = (record.AT, record.NODES, record.USED, record.GROUPS)
+        at, nodes, used, groups = (kept.arrays[record.of_tree(number, name)] for name in names)
+        found.append(
+            Tree(
+                at.astype(np.int16),
+                nodes.astype(np.int32),
+                used.astype(np.int32),
+                groups.astype(np.uint8),
+            )
+        )
+    cells = kept.arrays[record.CELLS].astype(np.uint8)
+    return Releases(cells, int(kept.facts["values"]), found)
+
+
+def views(kept: Artefact) -> list[GuestView]:
+    """A guest's transcript: what each host could see, if it took part in a tree."""
+    y, objective = np.asarray(kept.arrays[record.Y], np.float64), str(kept.facts["objective"])
+    positive = two_sides(y, objective)
+    found = []
+    for host, name in enumerate(kept.facts["hosts"], start=1):
+        names = [record.of_tree(number, record.AT, host) for number in trees(kept)]
+        seen = [kept.arrays[name] for name in names if name in kept.arrays]
+        rows = kept.arrays[f"{record.ROWS}.{host}"].astype(np.int64)
+        if seen:
+            groupings: Groupings = np.stack(seen, axis=1).astype(np.int16)
+            found.append(GuestView(name, groupings, positive[rows]))
+    return found
+
+
+def two_sides(y: Floats, objective: str) -> Bits:
+    """Labels as a question of yes or no, bool (rows,): of several classes whether it is the most
+    frequent one, of numbers whether it lies above the median.
+    """
+    if objective == "binary:logistic":
+        return y > 0.5
+    if objective == "multi:softprob":
+        most: Bits = y == np.bincount(y.astype(np.int64)).argmax()
+        return most
+    return y > np.median(y)
+
+
+def _losses(kept: Artefact) -> Floats:
+    objective = kept.facts["objective"]
+    y, margin = (np.asarray(kept.arrays[name], np.float64) for name in (record.Y, record.MARGIN))
+    prediction = objectives.transform(objective, margin)
+    return membership.losses(y, prediction, classes=objective in CLASSIFYING)

@@ -1,0 +1,110 @@
+"""`fedboost audit`: a party attacks its own record of a job and reads what others could learn."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from fedboost.audit import attacks, transcript
+from fedboost.audit.attacks import Asked
+from fedboost.audit.findings import LINKINGS, Finding, Linking
+from fedboost.audit.transcript import Audited
+from fedboost.cli.connect import JSON
+from fedboost.flow import Artefact
+from fedboost.report import page, units
+from fedboost.report.audit import LINKED
+from fedboost.report.progress import printable
+from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.disk import PUBLIC_MODE, write_file
+from fedboost.runtime.transcripts import Transcripts
+from fedboost.settings import load
+
+
+@click.command("audit")
+@click.argument("job")
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), required=True,
+              help="The party's settings file.")  # fmt: skip
+@click.option("--linking", type=click.Choice(LINKINGS), multiple=True,
+              help="What an attacker of sums knows; absent: each in turn.")  # fmt: skip
+@click.option("--columns", type=click.IntRange(min=1), default=attacks.COLUMNS, show_default=True,
+              help="How many of our columns to attack, drawn among all.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False),
+              help="Draws what was found, as an HTML file.")  # fmt: skip
+@JSON
+def audit(
+    job: str,
+    config: Path,
+    linking: tuple[Linking, ...],
+    columns: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """What the other parties of JOB could have learnt from what left this one.
+
+    \b
+      fedboost audit credit-1a2b3c4d --config configs/party-telco.yaml --out audit.html
+
+    A host's own bins are attacked by linear programming on the sums that it released, a guest's
+    labels by the row groupings that hosts have seen, and by the model's loss who was learnt from;
+    chance stands beside each. It reads what this party has kept and asks nobody; the daemon may
+    run. What it found stays in the store, and on the page of `fedboost job report --config`.
+    """
+    party = load(PartyConfig, config)
+    kept = Transcripts(party.store)
+    found = _with_progress(kept.load(job), Asked(linking or LINKINGS, columns))
+    kept.keep_findings(job, [asdict(one) for one in found.findings])
+    if out is not None:
+        drawn = page.of_audit(job, party.name, found.findings)
+        write_file(out.absolute(), drawn.encode(), PUBLIC_MODE)
+    if as_json:
+        click.echo(json.dumps(_as_dict(job, party.name, found)))
+    else:
+        _print(found)
+
+
+def _with_progress(kept: Artefact, asked: Asked) -> Audited:
+    console = Console(stderr=True)
+    shown = (TextColumn("attacking"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*shown, console=console, transient=True) as progress:
+        task = progress.add_task("attacking", total=None)
+        return transcript.audit(
+            kept, asked, lambda done, of: progress.update(task, completed=done, total=of)
+        )
+
+
+def _as_dict(job: str, party: str, found: Audited) -> dict[str, Any]:
+    listed = [{**asdict(one), "says": one.sentence()} for one in found.findings]
+    facts: dict[str, Any] = {"job": job, "party": party, "trees": found.trees, "rows": found.rows}
+    facts["equations_per_row"] = found.equations_per_row
+    return {**facts, "columns": list(found.columns), "findings": listed}
+
+
+def _print(found: Audited) -> None:
+    trees, rows = units.plural(found.trees, "tree"), units.plural(found.rows, "row")
+    click.echo(f"from what is kept of {trees} and {rows}:")
+    if found.equations_per_row is not None:
+        told = f"{found.equations_per_row:.3f} equations about one of our bins for each row"
+        click.echo(f"the sums that left are up to {told}")
+    if not found.findings:
+        click.echo("there was nothing to attack: no cut has left, or no label can be ranked")
+        return
+    table = Table("attack on", "attacker", "measure", "found", "chance", "at worst", "tried")
+    for one in found.findings:
+        table.add_row(*(Text(printable(cell)) for cell in _cells(one)))
+    Console().print(table)
+    for one in found.findings:
+        click.echo(f"- {printable(one.sentence())}")
+
+
+def _cells(one: Finding) -> tuple[str, ...]:
+    numbers = (f"{value:.3f}" for value in (one.value, one.chance, one.worst))
+    who = LINKED.get(one.linking, one.about)
+    return (one.attack, who, one.measure, *numbers, units.in_count(one.tried))

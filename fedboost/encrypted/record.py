@@ -1,0 +1,137 @@
+"""What a party keeps of its trees to attack itself with later (`fedboost audit`).
+
+It is a party's own knowledge and never travels: a host's bins and which sums of them left, a
+guest's labels and what hosts could see of how rows divide. Handed over round by round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.binning import Binning
+from fedboost.core.bins import Bins, Dense, SparseBins
+from fedboost.core.params import TreeParams
+from fedboost.core.partition import ROOT
+from fedboost.encrypted.guest_tree import GuestTree
+from fedboost.encrypted.host_tree import HostTree
+from fedboost.encrypted.rounds import Rounds
+from fedboost.flow import Artefact, Seat
+
+COLUMNS_KEPT_MAX = 32  # of a host's table, evenly spread: an audit draws from these
+
+# Facts
+HOST, GUEST = "host", "guest"  # what `kind` says
+# Arrays; those of a tree stand behind its number.
+CELLS = "cells"  # uint8 (training rows, columns kept)
+AT, NODES, USED, GROUPS = "at", "nodes", "used", "groups"
+Y, MARGIN, TRAINING, ROWS = "y", "margin", "training", "rows"
+
+Arrays = dict[str, NDArray[np.generic]]
+Nodes = NDArray[np.int32]
+
+
+def of_tree(number: int, name: str, host: int | None = None) -> str:
+    """What an array of a tree is called; `host` counts from 1, where each has its own."""
+    return f"{number:06d}.{name}" if host is None else f"{number:06d}.{name}.{host}"
+
+
+@dataclass
+class Record:
+    """What has come since it was last handed over."""
+
+    facts: dict[str, Any]
+    start: Arrays  # what the first round brings beside its trees
+    arrays: Arrays = field(default_factory=dict)
+    begun: bool = False  # whether `start` has been handed over, by this attempt or another
+
+    def handed_over(self) -> Artefact:
+        """It, and begins anew."""
+        given = Artefact(self.facts, {**({} if self.begun else self.start), **self.arrays})
+        self.arrays, self.begun = {}, True
+        return given
+
+
+class HostRecord(Record):
+    """Of a host: in which cell each training row is, and tree by tree which sums left."""
+
+    def __init__(self, seat: Seat, binning: Binning, bins: Bins) -> None:
+        """bins (n, columns) of all rows of the seat, of which it keeps some columns."""
+        assert seat.frame is not None
+        width, training = bins.shape[1], seat.parts["train"]
+        kept = np.linspace(0, max(0, width - 1), min(width, COLUMNS_KEPT_MAX))
+        self._columns = np.unique(kept.round().astype(np.int32))
+        self._training, self._n_cells, self._n_rows = training, binning.n_cells, bins.shape[0]
+        self._noted = -1  # the last tree
+        params: TreeParams = seat.params
+        facts = {
+            "kind": HOST,
+            "columns": [seat.frame.columns[column] for column in self._columns.tolist()],
+            "values": 2 * params.n_outputs // params.trees_per_round,
+        }
+        super().__init__(facts, {CELLS: _dense(bins, self._columns)[training]})
+
+    def add(self, number: int, tree: HostTree[Any]) -> None:
+        """A tree that has grown as far as this host knows; one that it knows is not noted again."""
+        if number <= self._noted:
+            return
+        self._noted = number
+        used = np.isin(self._columns, tree.columns)
+        places = np.searchsorted(tree.columns, self._columns[used])
+        finest = np.tile(np.arange(self._n_cells, dtype=np.uint8), (len(places), 1))
+        opened = sorted(tree.released)
+        groups = [finest if (own := tree.released[n]) is None else own[places] for n in opened]
+        at = tree.growth.training.node_of_rows(self._n_rows)[self._training]
+        found: Mapping[str, NDArray[np.generic]] = {
+            AT: at.astype(np.int16),  # MAX_DEPTH bounds heap ids
+            NODES: np.array(opened, np.int32),
+            USED: np.flatnonzero(used).astype(np.int32),
+            GROUPS: np.array(groups, np.uint8).reshape(len(opened), len(places), self._n_cells),
+        }
+        self.arrays |= {of_tree(number, name): array for name, array in found.items()}
+
+
+class GuestRecord(Record):
+    """Of the guest: what each host could see of how rows divide, and what labels they have."""
+
+    def __init__(self, seat: Seat, rows: Mapping[str, NDArray[np.integer]]) -> None:
+        """rows (m,) by host: which of the guest's it has, in the order in which it sees them."""
+        hosts = list(rows)
+        start: Arrays = {
+            f"{ROWS}.{number}": rows[host].astype(np.int32)
+            for number, host in enumerate(hosts, start=1)
+        }
+        super().__init__({"kind": GUEST, "hosts": hosts}, start)
+
+    def add(self, number: int, host: int, at: Nodes) -> None:
+        """Where the rows of the `host`-th host (from 1) stand in a tree, as far as it knows."""
+        self.arrays[of_tree(number, AT, host)] = at.astype(np.int16)
+
+    def closed(self, rounds: Rounds) -> Artefact:
+        """The end: labels, margins, and which rows were learnt from."""
+        given = self.handed_over()
+        arrays = {Y: rounds.y, MARGIN: rounds.margin, TRAINING: ~rounds.seat.validation}
+        facts = {**given.facts, "objective": rounds.params.objective}
+        return Artefact(facts, {**given.arrays, **arrays})
+
+
+def seen(tree: GuestTree, n_rows: int, told: Collection[int], host: int) -> Nodes:
+    """The deepest node of each row that the `host`-th host (from 1) sees, int32 (n_rows,).
+
+    It is `told` how some nodes divide, and knows what its own splits divide.
+    """
+    at = tree.growth.everyone.node_of_rows(n_rows)
+    own = [node for node, won in tree.won.items() if won.owner == host]
+    known = np.array([*told, *own], np.int32)
+    while (hidden := (at > ROOT) & ~np.isin((at - 1) // 2, known)).any():
+        at[hidden] = (at[hidden] - 1) // 2
+    return at
+
+
+def _dense(bins: Bins, columns: Nodes) -> Dense:
+    """Some columns, a byte for each row."""
+    return bins.take(columns).dense() if isinstance(bins, SparseBins) else bins[:, columns]

@@ -1,0 +1,45 @@
+"""What a party's attacks on itself have found: bars of their success beside chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedboost.audit.findings import SUMS, Finding
+from fedboost.report import units
+from fedboost.report.charts import Bar, bars
+from fedboost.report.html import Html, join, tag
+from fedboost.report.tables import Column, Row, section, table
+
+NAME, TITLE = "audit", "What the others could have learnt"
+FOUND, CHANCE = 1, 6  # colours, as in the style sheet
+LINKED = {
+    "none": "each sum by itself",
+    "neighbours": "linked within a tree",
+    "all": "linked across all trees",
+}
+INTRO = (
+    "A party's attacks on its own record of the job, which never left it. Precision: of the rows "
+    "that an attacker names, the share that is right. AUC: of a row with and one without, how "
+    "often the first is ranked before the second. Guessing is the lower bar."
+)
+
+
+def audit(findings: Sequence[Finding], party: str = "") -> Html:
+    """A section with a row for each attack; nothing where none has run."""
+    if not findings:
+        return join()
+    rows: list[Row] = [_row(one) for one in findings]
+    heads = [Column("attack on"), Column("found, and by chance", "wide")]
+    heads += [Column("at worst", "number"), Column("tried", "number")]
+    of = f" of {party}" if party else ""
+    drawn = table(f"Attacks on the record{of}", heads, rows, folds=True)
+    said = tag("ul", *(tag("li", one.sentence()) for one in findings))
+    return section(NAME, TITLE, drawn, said, intro=INTRO)
+
+
+def _row(one: Finding) -> list[object]:
+    about = LINKED.get(one.linking, one.about) if one.attack == SUMS else one.about
+    name = join(one.attack, tag("span", about, class_="way note") if about else "")
+    found = Bar(one.value, FOUND, f"{one.measure} {one.value:.3f}")
+    chance = Bar(one.chance, CHANCE, f"{one.chance:.3f} by chance")
+    return [name, bars([found, chance], 1.0), f"{one.worst:.3f}", units.in_count(one.tried)]

@@ -1,0 +1,164 @@
+"""What a party keeps of a job's trees for an audit of its own: a file for each round.
+
+STORE/jobs/ID/transcript/part-00000012.npz     what round 12 brought; facts as JSON among arrays
+STORE/jobs/ID/transcript/part-99999999.npz     what the end brought
+STORE/jobs/ID/transcript/findings.json         what an audit found
+
+It stays when the job is done, goes with the job or its model, and never leaves the party.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import shutil
+import sqlite3
+import zipfile
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedboost import protocols
+from fedboost.errors import ConfigError, StoreError
+from fedboost.flow import Artefact, Asks
+from fedboost.model import shards
+from fedboost.runtime.disk import SECRET_MODE, make_folder, on_disk, read_file, write_file
+from fedboost.runtime.store import BUSY_S
+from fedboost.settings import parse
+
+OCTETS_MAX = 64 << 20  # of a job's rounds: the first ones are kept, and an audit says how many
+END = 99_999_999  # the part behind all rounds
+FOLDER, FACTS, FINDINGS = "transcript", "facts", "findings.json"
+_PART = re.compile(r"part-(\d{8})\.npz")
+
+
+@dataclass(frozen=True)
+class Transcripts:
+    """Those that one party's store holds, by job."""
+
+    store: Path  # its folder
+
+    def folder(self, job: str) -> Path:
+        """Where that of a job lies; a ConfigError for what is no job's id."""
+        return shards.folder_of(self.store / "jobs", job) / FOLDER
+
+    def add(self, job: str, number: int, part: Artefact | None) -> None:
+        """Keeps what round `number`, or the `END`, has brought, unless there is no room left.
+
+        Nothing where a protocol keeps no transcript.
+        """
+        if part is None:
+            return
+        folder, out = self.folder(job), io.BytesIO()
+        facts = np.frombuffer(json.dumps(part.facts).encode(), np.uint8)
+        arrays: dict[str, Any] = {**part.arrays, FACTS: facts}
+        np.savez_compressed(out, **arrays)
+        path = folder / f"part-{number:08d}.npz"
+        with on_disk(folder):
+            held = sum(other.stat().st_size for other in self._parts(job) if other != path)
+        if number == END or held + out.tell() <= OCTETS_MAX:
+            make_folder(folder)
+            write_file(path, out.getvalue(), SECRET_MODE)
+
+    def discard_after(self, job: str, number: int) -> None:
+        """Removes what later rounds have brought: the parties agreed to go on from this one."""
+        for path in self._parts(job):
+            if _number(path) > number:
+                with on_disk(path):
+                    path.unlink()
+
+    def load(self, job: str) -> Artefact:
+        """All parts together.
+
+        A ConfigError where nothing is kept of the job, a StoreError where a part is damaged.
+        """
+        facts: dict[str, Any] = {}
+        arrays: dict[str, Any] = {}
+        for path in self._parts(job):
+            packed = read_file(path)
+            try:
+                with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
+                    own = {name: archive[name] for name in archive.files}
+                facts |= json.loads(own.pop(FACTS).tobytes())
+            except (ValueError, KeyError, OSError, zipfile.BadZipFile):
+                raise StoreError(
+                    "a part of the job's transcript is damaged",
+                    todo="restore it from a backup; the job can no longer be audited without it",
+                    private=str(path),
+                    file=path.name,
+                ) from None
+            arrays |= own
+        if not facts:
+            raise self._absent(job)
+        return Artefact(facts, arrays)
+
+    def delete(self, job: str) -> None:
+        """Removes that of a job, if there is one."""
+        shutil.rmtree(self.folder(job), ignore_errors=True)
+
+    def keep_findings(self, job: str, found: Sequence[dict[str, Any]]) -> None:
+        """Keeps what an audit has found, for the job's report."""
+        text = json.dumps(list(found), indent=1).encode()
+        write_file(self.folder(job) / FINDINGS, text, SECRET_MODE)
+
+    def findings(self, job: str) -> list[dict[str, Any]]:
+        """What the last audit has found; nothing where none has run."""
+        path = self.folder(job) / FINDINGS
+        if not path.exists():
+            return []
+        try:
+            found: list[dict[str, Any]] = json.loads(read_file(path))
+        except ValueError:
+            raise StoreError(
+                "what the audit found is damaged", todo="fedboost audit", file=path.name
+            ) from None
+        return found
+
+    def _absent(self, job: str) -> ConfigError:
+        """Why nothing is kept of a job, for its owner."""
+        spec = self._spec(job)
+        if spec is None:
+            return ConfigError(f"this party has no job {job}", todo="fedboost party jobs", job=job)
+        shown = f"fedboost ledger show --job {job} lists what left and came"
+        protocol = protocols.named(spec["protocol"])
+        asks = protocol.asks(parse(protocol.params, spec["params"])) if protocol.asks else Asks()
+        if asks.epsilon is not None:
+            noise = f"with ε = {asks.epsilon:g} for each" if asks.epsilon < math.inf else "truly"
+            what = f"in {protocol.name} hosts tell the bucket of every value, {noise}: no sums"
+            return ConfigError(what, todo=f"{shown}; the report has the ε of a row", job=job)
+        if asks.scheme is None:
+            what = f"in {protocol.name} no sums leave that are of one party's rows alone"
+            return ConfigError(what, todo=shown, job=job)
+        return ConfigError(
+            "no round of the job has been kept here, or its transcript is deleted",
+            todo="audit the job when a round is over",
+            job=job,
+        )
+
+    def _spec(self, job: str) -> dict[str, Any] | None:
+        """What the store's journal says of a job, while a daemon may write there; None for none."""
+        path = self.store / "store.sqlite"
+        if not path.exists():
+            return None
+        uri = f"{path.resolve().as_uri()}?mode=ro"
+        with on_disk(path), closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as connection:
+            row = connection.execute("SELECT manifest FROM jobs WHERE id = ?", (job,)).fetchone()
+        spec: dict[str, Any] | None = None if row is None else json.loads(row[0])["spec"]
+        return spec
+
+    def _parts(self, job: str) -> list[Path]:
+        """The files of the rounds, in their order."""
+        folder = self.folder(job)
+        return sorted(path for path in folder.glob("part-*.npz") if _PART.fullmatch(path.name))
+
+
+def _number(path: Path) -> int:
+    match = _PART.fullmatch(path.name)
+    assert match is not None
+    return int(match[1])
