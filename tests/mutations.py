@@ -45,6 +45,7 @@ def misdirected(envelope: Envelope, payload: bytes, protocol: flow.Protocol) -> 
     yield "no job", under(job="")
     yield "another manifest", under(manifest_sha256=b"\x01" * 32)
     yield "a shortened manifest", under(manifest_sha256=envelope.manifest_sha256[:-1])
+    yield "a salt cut short", under(salt=envelope.salt[:-1])
     yield "an earlier attempt", under(attempt=envelope.attempt - 1)
     yield "a later attempt", under(attempt=envelope.attempt + 1)
     yield "another stage", under(stage="echo" if envelope.stage != "echo" else "align")

@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 from pydantic import AwareDatetime, Base64Bytes, ValidationError
 
 from fedboost.errors import DataError, PeerError
+from fedboost.job import Name
 from fedboost.runtime import heads
 from fedboost.runtime.heads import Check, Statement
 from fedboost.runtime.ledger import GENESIS, Ledger, Row, chained, content_hash, row_hash
@@ -43,7 +44,7 @@ class Hidden:
 class Stood:
     """A statement, as it was signed."""
 
-    party: str
+    party: Name
     text: Base64Bytes
     signature: Base64Bytes
 
@@ -52,9 +53,9 @@ class Export(Settings):
     """A party's rows of one job, in the chain from behind row `start` on."""
 
     what: Literal["fedboost ledger export 1"] = "fedboost ledger export 1"
-    party: str
+    party: Name
     job: str
-    reader: str | None  # the only peer whose rows are shown; None: all of the job
+    reader: Name | None  # the only peer whose rows are shown; None: all of the job
     at: AwareDatetime
     start: int
     start_hash: str

@@ -20,8 +20,9 @@ from pydantic import AwareDatetime, Field, ValidationError
 from fedboost import flow
 from fedboost.errors import DataError, PeerError
 from fedboost.flow import Signer
+from fedboost.job import Name
 from fedboost.messages.party_pb2 import SignedHead
-from fedboost.runtime.ledger import Head, Kept, Ledger, Row, broken
+from fedboost.runtime.ledger import TEXT_CHARS_MAX, Head, Kept, Ledger, Row, broken
 from fedboost.runtime.work import Work
 from fedboost.settings import Settings
 from fedboost.wire import COUNT_MAX
@@ -45,10 +46,10 @@ class Statement(Settings):
     """Where the ledger of a party stood when it kept a round, or ended a job."""
 
     what: Literal["fedboost ledger head 1"] = "fedboost ledger head 1"
-    party: str
-    job: str
+    party: Name
+    job: str = Field(max_length=TEXT_CHARS_MAX)
     attempt: int
-    stage: str
+    stage: str = Field(max_length=TEXT_CHARS_MAX)
     round: int
     at: AwareDatetime
     n: int = Field(ge=0, le=COUNT_MAX)

@@ -287,7 +287,11 @@ class Ledger:
     def _kept(self, where: str, values: tuple[str, ...]) -> list[Kept]:
         text = f"SELECT job, party, text, signature FROM ledger_signed{where}"  # noqa: S608  ours
         with self._mutex, on_disk(self._path):
-            return [Kept(*found) for found in self._connection.execute(text, values).fetchall()]
+            kept = [Kept(*found) for found in self._connection.execute(text, values).fetchall()]
+        for one in kept:
+            if [type(value) for value in vars(one).values()] != [str, str, bytes, bytes]:
+                raise StoreError("a signed head in the ledger is damaged", file=self._path.name)
+        return kept
 
     def _head(self) -> Head:
         found = self._connection.execute("SELECT n, hash FROM ledger_head").fetchone()

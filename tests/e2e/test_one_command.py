@@ -91,6 +91,7 @@ def test_the_ledgers_verify_and_what_one_sent_the_other_received(ran):
         verified = world.fedboost("ledger", "verify", "--config", config, "--json", cwd=folder)
         assert verified.code == 0, verified.err
         assert verified.last["whole"]
+        assert verified.last["signed_by_peers"] == 2 * verified.last["signed"] > 2
         store = folder / "fedboost-cluster" / "var" / party / "store.sqlite"
         ledger = Ledger(store, read_only=True)
         for row in ledger.rows(said.last["job"]):
@@ -102,6 +103,21 @@ def test_the_ledgers_verify_and_what_one_sent_the_other_received(ran):
         ledger.close()
     assert sorted(kept["out"]) == sorted(kept["in"])
     assert sizes == said.last["bytes"]
+
+
+def test_the_guest_compares_its_ledger_with_what_a_host_has_exported(ran, tmp_path):
+    folder, said = ran
+    configs, out = folder / "fedboost-cluster" / "configs", tmp_path / "telco.ledger"
+    of_telco = ("--config", configs / "telco.yaml", "--job", said.last["job"])
+    written = world.fedboost(
+        "ledger", "export", *of_telco, "--for", "bank", "--out", out, cwd=folder
+    )
+    assert written.code == 0, written.err
+    own = ("ledger", "diff", "--config", configs / "bank.yaml", "--json")
+    for other in (("--with", out), ("--job", said.last["job"])):
+        found = world.fedboost(*own, *other, cwd=folder)
+        assert found.code == 0, found.err
+        assert found.last == {"agree": True, "differ": [], "on_the_way": []}
 
 
 def test_nothing_of_the_cluster_is_left_running(ran):

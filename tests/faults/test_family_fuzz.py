@@ -28,12 +28,13 @@ from fedboost.job import JobSpec
 from fedboost.messages import exchange_pb2, fault_pb2
 from fedboost.messages.array_pb2 import Array
 from fedboost.model import shards
-from fedboost.runtime import authority, faults, identity, manifest
+from fedboost.runtime import authority, comparison, faults, heads, identity, manifest
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.checkpoints import Checkpoints
 from fedboost.runtime.config import CoordinatorConfig, PartyConfig
+from fedboost.runtime.heads import Pair, Statement
 from fedboost.runtime.identity import CertificateFaultError
-from fedboost.runtime.ledger import Disclosure, Ledger
+from fedboost.runtime.ledger import Disclosure, Head, Kept, Ledger
 from fedboost.runtime.sealing import Vault
 from fedboost.runtime.store import JobState, Store
 from fedboost.settings import load
@@ -314,6 +315,7 @@ def store(tmp_path_factory):
             made.vault.seed(id_)
         ledger = Ledger(made.database)
         ledger.record(*[entry(n) for n in range(20)])
+        ledger.keep(Kept("job-1", "bank", statement(ledger.head()).encode(), b"signed"))
         ledger.close()
     with closing(sqlite3.connect(folder / "store.sqlite")) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -326,7 +328,7 @@ def store(tmp_path_factory):
             found = Ledger(opened.database)
             try:
                 found.rows("job-1")
-                found.verify()
+                heads.verify(found, "bank", lambda *_: None)
             finally:
                 found.close()
 
@@ -342,6 +344,41 @@ def entry(number: int) -> Disclosure:
         smallest_group=None, epsilon=2.0, protection="plain", reveals="numbers",
         sha256=f"{number:064x}", salt=f"{number:032x}",
     )  # fmt: skip
+
+
+def statement(head: Head) -> Statement:
+    """Where the bank's ledger stands."""
+    place = {"job": "job-1", "attempt": 1, "stage": "echo", "round": 2}
+    pairs = {"telco": Pair(entries=3, sha256="0" * 64)}
+    at = datetime(2026, 1, 31, tzinfo=UTC)
+    return Statement(party="bank", **place, at=at, n=head.n, hash=head.hash, pairs=pairs)  # type: ignore[arg-type]
+
+
+@AT_EACH
+@given(draw=st.data())
+def test_every_signed_head_is_read_or_refused(draw):
+    sample = statement(Head(20, "f" * 64)).encode()
+    survives(lambda octets: heads.read("bank", octets), draw.draw(near(sample)))
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A ledger, and the file with the rows of one of its jobs."""
+    with closing(Ledger(tmp_path_factory.mktemp("ledger") / "store.sqlite")) as ledger:
+        ledger.record(*[entry(n) for n in range(3)])
+        ledger.keep(Kept("job-1", "bank", statement(ledger.head()).encode(), b"signed"))
+        yield ledger, comparison.export(ledger, "bank", "job-1", None, lambda _: b"signed")
+
+
+@AT_EACH
+@given(draw=st.data())
+def test_every_exported_ledger_is_read_and_compared_or_refused(exported, draw):
+    ledger, sample = exported
+
+    def decode(octets):
+        comparison.compare(ledger, "telco", comparison.read(octets, lambda *_: None))
+
+    survives(decode, draw.draw(near(sample)))
 
 
 @pytest.mark.parametrize("part", ["store.sqlite", "store.key", "sealed"])
