@@ -23,6 +23,7 @@ SIGMA_MOST = 1 << 56  # more than 60 of them do not fit an int64
 # A number takes fewer than 30 words on average, most where σ is just above a power of two. With so
 # many they run out once in more than 2^100 calls.
 _WORDS_EACH, _WORDS_SPARE = 48, 4096
+_BLOCK = 1 << 14  # numbers whose words are drawn at once: six megabytes
 
 
 def discrete_gaussian(sigmas: Numbers, secrets: Secrets, *purpose: Purpose) -> Numbers:
@@ -34,13 +35,16 @@ def discrete_gaussian(sigmas: Numbers, secrets: Secrets, *purpose: Purpose) -> N
     flat = np.ascontiguousarray(sigmas, dtype=np.int64).ravel()
     if len(flat) and not 0 <= int(flat.min()) <= int(flat.max()) <= SIGMA_MOST:
         raise ValueError(f"a standard deviation is from 0 to {SIGMA_MOST}")
-    octets = secrets.bytes(8 * (_WORDS_EACH * len(flat) + _WORDS_SPARE), "gaussian", *purpose)
-    words = (np.frombuffer(octets, dtype="<u8") >> np.uint64(1)).astype(np.int64)
     found = np.zeros(len(flat), np.int64)
-    try:
-        _fill(words, flat, found)
-    except IndexError:
-        raise FedboostError("the random words of a Gaussian ran out") from None
+    for first in range(0, len(flat), _BLOCK):
+        own = slice(first, first + _BLOCK)
+        count = 8 * (_WORDS_EACH * len(flat[own]) + _WORDS_SPARE)
+        octets = secrets.bytes(count, "gaussian", first, *purpose)
+        words = (np.frombuffer(octets, dtype="<u8") >> np.uint64(1)).astype(np.int64)
+        try:
+            _fill(words, flat[own], found[own])
+        except IndexError:
+            raise FedboostError("the random words of a Gaussian ran out") from None
     return found.reshape(sigmas.shape)
 
 

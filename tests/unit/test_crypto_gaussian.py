@@ -92,3 +92,11 @@ def test_a_wider_sigma_is_rounded_up_exactly():
         for sigma, wide in zip(sigmas.tolist(), widened(sigmas, over, under).tolist(), strict=True):
             assert wide * wide * under >= sigma * sigma * over
             assert sigma == 0 or (wide - 1) ** 2 * under < sigma * sigma * over
+
+
+def test_blocks_of_numbers_are_independent(monkeypatch):
+    monkeypatch.setattr(gaussian, "_BLOCK", 1000)
+    found = drawn(1 << 20, "blocks").reshape(-1, 1000) / (1 << 20)
+    apart = np.corrcoef(found) - np.eye(len(found))
+    assert np.abs(apart).max() < 0.2
+    assert stats.kstest(found.ravel(), "norm").pvalue > P_LEAST
