@@ -25,12 +25,14 @@ def kinds(name):
     return list(dict.fromkeys((stage, kind.DESCRIPTOR.full_name) for kind, stage in steps))
 
 
-# Messages of a way that the toy job does not take: of a sum with a lost party, of the other split.
+# Messages of a way that the toy job does not take: of a sum with a lost party, of the other split,
+# of a scheme with public polynomials.
 ABSENT = {
+    "secureboost": ("Nonce",),
     "federboost-horizontal": ("DealtShares", "Survivors", "RevealedShares"),
     "gbun": ("DealtShares", "Survivors", "RevealedShares"),
-    "hybridtree": ("AnswerKey", "SharedRows", "LeafAnswers"),
-    "hybridtree-unscored": ("CandidateSums", "ChosenSplits", "RowDivisions"),
+    "hybridtree": ("AnswerKey", "SharedRows", "LeafAnswers", "Nonce"),
+    "hybridtree-unscored": ("CandidateSums", "ChosenSplits", "RowDivisions", "Nonce"),
 }
 CASES = [
     pytest.param(
