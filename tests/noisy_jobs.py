@@ -19,6 +19,7 @@ from tests.federated import GUEST, HOSTS, Room
 
 Sums = NDArray[np.int64]
 Name = tuple[int, int, bool]  # column, its bin, missing rows on the left
+MISSING = 1000  # in place of a bin
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Node:
     node: int
     seen: Sums  # (sums, 2·outputs)
     true: Sums
-    names: list[Name]  # of a category: its bin, or the number of bins for missing rows
+    names: list[Name]  # of categories: their group, or MISSING
 
     @property
     def by_name(self) -> Sums:
@@ -63,17 +64,15 @@ class Watched:
         slot = next(place for place, one in enumerate(grove.trees) if one is tree)
         offer, rows = host.offers[slot * STRIDE + node], tree.growth.training.rows(node)
         names, true = [], []
-        for name, is_cell in _named(offer):
+        for name, left_bins in _named(offer):
             column, place, missing_left = name
-            bins = np.minimum(
-                of_rows(host.bins, column, rows).astype(np.int64), host.binning.n_bins[column]
-            )
-            left = bins == place
-            if not is_cell:
-                missing = host.binning.n_bins[column]
-                left = ~split.goes_right(bins.astype(np.uint8), place, missing_left, int(missing))
+            most = int(host.binning.n_bins[column])  # and as a bin missing rows
+            bins = np.minimum(of_rows(host.bins, column, rows).astype(np.int64), most)
+            right = split.goes_right(bins.astype(np.uint8), place, missing_left, most, left_bins)
+            if place == MISSING:
+                right = bins != most
             names.append(name)
-            true.append(tree.gh[rows[left]].sum(axis=0))
+            true.append(tree.gh[rows[~right]].sum(axis=0))
         self.nodes.append(Node(slot, node, sums, np.array(true).reshape(sums.shape), names))
 
     @property
@@ -82,14 +81,15 @@ class Watched:
         return np.concatenate([node.seen - node.true for node in self.nodes])
 
 
-def _named(offer: Offer) -> Iterator[tuple[Name, bool]]:
-    """Each sum's name in the order in which they went out, and whether it is a cell's."""
+def _named(offer: Offer) -> Iterator[tuple[Name, bytes]]:
+    """Each sum's name in the order in which they went out, and of categories which these are."""
     listed: Any = offer.listed
     for place in offer.order.tolist():
         rule = int(listed.column[place]), int(listed.bin[place]), bool(listed.missing_left[place])
-        yield rule, False
+        yield rule, b""
     for one in offer.grouped:
-        for number in one.groups.tolist():
-            yield (one.column, number, False), True
+        for sent, number in enumerate(one.groups.tolist()):
+            _, _, missing_left, left_bins = one.named(np.array([sent]), False)
+            yield (one.column, number, missing_left), left_bins
         if one.missing:
-            yield (one.column, len(one.groups), False), True
+            yield (one.column, MISSING, False), b""

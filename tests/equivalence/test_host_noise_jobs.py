@@ -34,6 +34,7 @@ VARIANTS = {
     "classes": (CLASSES, {}),
     "vectors": (VECTORS, {}),
     "categories": ({}, {"categories": 5}),
+    "groups of rows": ({}, {"categories": 5, "least": 5, "missing": 0.05}),
     "goss": (SAMPLES["goss"], {}),
     "columns": (SAMPLES["columns"], {}),
     "medians": ({"objective": "reg:absoluteerror"}, {}),
