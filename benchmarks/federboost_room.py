@@ -36,7 +36,7 @@ from fedboost.settings import parse
 TERMS = Terms("benchmark", bytes(32), 1)
 WAIT_S = 600.0
 HORIZONTAL = "federboost-horizontal"
-LIMITS = Policy(aggregation_parties_min=2)
+LIMITS = Policy(aggregation_parties_min=2, group_rows_min=1)
 
 Rows = NDArray[np.bool_]
 Shards = dict[str, Artefact]
@@ -192,7 +192,7 @@ class Trained:
 
 def train(table: Table, dealt: Parts, given: Params, held: Rows | None = None) -> Trained:
     """Vertical FederBoost on the rows that bool (n,) `held` leaves; the noise is fresh."""
-    return _trained(Room(*_seats("federboost-vertical", _columns(table, dealt), given, held)))
+    return _trained(Room(*_seats("federboost-vertical", frames_of(table, dealt), given, held)))
 
 
 def train_horizontal(shares: Mapping[str, Table], given: Params, aggregator: str) -> Trained:
@@ -205,7 +205,7 @@ def train_horizontal(shares: Mapping[str, Table], given: Params, aggregator: str
 
 def predict(shards: Shards, table: Table, dealt: Parts) -> NDArray[np.float64]:
     """Probabilities float64 (n,) of a table's rows: their owners' own values, without noise."""
-    frames = _columns(table, dealt)
+    frames = frames_of(table, dealt)
     room = Room(*_seats("predict", frames, {"model": TERMS.job}, shards=shards))
     left = asyncio.run(room.walk())
     return left[next(iter(dealt))].arrays["prediction"].astype(np.float64)[:, 0]
@@ -227,7 +227,7 @@ def _trained(room: Room) -> Trained:
     return Trained(shards, room.seconds, room.ends, room.sent)
 
 
-def _columns(table: Table, dealt: Parts) -> Frames:
+def frames_of(table: Table, dealt: Parts) -> Frames:
     """Everybody's columns, the first party's with the labels."""
     guest = next(iter(dealt))
     return {
@@ -271,6 +271,7 @@ class Place:
     frame: Frame | None
     held: Rows | None = None  # rows for validation, bool (n,); None: none
     artefacts: Mapping[str, Artefact] = field(default_factory=dict)
+    limits: Policy = LIMITS
 
 
 def seats(
@@ -298,6 +299,6 @@ def seats(
             notebook=Pad(),
             workers=Serial(),
             artefacts=place.artefacts,
-            limits=LIMITS,
+            limits=place.limits,
         )
     return protocol, found

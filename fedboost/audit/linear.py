@@ -25,6 +25,7 @@ Rows = NDArray[np.int64]
 Coefficients = Callable[[int], Floats]  # of a tree by its place: (rows, values)
 
 STEPS_MAX = 300  # of the descent; by then the order of the rows has long settled
+NOISES_OF_A_SUM = 2.0**0.5  # a bin's sum is what one cut lets go minus another
 MEMORY = 20  # of the descent's estimate of curvature
 
 
@@ -34,6 +35,7 @@ class Equations:
 
     matrix: csr_array  # (equations, rows), each of length 1
     sums: Floats  # (equations,)
+    spread: Floats  # (equations,) the variance of their noise; 0: exact
     rows: Rows  # (rows,) which of the table's rows they are about
     truth: Bits  # (rows,) what an attacker looks for
 
@@ -89,14 +91,16 @@ def of_bin(
         parts.append((equation + count, rows, coefficients(number)[rows]))
         count += len(nodes)
         inside |= tree.at >= 0
-    return _equations(parts, count, np.flatnonzero(inside), target[own])
+    rows = np.flatnonzero(inside)
+    return _equations(parts, count, rows, target[own], releases.noise)
 
 
 def of_node(releases: Releases, truth: Bits, number: int, node: int, coefficients: Coefficients
             ) -> Equations:  # fmt: skip
     """What one sum of one node says: of its rows those that are `truth`, bool (all rows,)."""
     equation, rows = members(releases.trees[number], [node])
-    return _equations([(equation, rows, coefficients(number)[rows])], 1, np.sort(rows), truth)
+    parts = [(equation, rows, coefficients(number)[rows])]
+    return _equations(parts, 1, np.sort(rows), truth, releases.noise)
 
 
 def members(tree: Tree, nodes: Sequence[int]) -> tuple[Rows, Rows]:
@@ -121,16 +125,19 @@ def nearest(equations: Equations, *, steps: int = STEPS_MAX) -> Floats:
     """Of all x in [0, 1] that fit the sums the one nearest to chance, float64 (rows,).
 
     The dual of min ½‖x − p‖² s.t. A·x = s, 0 ≤ x ≤ 1 has x = clip(p + Aᵀλ) and as many unknowns
-    as there are equations; L-BFGS climbs it.
+    as there are equations; L-BFGS climbs it. Sums with noise of variance v may be missed: by v·λ,
+    in units of what a row varies by chance.
     """
     matrix, start = equations.matrix, equations.chance
     across = csr_array(matrix.T)
+    spread = equations.spread / max(start * (1.0 - start), np.finfo(np.float64).tiny)
 
     def fall(multipliers: Floats) -> tuple[float, Floats]:
         x = np.clip(start + across @ multipliers, 0.0, 1.0)
-        over = matrix @ x - equations.sums
-        moved = x - start
-        return float(multipliers @ over - 0.5 * (moved @ moved)), over
+        over, moved = matrix @ x - equations.sums, x - start
+        missed = spread * multipliers
+        value = multipliers @ (over + 0.5 * missed) - 0.5 * (moved @ moved)
+        return float(value), over + missed
 
     if not len(equations.sums):
         return np.full(len(equations.rows), start)
@@ -174,7 +181,11 @@ def precision(guess: Floats, truth: Bits, seed: int = 0) -> float:
 
 
 def _equations(
-    parts: Sequence[tuple[Rows, Rows, Floats]], count: int, inside: Rows, truth: Bits
+    parts: Sequence[tuple[Rows, Rows, Floats]],
+    count: int,
+    inside: Rows,
+    truth: Bits,
+    noise: float,
 ) -> Equations:
     """Equations of `count` nodes, each part's (node, row, coefficients (…, values))."""
     values = parts[0][2].shape[1] if parts else 1
@@ -189,4 +200,7 @@ def _equations(
     places = (number, np.concatenate([np.empty(0, np.int64), *across]))
     matrix = csr_array(coo_array((data, places), shape=(count * values, len(inside))))
     own_truth = truth[inside]
-    return Equations(matrix, matrix @ own_truth.astype(np.float64), inside, own_truth)
+    sums = matrix @ own_truth.astype(np.float64)
+    sigma = NOISES_OF_A_SUM * noise / np.maximum(length, np.finfo(np.float64).tiny)
+    sums += sigma * np.random.default_rng(count).standard_normal(len(sums))
+    return Equations(matrix, sums, sigma**2, inside, own_truth)

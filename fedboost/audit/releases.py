@@ -36,6 +36,7 @@ class Releases:
     cells: Cells  # (rows, columns) the cell of each row: its bin, or the one of missing values
     values: int  # numbers of a sum: a gradient and a hessian for each output
     trees: Sequence[Tree]
+    noise: float = 0.0  # the σ of what the host added to each sum, in greatest gradients of a row
 
     @property
     def n_rows(self) -> int:

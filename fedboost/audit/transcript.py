@@ -86,7 +86,7 @@ def releases(kept: Artefact) -> Releases:
             )
         )
     cells = kept.arrays[record.CELLS].astype(np.uint8)
-    return Releases(cells, int(kept.facts["values"]), found)
+    return Releases(cells, int(kept.facts["values"]), found, float(kept.facts["noise"]))
 
 
 def views(kept: Artefact) -> list[GuestView]:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, Dense, SparseBins
-from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT
 from fedboost.encrypted.guest_tree import GuestTree
 from fedboost.encrypted.host_tree import HostTree
+from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.encrypted.rounds import Rounds
 from fedboost.flow import Artefact, Seat
 
@@ -67,11 +67,12 @@ class HostRecord(Record):
         self._columns = np.unique(kept.round().astype(np.int32))
         self._training, self._n_cells, self._n_rows = training, binning.n_cells, bins.shape[0]
         self._noted = -1  # the last tree
-        params: TreeParams = seat.params
+        params: EncryptedTreeParams = seat.params
         facts = {
             "kind": HOST,
             "columns": [seat.frame.columns[column] for column in self._columns.tolist()],
             "values": 2 * params.n_outputs // params.trees_per_round,
+            "noise": params.host_noise,
         }
         super().__init__(facts, {CELLS: _dense(bins, self._columns)[training]})
 

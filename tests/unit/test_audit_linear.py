@@ -1,5 +1,7 @@
 """Linear programming on released sums: it works where nothing defends, and not where it should."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,13 @@ def test_the_nearest_point_fits_the_sums_and_ranks_no_worse_than_a_corner():
         better += linear.precision(near, equations.truth)
         better -= linear.precision(corner, equations.truth)
     assert better >= 0.0
+
+
+def test_noise_of_the_host_hides_rows_that_exact_sums_name():
+    given = made(2000, 15)
+    found = {sigma: solved(replace(given, noise=sigma), range(15))[0] for sigma in (0.0, 2.0, 16.0)}
+    assert found[0.0] > 0.99
+    assert 0.05 < found[16.0] < found[2.0] < 0.9
 
 
 def test_guesses_that_say_nothing_score_chance():

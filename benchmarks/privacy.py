@@ -1,0 +1,134 @@
+"""What others could learn of rows and labels, beside what it costs to keep it from them.
+
+python -m benchmarks.privacy [--quick] [--json F] [--markdown F] [--data NAME]
+[--part sums|labels] [--from F]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks import harness, parts, plus_jobs, privacy_jobs
+from benchmarks.harness import Report, Shown
+from benchmarks.plus_tables import Row, grouped, number, of
+from benchmarks.privacy_jobs import DATA, DEFAULTS, LEAST, Plan
+from fedboost.audit.findings import CLUSTERS, LABELS_KNOWN, SUMS
+
+NAME = "privacy"
+PARTS = {"sums": privacy_jobs.measure_sums, "labels": privacy_jobs.measure_labels}
+KINDS = (SUMS, CLUSTERS)
+INTRO = f"""# What leaks, and what keeping it back costs
+
+Written by `python -m benchmarks.privacy --markdown F`; run it again to refresh it. What the words
+mean, and how a party tries the same on itself, stands in [privacy.md](../privacy.md).
+
+Jobs are those of the SecureBoost+ benchmark: {plus_jobs.ROUNDS} trees of depth
+{plus_jobs.DEPTH}, {plus_jobs.SHAPE["max_bin"]} bins, one guest, one host,
+{plus_jobs.VALIDATION["fraction"]:.0%} of the rows held out; `{DEFAULTS}` have minimum groups of
+{LEAST} rows. They run without encryption, whose trees and sums are those of every scheme.
+
+**Sums.** The guest knows the gradients that every released sum is made of, and looks for the rows
+of a bin of the host's. `ratio` is the disclosure meter's: released sums per bin, divided by rows.
+Precision is of as many rows as the bin has, the most likely ones; *neighbours* links sums of
+parents and children within a tree, *all* is the bound: an attacker who knew of every tree which
+sums belong to the bin.
+
+**Row groupings.** The host, without a column of its own, ranks labels by which rows share nodes; it
+knows {LABELS_KNOWN} labels. AUC of that beside 0.5."""
+
+
+def figures(rows: Sequence[Row]) -> dict[str, float]:
+    """By data set: what neighbour linking gains over chance at the defaults, the meter's ratio, the
+    AUC that defaults cost against no minimum, and what groupings tell.
+    """
+    found: dict[str, float] = {}
+    for group in grouped(of(rows, SUMS), "data"):
+        data = str(group[0]["data"])
+        by_variant = {row["variant"]: row for row in group}
+        if (own := by_variant.get(DEFAULTS)) is not None:
+            found[f"ratio.{data}"] = own["ratio"]
+            for one in own["found"]:
+                if one["linking"] == "neighbours" and one["chance"]:
+                    found[f"linking_gain.{data}"] = one["value"] / one["chance"]
+            if (free := by_variant.get("no minimum")) is not None:
+                gap = free["auc"]["validation"] - own["auc"]["validation"]
+                found[f"auc_cost.{data}"] = gap
+    for row in of(rows, CLUSTERS):
+        if row["variant"] == DEFAULTS and row["found"]:
+            found[f"groupings_auc.{row['data']}"] = row["found"][0]["value"]
+    return found
+
+
+def shown(rows: Sequence[Row]) -> list[Shown]:
+    """A table for each data set and part."""
+    tables = [_sums(group) for group in grouped(of(rows, SUMS), "data")]
+    return tables + [_labels(group) for group in grouped(of(rows, CLUSTERS), "data")]
+
+
+def _sums(group: Sequence[Row]) -> Shown:
+    linkings = list(dict.fromkeys(one["linking"] for row in group for one in row["found"]))
+    heads = ("defence", "ratio", *(f"linking {name}" for name in linkings), "chance")
+    lines = []
+    for row in group:
+        by_linking = {one["linking"]: one for one in row["found"]}
+        cells = [
+            f"{by_linking[name]['value']:.3f}" if name in by_linking else "" for name in linkings
+        ]
+        chance = next((number(one["chance"], 3) for one in row["found"]), "")
+        lines.append((row["variant"], number(row["ratio"], 4), *cells, chance, *_aucs(row)))
+    title = f"{group[0]['data']}: sums of a host's bins, precision ({group[0]['rows']:,} rows)"
+    return Shown(title, (*heads, "AUC", "validation AUC"), lines)
+
+
+def _labels(group: Sequence[Row]) -> Shown:
+    lines = []
+    for row in group:
+        values = [number(one[key], 3) for one in row["found"][:1] for key in ("value", "worst")]
+        lines.append((row["variant"], *(values or ("", "")), *_aucs(row)))
+    heads = ("defence", "mean", "worst draw", "AUC", "validation AUC")
+    return Shown(f"{group[0]['data']}: labels from row groupings, AUC", heads, lines)
+
+
+def _aucs(row: Row) -> tuple[str, str]:
+    """Of the model that is trained."""
+    return number(row["auc"]["train"], 4), number(row["auc"]["validation"], 4)
+
+
+def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
+    """What was run, in words and numbers."""
+    return {
+        **privacy_jobs.SHAPE,
+        "group_rows_min": LEAST,
+        "rows": plan.rows or "all",
+        "columns attacked": plan.columns,
+        "quick": quick,
+    }
+
+
+def options(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line: that of every benchmark, and more."""
+    found = harness.parse(parts.parser(NAME, __doc__ or "", DATA, tuple(PARTS)), DATA, given)
+    found.part = found.part or list(PARTS)
+    return found
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Runs the benchmark as the command line says."""
+    asked = options(given)
+    if asked.earlier:
+        report = parts.earlier(asked.earlier, DATA, figures, KINDS)
+        report.rows = [row for kind in KINDS for row in of(report.rows, kind)]
+    else:
+        plan = Plan.of(quick=asked.quick)
+        report = Report(NAME, settings(plan, quick=asked.quick))
+        for part in asked.part:
+            for name in asked.data:
+                report.rows += PARTS[part](name, plan)
+        report.figures = figures(report.rows)
+    report.write(asked, shown(report.rows), INTRO)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""The jobs of the privacy benchmark: 25 trees on credit tables, and attacks on what they tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import plus_jobs, tables
+from benchmarks.federboost_room import Place, Room, frames_of, seats
+from benchmarks.plus_tables import Row
+from benchmarks.tables import GUEST, HOST, Table
+from fedboost import flow
+from fedboost.audit import attacks, transcript
+from fedboost.audit.attacks import Asked
+from fedboost.audit.findings import CLUSTERS, SUMS, Finding, Linking
+from fedboost.flow import Artefact, Step
+from fedboost.messages.party_pb2 import StepReply, Turn
+from fedboost.runtime.policy import Policy
+
+DATA = ("default_credit", "give_credit")
+LEAST = Policy().group_rows_min
+SHAPE: dict[str, Any] = {
+    **plus_jobs.SHAPE,
+    "encryption": {"scheme": "plain"},  # the trees and what they tell are those of every scheme
+    "max_depth": plus_jobs.DEPTH,
+    "n_estimators": plus_jobs.ROUNDS,
+}
+FOREST = {"forest": {"n_trees": 5, "subsample": 0.3}, "n_estimators": plus_jobs.ROUNDS // 5}
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A defence: what the job says, and what the host's policy does."""
+
+    params: Mapping[str, Any] = field(default_factory=dict)
+    least: int = LEAST  # group_rows_min
+
+
+DEFAULTS = "defaults"
+SUMS_OF: dict[str, Variant] = {
+    DEFAULTS: Variant(),
+    "no minimum": Variant(least=1),
+    "k = 50": Variant(least=50),
+    "k = 100": Variant(least=100),
+    "noise 0.5": Variant({"host_noise": 0.5}),
+    "noise 1": Variant({"host_noise": 1.0}),
+    "half the columns": Variant({"colsample_bytree": 0.5}),
+    "FedGBF, 5 × 5 trees": Variant(FOREST),
+    "100 trees": Variant({"n_estimators": 4 * plus_jobs.ROUNDS}),
+}
+LABELS_OF: dict[str, Variant] = {
+    DEFAULTS: Variant(),
+    "hide_divisions": Variant({"label_protection": {}}),
+    **{
+        f"purity_max {most}": Variant(
+            {"label_protection": {"purity_max": most, "hide_divisions": False}}
+        )
+        for most in (0.95, 0.9, 0.8)
+    },
+    "hide_divisions, purity_max 0.9": Variant({"label_protection": {"purity_max": 0.9}}),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of the whole a run does."""
+
+    rows: int | None  # of a table at most; None: all
+    sums: Sequence[str]
+    labels: Sequence[str]
+    columns: int  # of the host's, that are attacked
+    linkings: tuple[Linking, ...]
+
+    @classmethod
+    def of(cls, *, quick: bool) -> Self:
+        """The quick one, or all."""
+        if quick:
+            some = (DEFAULTS, "no minimum", "noise 1")
+            return cls(6000, some, (DEFAULTS, "hide_divisions"), 2, ("neighbours", "all"))
+        return cls(None, tuple(SUMS_OF), tuple(LABELS_OF), 4, ("none", "neighbours", "all"))
+
+
+class Watching(Room):
+    """A room that notes the gradients that each tree was grown from."""
+
+    gradients: list[Floats]  # tree by tree, (training rows, values)
+    kept: dict[str, Artefact]  # everybody's transcript, when the walk is over
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.gradients, self.kept = [], {}
+
+    async def __call__(
+        self,
+        *steps: Step,
+        at: str | None = None,
+        among: tuple[str, ...] = (),
+        spares: bool = False,
+    ) -> None:
+        """As a room does; a finished round hands over what an audit needs to know of it."""
+        await super().__call__(*steps, at=at, among=among, spares=spares)
+        if steps[-1].name == "close_round":
+            for name, session in self.sessions.items():
+                self.keep(name, await session.snapshot())
+
+    def keep(self, party: str, left: Artefact) -> None:
+        """Adds what a round or the end has brought to a party's transcript."""
+        assert left.transcript is not None
+        before = self.kept.get(party, Artefact()).arrays
+        own = left.transcript
+        self.kept[party] = Artefact(own.facts, {**before, **own.arrays})
+
+    def _note(
+        self, turns: Mapping[str, list[Turn]], replies: list[StepReply], seconds: float
+    ) -> None:
+        super()._note(turns, replies, seconds)
+        if "start_round" in {turn.step for own in turns.values() for turn in own}:
+            guest = self.sessions[GUEST].state
+            fixed, own = guest.rules.fixed, guest.gh[guest.seat.parts["train"]]
+            g, h = fixed.decode_g(own[:, 0::2]), fixed.decode_h(own[:, 1::2])
+            own = np.stack([g / fixed.g_bound, h / fixed.h_bound], axis=2).reshape(own.shape)
+            self.gradients += [own] * guest.forest[-1]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A job that is over."""
+
+    room: Watching
+    left: Mapping[str, Artefact]
+
+    @property
+    def auc(self) -> dict[str, float]:
+        """Of training and validation rows after the last round."""
+        history = self.left[GUEST].facts["history"]
+        return {part: float(values["auc"]) for part, values in history[-1].items()}
+
+
+def trained(table: Table, variant: Variant) -> Trained:
+    """A job of guest and host in one process, its rows aligned already."""
+    held = table.held_out(plus_jobs.VALIDATION["fraction"], plus_jobs.SEED)
+    dealt = tables.vertical(table)
+    limits = Policy(group_rows_min=variant.least)
+    places = {
+        party: Place(frame, held, limits=limits) for party, frame in frames_of(table, dealt).items()
+    }
+    params = {**SHAPE, "eval_metric": ["auc"], **variant.params}
+    room = Watching(*seats("secureboost", flow.Table(GUEST, (HOST,)), params, places))
+    left = asyncio.run(room.walk())
+    room.keep(GUEST, left[GUEST])
+    return Trained(room, left)
+
+
+def measure_sums(name: str, plan: Plan) -> list[Row]:
+    """What sums tell the guest of the host's bins, variant by variant."""
+    table, rows = _table(name, plan), []
+    for variant in plan.sums:
+        done = trained(table, SUMS_OF[variant])
+        releases = transcript.releases(done.room.kept[HOST])
+        asked = Asked(plan.linkings, plan.columns)
+        found = attacks.of_host(releases, asked, done.room.gradients.__getitem__)
+        about = {"what": SUMS, "data": name, "variant": variant, "rows": releases.n_rows}
+        ratio = (done.left[HOST].released or 0) / releases.n_rows
+        rows.append({**about, "ratio": ratio, "auc": done.auc, "found": _as_rows(found)})
+    return rows
+
+
+def measure_labels(name: str, plan: Plan) -> list[Row]:
+    """What row groupings tell the host of labels, variant by variant."""
+    table, rows = _table(name, plan), []
+    for variant in plan.labels:
+        done = trained(table, LABELS_OF[variant])
+        found = transcript.audit(done.room.kept[GUEST], Asked()).findings
+        about = {"what": CLUSTERS, "data": name, "variant": variant, "rows": len(table.y)}
+        clusters = [one for one in found if one.attack == CLUSTERS]
+        rows.append({**about, "auc": done.auc, "found": _as_rows(clusters)})
+    return rows
+
+
+def _table(name: str, plan: Plan) -> Table:
+    whole = tables.load(name)
+    return whole if plan.rows is None else whole.sample(plan.rows, plus_jobs.SEED)
+
+
+def _as_rows(found: Sequence[Finding]) -> list[Row]:
+    return [
+        {
+            "linking": one.linking,
+            "value": one.value,
+            "chance": one.chance,
+            "worst": one.worst,
+            "tried": one.tried,
+        }
+        for one in found
+    ]
