@@ -15,6 +15,7 @@ from fedboost.core.tree import Tree
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.growth import Growth
 from fedboost.encrypted.guest_tree import GuestGrove, GuestTree
+from fedboost.flow import About
 from fedboost.model import hybrid, vertical
 from fedboost.model.hybrid import Below
 from fedboost.model.vertical import GuestNode
@@ -62,6 +63,11 @@ class HostView:
         none: Dense = np.empty((len(self.rows), 0), np.uint8, order="F")
         growth = Growth(self.learns, self.at)
         return GuestGrove([GuestTree(rules, none, self.gh, growth, np.empty(0, np.int32))])
+
+    @property
+    def about(self) -> About:
+        """Who is behind the bottom nodes that its rows stand at."""
+        return About.of_groups(np.unique(self.at, return_counts=True)[1].tolist())
 
     @property
     def n_training(self) -> int:
