@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from fedboost.core import histogram, split
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
+from fedboost.core.params import MAX_BIN
 from fedboost.core.partition import Partition, left_child, parent, sibling
 from fedboost.core.split import Candidates
 
@@ -35,6 +36,7 @@ class Node:
 
     groups: Numbers  # (columns, n_cells); the last cell is that of missing rows
     possible: Bits  # (columns, n_cells): not ruled out by splits above
+    smallest: int | None  # rows of the smallest group that is released and not empty
 
 
 class Minimum:
@@ -67,7 +69,7 @@ class Minimum:
             groups = before if beside is None else beside.groups
             if beside is None:
                 groups = coarsened(before, sides, self._n_bins, self._least)
-            self._open[node] = Node(groups, sides[0][1])
+            self._open[node] = Node(groups, sides[0][1], _smallest(groups, sides[0][0]))
         self._divided = {}
 
     def divide(
@@ -91,6 +93,10 @@ class Minimum:
     def groups(self, node: int) -> Numbers:
         """Those of an open node."""
         return self._open[node].groups
+
+    def smallest(self, node: int) -> int | None:
+        """Rows of the smallest group of an open node; None where no column has two."""
+        return self._open[node].smallest
 
     def stacked(self, nodes: Sequence[int]) -> Numbers:
         """Those of several, uint8 (nodes, columns, n_cells)."""
@@ -151,6 +157,17 @@ def released(groups: Numbers, listed: Candidates, n_bins: NDArray[np.integer]) -
     inside = groups[:, column, cell] != beyond
     cuts: Bits = np.where(cell < last, inside, apart) & (~listed.missing_left | apart)
     return cuts
+
+
+def _smallest(groups: Numbers, counts: Counts) -> int | None:
+    """Rows of the smallest group that is not empty, among columns that have several."""
+    several = (groups != groups[:, :1]).any(axis=1)
+    if not several.any():
+        return None
+    own = groups[several].astype(np.int64)
+    places = own + (MAX_BIN + 2) * np.arange(len(own))[:, None]
+    rows = np.bincount(places.ravel(), weights=counts[several].ravel())
+    return int(rows[rows > 0].min())
 
 
 def segments(groups: Numbers, n_bins: int) -> tuple[NDArray[np.int64], bool]:

@@ -100,8 +100,12 @@ def offered(
 def about_offers(grove: Grove[HostTree[Any]], offers: Mapping[int, Offer]) -> About:
     """Who is behind the sums of some nodes; of the parts of a stream, of the first of them."""
     at = [grove.at(number) for number in offers]
+    if not at:
+        return About()
     rows = sum(len(tree.growth.training.rows(node)) for tree, node in at)
-    return About(rows, sum(offer.shape.n_sums for offer in offers.values())) if at else About()
+    sums = sum(offer.shape.n_sums for offer in offers.values())
+    smallest = [own for tree, node in at if (own := tree.smallest_group(node)) is not None]
+    return About(rows, sums, min(smallest, default=None))
 
 
 def _at_once(grove: Grove[HostTree[Any]], rows: HostRows[Any]) -> Iterator[Group]:

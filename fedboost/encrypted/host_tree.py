@@ -91,6 +91,10 @@ class HostTree(Generic[H]):
         if self._minimum is not None:
             self._minimum.open(self.opened, self.growth.training)
 
+    def smallest_group(self, node: int) -> int | None:
+        """Rows of the smallest group whose sum an open node lets go; None for no minimum."""
+        return None if self._minimum is None else self._minimum.smallest(node)
+
     def note_split(self, node: int, won: Named) -> None:
         """Remembers how a split of our own divides a node, for the groups below it."""
         if self._minimum is not None:

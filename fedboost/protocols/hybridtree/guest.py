@@ -191,17 +191,19 @@ def encrypt_gradients(me: Guest) -> Iterator[Out]:
     streams = {host: rows.parts() for host, rows in me.encrypted.items()}
     held = dict.fromkeys(me.views, 0)
     for place, parts in enumerate(_side_by_side(streams)):
-        sent = {}
+        sent, about = {}, {}
         for host, view in me.views.items():
             part = parts[host] or _nothing(number, held[host])
-            held[host] += part.rows.count // me.encrypted[host].per_row
+            rows = part.rows.count // me.encrypted[host].per_row
+            held[host] += rows
+            about[host] = About(rows) if place else view.about
             if place == 0:
                 write_sample(part, view.sample, view.n_training)
                 part.tree_key = me.encrypted[host].key_for(host)
             sent[host] = hybridtree_pb2.BottomRows(gradients=part)
             if place == 0:
                 _write_places(me, host, sent[host])
-        yield Out(send=sent, about={host: _about(me, host, sent[host]) for host in sent})
+        yield Out(send=sent, about=about)
 
 
 def choose_splits(me: Guest, got: Iterator[Mapping[str, encrypted_pb2.CandidateSums]]) -> Out:
@@ -402,13 +404,6 @@ def _nothing(tree: int, first_row: int) -> encrypted_pb2.EncryptedGradients:
     part = encrypted_pb2.EncryptedGradients(tree=tree, first_row=first_row)
     part.rows.SetInParent()
     return part
-
-
-def _about(me: Guest, host: str, part: hybridtree_pb2.BottomRows) -> About:
-    """Whose rows a part is about; the first one says of all of them which share a bottom node."""
-    if part.HasField("at"):
-        return About.of_groups(np.unique(me.views[host].at, return_counts=True)[1].tolist())
-    return About(part.gradients.rows.count // me.encrypted[host].per_row)
 
 
 def _write_places(me: Guest, host: str, part: hybridtree_pb2.BottomRows) -> None:

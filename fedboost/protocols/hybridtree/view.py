@@ -15,6 +15,7 @@ from fedboost.core.tree import Tree
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.growth import Growth
 from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTree
+from fedboost.flow import About
 from fedboost.model import hybrid, vertical
 from fedboost.model.hybrid import Below
 from fedboost.model.vertical import GuestNode
@@ -36,6 +37,7 @@ class HostView:
     # Below the tree under way
     at: Rows = field(default_factory=lambda: np.empty(0, np.int32))  # (m,) the bottom node of each
     learns: Bits = field(default_factory=lambda: np.empty(0, np.bool_))  # (m,)
+    is_shown: Bits = field(default_factory=lambda: np.empty(0, np.bool_))  # (m,) at an open one
     under: dict[int, int] = field(default_factory=dict)  # by the host's number: the guest's heap id
     gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (m, columns) as they go
 
@@ -79,16 +81,23 @@ class HostView:
         """The bottom node of each row as the host is told, int32 (m,): it has no use for those
         that are not open, so it cannot tell them apart.
         """
-        return np.where(np.isin(self.at, opened), self.at, np.int32(hybrid.NO_NODE))
+        self.is_shown = np.isin(self.at, opened)
+        return np.where(self.is_shown, self.at, np.int32(hybrid.NO_NODE))
 
     def seen(self, grove: GuestGrove | None) -> Rows:
-        """The node of each row that the host knows, int32 (m,): the bottom one, or where its own
-        scored splits below that have led.
+        """The node of each row that the host knows, int32 (m,), −1 for none: the bottom one, or
+        where its own scored splits below that have led.
         """
         if grove is None:
             return self.at
         [tree] = grove.trees
-        return tree.growth.everyone.node_of_rows(len(self.rows))
+        at = tree.growth.everyone.node_of_rows(len(self.rows))
+        return np.where(self.is_shown, at, np.int32(-1))
+
+    @property
+    def about(self) -> About:
+        """Who is behind the bottom nodes that its rows stand at."""
+        return About.of_groups(np.unique(self.at, return_counts=True)[1].tolist())
 
     @property
     def n_training(self) -> int:
