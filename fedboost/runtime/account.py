@@ -128,29 +128,33 @@ class Account:
 
     def entries(self) -> list[Entry]:
         """All rows, oldest first; none of a store in which nothing has been told."""
+        return self._found("1", ())
+
+    def entry(self, job: str) -> Entry | None:
+        """That of a job, if it may tell anything."""
+        return next(iter(self._found("account.job = ?", (job,))), None)
+
+    def _found(self, which: str, values: tuple[str, ...]) -> list[Entry]:
         columns = ", ".join(f"account.{name}" for name in _COLUMNS.split(", "))
         text = (
             f"SELECT {columns}, coalesce(jobs.state, '') FROM account"  # noqa: S608  our columns
-            " LEFT JOIN jobs ON jobs.id = account.job ORDER BY account.at, account.job"
+            f" LEFT JOIN jobs ON jobs.id = account.job WHERE {which}"
+            " ORDER BY account.at, account.job"
         )
         with self._mutex, on_disk(self._path):
             known = "SELECT count(*) FROM sqlite_master WHERE name = 'account'"
             if not self._connection.execute(known).fetchone()[0]:
                 return []  # of a store that an earlier version wrote
-            return [Entry(*row) for row in self._connection.execute(text)]
-
-    def entry(self, job: str) -> Entry | None:
-        """That of a job, if it may tell anything."""
-        return next((one for one in self.entries() if one.job == job), None)
+            return [Entry(*row) for row in self._connection.execute(text, values)]
 
     def sums(self, dataset: str, guest: str, *, besides: str = "") -> float:
         """Equations by rows that count for all jobs with a guest, but `besides`."""
-        own = (e for e in self.entries() if (e.dataset, e.guest) == (dataset, guest))
+        own = self._found("account.dataset = ? AND account.guest = ?", (dataset, guest))
         return sum(entry.sums for entry in own if entry.job != besides)
 
     def noise(self, dataset: str, *, besides: str = "") -> float:
         """The ε per row that counts for all jobs, but `besides`."""
-        own = (entry for entry in self.entries() if entry.dataset == dataset)
+        own = self._found("account.dataset = ?", (dataset,))
         return sum(entry.noise for entry in own if entry.job != besides)
 
     @contextmanager

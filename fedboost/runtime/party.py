@@ -160,7 +160,7 @@ class PartyNode:
             source = self.config.datasets[work.terms.spec.data[self.config.name].dataset or ""]
             await asyncio.to_thread(work.read_table, source)
         work.check_table()
-        self.spending.judge_table(work)
+        await asyncio.to_thread(self.spending.judge_table, work)
         return await asyncio.to_thread(work.how_far)
 
     async def open_stage(
@@ -184,7 +184,7 @@ class PartyNode:
             await asyncio.to_thread(self.judge.alignment, work)
         if leaves == "predictions":
             self.judge.prediction(work, len(seat.validation))
-        told = self.spending.judge_seat(work, request.stage, seat)
+        told = await asyncio.to_thread(self.spending.judge_seat, work, request.stage, seat)
         session = Session(
             terms=Terms(work.id, work.manifest_sha256, request.attempt),
             protocol=protocols.named(request.stage),
@@ -232,8 +232,8 @@ class PartyNode:
 
         async def close() -> party_pb2.StageReply:
             left = await self._session(work, request.stage).close()
-            await asyncio.to_thread(work.close, request.stage, left)
             self.spending.count(work, left, is_all=True)
+            await asyncio.to_thread(work.close, request.stage, left)
             work.settle()
             return party_pb2.StageReply()
 

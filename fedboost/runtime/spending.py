@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedboost import protocols
-from fedboost.errors import PolicyError
+from fedboost.errors import ConfigError, PolicyError
 from fedboost.flow import HOST, Artefact, Asks, Releases, Seat
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import Released, Told
@@ -48,6 +49,7 @@ class Spending:
     def __init__(self, party: str, policy: Callable[[], Policy], account: Account) -> None:
         self._party, self._policy, self.account = party, policy, account
         self._reserved: dict[str, Reserved] = {}
+        self._mutex = threading.Lock()  # two jobs must not both be given the last of an account
 
     # Before anything leaves
 
@@ -71,28 +73,15 @@ class Spending:
         if seat.role is not HOST or seat.frame is None or stage != work.protocol.name:
             return told
         columns, rows = len(seat.frame.columns), int(np.count_nonzero(~seat.validation))
-        planned, warns = self._judge(work, columns, rows)
-        epsilon = _asks(work).epsilon
-        if not planned.whole and epsilon is None:
-            return told
-        before = self._before(work)
-        entry = Entry(
-            job=work.id,
-            at="",
-            dataset=_dataset(work),
-            guest=work.table.guest,
-            protocol=stage,
-            rows=rows,
-            planned=planned.whole / max(1, rows),
-            round=planned.round / max(1, rows),
-            counted=0.0,
-            epsilon=0.0 if epsilon is None else epsilon * columns,
-            told=0,
-            state="",
-        )
-        self.account.open(entry)
+        with self._mutex:
+            planned, warns = self._judge(work, columns, rows)
+            entry = _entry(work, planned, columns, rows)
+            if not entry.planned and not entry.epsilon:
+                return told
+            before = self._before(work)
+            self.account.open(entry)
         self._reserved[work.id] = Reserved(stage, rows)
-        if planned.whole:
+        if entry.planned:
             released = told.released.add(before=before, planned=entry.planned)
             self._limits(released)
             if warns:
@@ -114,6 +103,8 @@ class Spending:
         own = self._reserved.get(work.id)
         if own is not None and left.released is not None:
             self.account.count(work.id, left.released / max(1, own.rows), is_all=is_all)
+            if is_all:
+                del self._reserved[work.id]
 
     def share(self, work: Work) -> list[Released]:
         """What this party's sums have told in the job, for its result; none where it has none."""
@@ -137,11 +128,14 @@ class Spending:
         terms = manifest.decode(job.manifest) if job.state in UNBEGUN else None
         if entry is not None or terms is None:
             return ""
-        protocol = protocols.named(terms.spec.protocol)
         table = terms.spec.parties.table()
+        try:
+            protocol = protocols.named(terms.spec.protocol)
+            params = parse(protocol.params, terms.spec.params, section="params")
+        except ConfigError:  # of another version of fedboost
+            return ""
         if protocol.releases is None or self._party not in table.hosts:
             return ""
-        params = parse(protocol.params, terms.spec.params, section="params")
         whole = protocol.releases(params, table, self._party, None).whole
         dataset = terms.spec.data[self._party].dataset or ""
         before = self.account.sums(dataset, table.guest, besides=job.id)
@@ -201,6 +195,25 @@ class Spending:
 
 def _asks(work: Work) -> Asks:
     return work.protocol.asks(work.params) if work.protocol.asks else Asks()
+
+
+def _entry(work: Work, planned: Releases, columns: int, rows: int) -> Entry:
+    """What a job may tell from now on."""
+    epsilon = _asks(work).epsilon
+    return Entry(
+        job=work.id,
+        at="",
+        dataset=_dataset(work),
+        guest=work.table.guest,
+        protocol=work.protocol.name,
+        rows=rows,
+        planned=planned.whole / max(1, rows),
+        round=planned.round / max(1, rows),
+        counted=0.0,
+        epsilon=0.0 if epsilon is None else epsilon * columns,
+        told=0,
+        state="",
+    )
 
 
 def _dataset(work: Work) -> str:

@@ -18,9 +18,10 @@ from fedboost.protocols.hybridtree.params import releases as hybrid_releases
 from fedboost.protocols.secureboost import host as secureboost_host
 from fedboost.protocols.secureboost import plan
 from fedboost.protocols.secureboost.params import SecureBoostParams
+from fedboost.runtime.policy import Policy
 from fedboost.settings import parse
 from tests import hybrid_jobs
-from tests.federated import GUEST, HOSTS, now
+from tests.federated import GUEST, HOSTS, Room, now
 from tests.secureboost_jobs import CLASSES, VECTORS, made
 
 WIDTHS = (2, 3, 2)
@@ -90,9 +91,12 @@ def generic(job):
     return job
 
 
-def metered(job, monkeypatch, module=secureboost_host):
-    """A job that has run: its twin and each host's counts."""
+def metered(job, monkeypatch, module=secureboost_host, least=1):
+    """A job that has run under minimum groups of so many rows: its twin and each host's counts."""
     room = generic(job).room()
+    limits = Policy(group_rows_min=least)
+    seats = {party: replace(seat, limits=limits) for party, seat in room.seats.items()}
+    room = Room(room.protocol, seats)
     twin = Twin(room, monkeypatch, module)
     now(room.walk())
     return twin, {host: room.state(host).meter for host in room.table.hosts}
@@ -127,6 +131,15 @@ def test_no_job_tells_more_than_was_planned(shape, monkeypatch):
 def test_columns_of_categories_and_with_missing_values_count_alike(categories, monkeypatch):
     job = made({**AMOUNTS, "max_bin": 4}, WIDTHS, rows=200, weighted=True, categories=categories)
     twin, meters = metered(job, monkeypatch)
+    for host, meter in meters.items():
+        found = [twin.rank(host, column) for column in range(len(meter.equations))]
+        assert found == meter.equations.tolist()
+
+
+@pytest.mark.parametrize("least", [10, 40])
+def test_sums_over_groups_of_bins_are_equations_as_well(least, monkeypatch):
+    job = made({**AMOUNTS, "max_bin": 8}, WIDTHS, rows=300, weighted=True, categories=3)
+    twin, meters = metered(job, monkeypatch, least=least)
     for host, meter in meters.items():
         found = [twin.rank(host, column) for column in range(len(meter.equations))]
         assert found == meter.equations.tolist()
