@@ -57,11 +57,11 @@ def targets(releases: Releases, columns: int, seed: int = SEED) -> list[Target]:
     using = [c for c in range(releases.cells.shape[1]) if releases.using(c)]
     found = []
     for column in sorted(draw.permutation(using)[:columns].tolist()):
-        tree = releases.trees[releases.using(column)[0]]
+        number = releases.using(column)[0]
+        tree = releases.trees[number]
         place = tree.place_of(column)
         assert place is not None
-        groups = tree.groups[:, place]
-        first = groups[np.argmax((groups != groups[:, :1]).any(axis=1))]
+        first = tree.groups[np.argmax(releases.cut(number, column)), place]
         rows = np.bincount(first[releases.cells[:, column]], minlength=int(first.max()) + 1)
         fit = np.flatnonzero((rows > 0) & (rows <= COMMON * releases.n_rows))
         chosen = np.sort(draw.permutation(fit)[:TARGETS])

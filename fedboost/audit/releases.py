@@ -45,12 +45,17 @@ class Releases:
 
     def using(self, column: int) -> list[int]:
         """The trees in which some cut of a column left."""
-        return [
-            number
-            for number, tree in enumerate(self.trees)
-            if (place := tree.place_of(column)) is not None
-            and (tree.groups[:, place] != tree.groups[:, place, :1]).any()
-        ]
+        return [number for number in range(len(self.trees)) if self.cut(number, column).any()]
+
+    def cut(self, number: int, column: int) -> Bits:
+        """bool (opened,): in which nodes of a tree a cut between cells that hold rows left."""
+        tree = self.trees[number]
+        place = tree.place_of(column)
+        if place is None:
+            return np.zeros(len(tree.nodes), np.bool_)
+        groups = tree.groups[:, place][:, np.unique(self.cells[:, column])]
+        apart: Bits = groups != groups[:, :1]
+        return np.any(apart, axis=1)
 
     def equations_per_row(self) -> float:
         """How many equations about one bin of the most released column there are for each row."""
@@ -58,10 +63,8 @@ class Releases:
         for column in range(self.cells.shape[1]):
             told = 0
             for number in self.using(column):
-                tree = self.trees[number]
-                groups = tree.groups[:, tree.place_of(column)]
-                cut = (groups != groups[:, :1]).any(axis=1)
-                told += len(independent(tree.nodes[cut].tolist()))
+                nodes = self.trees[number].nodes[self.cut(number, column)]
+                told += len(independent(nodes.tolist()))
             most = max(most, told)
         return self.values * most / max(1, self.n_rows)
 

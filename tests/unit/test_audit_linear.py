@@ -129,8 +129,11 @@ def test_minimum_groups_keep_what_would_be_known_without_them():
 
 def test_a_bin_that_is_never_apart_from_others_is_no_target():
     given = made(200, 2)
-    merged = [Tree(t.at, t.nodes, t.columns, np.zeros_like(t.groups)) for t in given.trees]
-    assert attacks.of_host(Releases(given.cells, 2, merged), Asked()) == []
+    merged = np.zeros_like(given.trees[0].groups)
+    merged[..., -1] = 1  # of missing rows, of which there are none
+    trees = [Tree(t.at, t.nodes, t.columns, merged) for t in given.trees]
+    assert attacks.of_host(Releases(given.cells, 2, trees), Asked()) == []
+    assert Releases(given.cells, 2, trees).equations_per_row() == 0.0
 
 
 def test_rows_that_no_tree_learnt_from_are_not_counted():
