@@ -58,6 +58,15 @@ class EncryptedTreeParams(TreeParams):
     gradient_spare_bits: ClassVar[int] = 0
 
     @model_validator(mode="after")
+    def _goss_protects_no_label(self) -> Self:
+        if self.label_protection is not None and self.goss is not None:
+            raise ValueError(
+                "goss tells the hosts which rows have large gradients, and by that their labels: "
+                "leave goss or label_protection out; subsample draws rows without regard to them"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _insecure_is_said(self) -> Self:
         scheme = self.encryption.scheme
         if not KNOWN[scheme].secure and scheme != "plain" and not self.allow_insecure:

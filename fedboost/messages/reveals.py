@@ -147,7 +147,7 @@ REVEALS: dict[str, tuple[str, str]] = {
         "not at all.",
     ),
     "fedboost.secureboost.Frontier": (
-        "to the host, which rows share a node, as long as it has a candidate split there.",
+        "to the host, which rows share a node, as long as a candidate split of its divides them.",
         "not at all.",
     ),
 }

@@ -62,7 +62,7 @@ def test_no_bottom_node_that_is_open_is_purer_than_it_may_be(params):
 
 @pytest.mark.parametrize(
     "params",
-    [{"goss": {}}, {"objective": "reg:squarederror"}, {"objective": "count:poisson"}],
+    [{"subsample": 0.7}, {"objective": "reg:squarederror"}, {"objective": "count:poisson"}],
     ids=str,
 )
 def test_other_trees_grow_under_it(params):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedboost.core.metrics import evaluate
 from fedboost.core.partition import left_child, parent, right_child
 from fedboost.core.purity import PurityLimit
 from fedboost.errors import ConfigError
@@ -97,7 +98,7 @@ ALL = {
     "forest": {"forest": {"n_trees": 3}},
     "trees": CLASSES,
     "vectors": VECTORS,
-    "goss": {"goss": {}},
+    "rows": {"subsample": 0.6},
     "mix": {"mode": "mix", "n_estimators": 4},
     "layered": {"mode": "layered"},
     "number": {"objective": "reg:squarederror"},
@@ -184,6 +185,27 @@ def test_a_host_ranks_the_labels_of_others_worse_under_it():
         found.append(groupings.label_auc(nodes, positive, known))
     assert found[0] > 0.8
     assert found[1] < found[0] - 0.1
+
+
+def test_goss_tells_labels_by_itself_so_it_is_refused_beside_protection():
+    """Where ones are rare: a host that counts how often a row takes part ranks all labels and
+    needs to know none.
+    """
+    job = made({"goss": {}, "n_estimators": 5}, rows=600, held=None)
+    pull = np.nansum(job.values, axis=1)
+    job = replace(job, y=(pull > np.quantile(pull, 0.85)).astype(np.float64))
+    room = job.room()
+    now(room.walk())
+    taken = np.zeros(len(job.y))
+    for posted in room.posted:
+        message = posted.message
+        is_first = message.DESCRIPTOR.name == "EncryptedGradients" and not message.first_row
+        if is_first and posted.envelope.receiver == SHOP:
+            bits = np.frombuffer(message.taking_part.data, np.uint8)
+            taken += np.unpackbits(bits)[: len(job.y)]
+    assert evaluate("auc", job.y, taken) > 0.9
+    with pytest.raises(ConfigError, match="which rows have large gradients"):
+        parse(SecureBoostParams, {"goss": {}, "label_protection": {}})
 
 
 @pytest.mark.parametrize("most", [0.5, 1.0, 0.2])

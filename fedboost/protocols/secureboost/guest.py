@@ -313,7 +313,7 @@ def _read(
     }
     found = read_offers(got, coming)
     for host, offers in found.items():
-        shown.hear(host, [shape.n_sums for _, shape in offers])
+        shown.hear(host, [sums for sums, _ in offers])
     return {host: dict(zip(shown.open[host], own, strict=True)) for host, own in found.items()}
 
 

@@ -1,7 +1,7 @@
 """What of the trees under way the guest shows each host: no more than it can still use.
 
-A host that has offered nothing for a node has nothing to offer below it either (its candidates
-there would be among those above), so it need not know how the node's rows divide. With label
+A host none of whose candidates divides a node has none below it either (all rows that count are on
+one side of each, and stay there), so it need not know how the node's rows divide. With label
 protection, neither side of a division is open where one of them would tell too much, or to a host
 that does not own the division.
 """
@@ -10,11 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.core.purity import PurityLimit
 from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.growth import Division
 from fedboost.encrypted.guest_tree import GuestGrove
+
+Sums = NDArray[np.int64]
 
 
 class Shown:
@@ -35,7 +40,8 @@ class Shown:
         self.open: dict[str, list[int]] = {host: [] for host in hosts}  # this layer
         self.told: dict[str, set[int]] = {host: set() for host in hosts}  # whose divisions, so far
         self._owners, self._grove, self._purity, self._hides = hosts, grove, purity, hides
-        self._offered: dict[str, set[int]] = {host: set() for host in hosts}  # the layer above
+        # Of the layer above, the nodes that some candidate of the host divides.
+        self._offered: dict[str, set[int]] = {host: set() for host in hosts}
 
     def open_layer(self) -> dict[str, list[Division]]:
         """Sets `open` by the grove's open nodes; gives the divisions that each host is told: its
@@ -59,10 +65,17 @@ class Shown:
             self.told[host] |= needed & {number for number, _ in divided}
         return told
 
-    def hear(self, host: str, sums: Sequence[int]) -> None:
-        """How many sums the host has offered for each of the nodes that are open to it."""
-        nodes = zip(self.open[host], sums, strict=True)
-        self._offered[host] = {node for node, count in nodes if count}
+    def hear(self, host: str, offers: Sequence[Sums]) -> None:
+        """What the host has offered for the nodes that are open to it, int64 (sums, 2·outputs)
+        each: some of it divides a node unless every sum is of all rows or of none.
+        """
+        found = set()
+        for number, sums in zip(self.open[host], offers, strict=True):
+            tree, node = self._grove.at(number)
+            divides = (sums != 0).any(axis=1) & (sums != tree.totals[node]).any(axis=1)
+            if divides.any():
+                found.add(number)
+        self._offered[host] = found
 
     def _tells(self, number: int) -> bool:
         """Whether a side of this division is purer than it may be."""
