@@ -1,8 +1,9 @@
-"""Writes docs/disclosure.md from the messages' own words and the protocols' tables of steps.
+"""Writes docs/disclosure.md, and the tables of docs/privacy.md, from the messages' own words.
 
-Run by `make docs`; a test fails where the committed file says something else.
+Run by `make docs`; a test fails where a committed file says something else.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -11,6 +12,23 @@ from fedboost.flow import Protocol, Step
 from fedboost.messages.reveals import REVEALS
 
 FILE = Path(__file__).resolve().parent / "disclosure.md"
+PRIVACY = FILE.with_name("privacy.md")
+
+# Whom a comment `Reveals:` may name, and the roles that they have.
+EVERYBODY = ("guest", "host")
+LEARNERS = {
+    "to the guest": ("guest",),
+    "to the host": ("host",),
+    "to the hosts": ("host",),
+    "to the party": EVERYBODY,
+    "to the parties": EVERYBODY,
+    "to the next party": EVERYBODY,
+    "to the aggregator": ("aggregator",),
+    "to the parties and the aggregator": (*EVERYBODY, "aggregator"),
+    "to the guest and, through it, to the hosts": EVERYBODY,
+}
+ORDER = ("guest", "host", "aggregator")
+BLOCK = re.compile(r"(<!-- generated: who learns what -->\n).*(<!-- end -->)", re.DOTALL)
 
 HEAD = """\
 # What each message reveals
@@ -27,8 +45,9 @@ What the messages of a job tell *together* is more than what each tells alone: r
 
 
 def main() -> int:
-    """Writes the file; gives the exit status."""
+    """Writes the files; gives the exit status."""
     FILE.write_text(render(), encoding="utf-8")
+    PRIVACY.write_text(filled(PRIVACY.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 
@@ -36,6 +55,42 @@ def render() -> str:
     """The whole file: one section for each protocol, in the order of their names."""
     sections = [_section(protocol) for _, protocol in sorted(protocols.known().items())]
     return "\n".join([HEAD, *sections])
+
+
+def filled(text: str) -> str:
+    """The text of docs/privacy.md with its tables as the messages say them now."""
+    tables = "\n".join(_learned(protocol) for _, protocol in sorted(protocols.known().items()))
+    written, count = BLOCK.subn(lambda found: f"{found[1]}\n{tables}\n{found[2]}", text)
+    assert count == 1, "docs/privacy.md has no place for its tables"
+    return written
+
+
+def told(reveals: str) -> list[tuple[tuple[str, ...], str]]:
+    """Who learns what by a comment `Reveals:`; a ValueError where it says to nobody we know.
+
+    [ to the guest, what; to the hosts, what ]
+    """
+    found = []
+    for clause in re.split(r"; (?=to the )", reveals.removesuffix(".")):
+        named = [words for words in LEARNERS if clause.startswith(f"{words}, ")]
+        if not named:
+            raise ValueError(f"a comment reveals something to nobody: {clause[:60]!r}")
+        words = max(named, key=len)
+        found.append((LEARNERS[words], clause.removeprefix(f"{words}, ")))
+    return found
+
+
+def _learned(protocol: Protocol) -> str:
+    """Who learns what from whom, guest first, and by which message."""
+    rows = []
+    for kind in dict.fromkeys(step.gives for step in protocol.flow if step.gives is not None):
+        giver, by = " and ".join(protocol.givers(kind)), f"`{kind.DESCRIPTOR.name}`"
+        for roles, what in told(REVEALS[kind.DESCRIPTOR.full_name][0]):
+            cells = (", ".join(roles), what.replace("|", "/"), giver, by)
+            rows.append((ORDER.index(roles[0]), f"| {' | '.join(cells)} |"))
+    rows.sort(key=lambda row: row[0])
+    head = [f"### {protocol.name}", "", "| who | learns | from | by |", "| --- | --- | --- | --- |"]
+    return "\n".join([*head, *(row for _, row in rows), ""])
 
 
 def _section(protocol: Protocol) -> str:

@@ -21,6 +21,7 @@ DOCUMENTS = [
     ROOT / "CHANGELOG.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "deploy").glob("*.md")),
+    *sorted((ROOT / "tests").rglob("*.md")),
 ]
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 names = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
@@ -98,14 +99,45 @@ def test_every_job_shown_can_be_read(document):
             complete(raw, {party: SourceSpec(path="x.csv") for party in everybody})
 
 
-def test_the_disclosure_table_is_fresh():
+@pytest.fixture(scope="module")
+def generate():
+    """The module that writes documents."""
     path = ROOT / "docs" / "generate.py"
     spec = importlib.util.spec_from_file_location("docs_generate", path)
     assert spec is not None
     assert spec.loader is not None
-    generate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_disclosure_table_is_fresh(generate):
     assert generate.FILE.read_text() == generate.render(), "run: make docs"
+
+
+def test_the_tables_of_who_learns_what_are_fresh(generate):
+    text = generate.PRIVACY.read_text()
+    assert text == generate.filled(text), "run: make docs"
+    assert len(re.findall(r"^\| guest \|", text, re.MULTILINE)) > 10
+    assert len(re.findall(r"^\| host \|", text, re.MULTILINE)) > 10
+
+
+def test_every_comment_says_to_whom_a_message_reveals_something(generate):
+    for protocol in protocols.known().values():
+        for step in protocol.flow:
+            if step.gives is not None:
+                kind = step.gives.DESCRIPTOR.full_name
+                named = {role for roles, _ in generate.told(REVEALS[kind][0]) for role in roles}
+                taken = {str(role) for one in protocol.taker(kind) for role in one.roles}
+                assert taken <= named, kind
+
+
+def test_a_comment_that_reveals_to_nobody_is_found(generate):
+    both = generate.told("to the guest, one thing; to the hosts, that it is so.")
+    assert both == [(("guest",), "one thing"), (("host",), "that it is so")]
+    for wrong in ("one thing.", "to whom it may concern, one thing.", "to the guest and so on."):
+        with pytest.raises(ValueError, match="to nobody"):
+            generate.told(wrong)
 
 
 def test_every_message_says_what_it_reveals_and_how_it_is_protected():
