@@ -153,6 +153,6 @@ def test_gradients_that_mark_rows_read_as_many_as_the_declared_width_and_no_more
 
 
 def test_gradients_that_mark_rows_read_them_all_where_the_width_has_no_bound():
-    width, read = bits_read(64)
+    width, read = bits_read(54)
     assert width > 100
     assert read == 100

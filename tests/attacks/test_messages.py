@@ -59,13 +59,11 @@ def test_gradients_of_another_job_are_worked_with_where_envelopes_say_nothing(mo
 
 
 async def two_in_one_place():
-    """A guest says one thing, and then another under the same envelope key."""
+    """A host says one thing, and then another under the same envelope key."""
     room = await sessions.echo().open()
-    host = room.sessions[sessions.HOST]
     for value in (1, 2):
-        octets = sessions.numbers(value)
-        await host.accept(sessions.sealed(octets), octets)
-    return len(host._inbox._waiting[sessions.CALL, GUEST])
+        await room.sessions[GUEST].accept(*sessions.answered(value))
+    return len(room.sessions[GUEST]._inbox._waiting[sessions.ANSWER, sessions.HOST])
 
 
 def test_other_bytes_under_the_same_key_are_refused():

@@ -9,6 +9,7 @@ import pytest
 from fedboost.crypto import noise
 from fedboost.crypto.secrets import Secrets
 from fedboost.errors import PolicyError
+from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical import host as host_steps
 from fedboost.runtime.policy import Policy
@@ -17,7 +18,7 @@ from tests.federboost_jobs import open_job, room_of
 
 TELCO = HOSTS[0]
 ROWS = 300
-ATTEMPTS = 61
+ATTEMPTS = 121
 
 
 # Noise drawn again in every attempt
@@ -26,6 +27,7 @@ ATTEMPTS = 61
 def told(seat):
     """What the host tells, uint8 (rows, columns)."""
     message = host_steps.send_buckets(host_steps.begin(seat)).send
+    assert isinstance(message, BucketIds)
     return buckets.read(message, ROWS, TELCO).ids
 
 

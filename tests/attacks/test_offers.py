@@ -20,7 +20,7 @@ COLUMNS = 4
 @pytest.fixture
 def heard(monkeypatch):
     """The sums of every offer that the guest decrypts, int64 (sums, 2), node after node."""
-    found = []
+    found: list[np.ndarray] = []
     whole = Offers.whole
 
     def noting(self):

@@ -40,7 +40,7 @@ def others_part(parties, least):
     """What the guest takes for the part of one other party: the sum minus its own."""
     made = circle(parties, least=least).meet()
     vectors = draws(made.parties)
-    read = made.add(vectors)["p00"]
+    read = np.asarray(made.add(vectors)["p00"])
     return (read - vectors["p00"]).tolist(), vectors["p01"].tolist()
 
 
@@ -102,8 +102,8 @@ def part_of_the_one_that_was_lied_to():
     made.tamper = lambda _, __, message: message
     following = {p: np.zeros(2, np.int64) for p in made.parties}
     for party, told in read.items():
-        following[party][int(told[0]) % 2] = own[party]
-    whole = made.add(following)["p00"]
+        following[party][int(np.asarray(told)[0]) % 2] = own[party]
+    whole = np.asarray(made.add(following)["p00"])
     return int(whole[1]), own["p02"]
 
 
