@@ -4,32 +4,15 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from fedboost import wire
 from fedboost.crypto.residues import ResiduePrivate
 from fedboost.crypto.secrets import Secrets
-from fedboost.encrypted.offers import Offers
 from tests.federated import HOSTS, now
 from tests.secureboost_jobs import made
 
 HOST = HOSTS[0]
 COLUMNS = 4
-
-
-@pytest.fixture
-def heard(monkeypatch):
-    """The sums of every offer that the guest decrypts, int64 (sums, 2), node after node."""
-    found: list[np.ndarray] = []
-    whole = Offers.whole
-
-    def noting(self):
-        read = whole(self)
-        found.extend(sums for sums, _ in read)
-        return read
-
-    monkeypatch.setattr(Offers, "whole", noting)
-    return found
 
 
 # The order of candidates
