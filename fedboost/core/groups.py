@@ -167,7 +167,8 @@ def _smallest(groups: Numbers, counts: Counts) -> int | None:
     own = groups[several].astype(np.int64)
     places = own + (MAX_BIN + 2) * np.arange(len(own))[:, None]
     rows = np.bincount(places.ravel(), weights=counts[several].ravel())
-    return int(rows[rows > 0].min())
+    held = rows[rows > 0]
+    return int(held.min()) if len(held) else None
 
 
 def segments(groups: Numbers, n_bins: int) -> tuple[NDArray[np.int64], bool]:
