@@ -166,6 +166,9 @@ def corner(equations: Equations) -> Floats:
     return np.asarray(solved.x, np.float64)
 
 
+SOLVERS: dict[str, Solver] = {"nearest": nearest, "corner": corner}
+
+
 def precision(guess: Floats, truth: Bits, seed: int = 0) -> float:
     """Of the rows with the largest guesses, as many as are true, the share that is true.
 

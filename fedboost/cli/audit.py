@@ -15,7 +15,8 @@ from rich.text import Text
 
 from fedboost.audit import attacks, transcript
 from fedboost.audit.attacks import Asked
-from fedboost.audit.findings import LINKINGS, Finding, Linking
+from fedboost.audit.findings import LINKINGS, Finding
+from fedboost.audit.linear import SOLVERS
 from fedboost.audit.transcript import Audited
 from fedboost.cli.connect import JSON
 from fedboost.flow import Artefact
@@ -36,17 +37,13 @@ from fedboost.settings import load
               help="What an attacker of sums knows; absent: each in turn.")  # fmt: skip
 @click.option("--columns", type=click.IntRange(min=1), default=attacks.COLUMNS, show_default=True,
               help="How many of our columns to attack, drawn among all.")  # fmt: skip
+@click.option("--solver", type=click.Choice(tuple(SOLVERS)), default="nearest", show_default=True,
+              help="Whose point that fits the sums ranks our rows: the one nearest to chance, or "
+                   "a corner, as linear programming alone gives it, in minutes.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False),
               help="Draws what was found, as an HTML file.")  # fmt: skip
 @JSON
-def audit(
-    job: str,
-    config: Path,
-    linking: tuple[Linking, ...],
-    columns: int,
-    out: Path | None,
-    as_json: bool,
-) -> None:
+def audit(job: str, config: Path, out: Path | None, as_json: bool, **how: Any) -> None:
     """What the other parties of JOB could have learnt from what left this one.
 
     \b
@@ -59,7 +56,8 @@ def audit(
     """
     party = load(PartyConfig, config)
     kept = Transcripts(party.store)
-    found = _with_progress(kept.load(job), Asked(linking or LINKINGS, columns))
+    asked = Asked(how["linking"] or LINKINGS, how["columns"], SOLVERS[how["solver"]])
+    found = _with_progress(kept.load(job), asked)
     kept.keep_findings(job, [asdict(one) for one in found.findings])
     if out is not None:
         drawn = page.of_audit(job, party.name, found.findings)

@@ -120,6 +120,17 @@ def test_what_was_found_is_drawn_alone_and_in_the_jobs_report(world):
     assert 'id="audit"' not in page.render(trained)
 
 
+def test_linear_programming_alone_can_be_asked_for(world):
+    folder, trained, _, _ = world
+    more = ("--linking", "neighbours", "--columns", "1", "--json")
+    found = [
+        json.loads(run(folder, trained.status.id, TELCO, *more, "--solver", solver))["findings"][0]
+        for solver in ("corner", "nearest")
+    ]
+    assert found[0]["chance"] == found[1]["chance"]
+    assert found[0]["value"] != found[1]["value"]
+
+
 def test_findings_of_another_version_are_to_be_made_again(world):
     folder, trained, _, _ = world
     party, job = load(PartyConfig, folder / f"{GUEST}.yaml"), trained.status.id
