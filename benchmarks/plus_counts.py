@@ -144,7 +144,11 @@ def counting(plaintext_bits: int) -> Iterator[Operations]:
         done.encryptions += len(gh) * len(layout.lanes)
 
     def release(
-        sums: Ciphertexts, layout: GhLayout, blinders: Any, counts: Sequence[int] | None = None
+        sums: Ciphertexts,
+        layout: GhLayout,
+        blinders: Any,
+        counts: Sequence[int] | None = None,
+        masks: Any = None,
     ) -> None:
         as_if = replace(layout, plaintext_bits=plaintext_bits)
         done.decryptions += len(as_if.packages([len(sums)] if counts is None else counts))

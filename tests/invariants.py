@@ -34,6 +34,10 @@ def check(toy: Toy, left: Left, whole: Left, *, seconds_max: float = SECONDS_MAX
     attempt: its messages may differ from the undisturbed ones in their randomness alone.
     """
     _ends(left, whole, seconds_max)
+    if left.result.get("lost") != whole.result.get("lost"):
+        _went_on(toy, left)
+        _no_secret_twice(left)
+        return
     _same_model(left, whole)
     _exactly_once(toy, left)
     _no_secret_twice(left)
@@ -59,6 +63,15 @@ def _same_model(left: Left, whole: Left) -> None:
     for key in ("metrics", "rows", "trees", "lost"):
         mine, theirs = left.result.get(key), whole.result.get(key)
         _hold("I1", mine == theirs, f"{key} in the result is {mine}, expected {theirs}")
+
+
+def _went_on(toy: Toy, left: Left) -> None:
+    """I1 of a job that has gone on without hosts, as it may: the others have one model."""
+    lost = left.result["lost"]
+    _hold("I1", toy.params.get("dropout") == "continue", f"the job went on without {lost}")
+    _hold("I1", not set(lost) & set(left.shards), f"{lost} has a model without having been there")
+    found = {digest(shard) for shard in left.shards.values()}
+    _hold("I1", len(found) == 1, "the parties that are left have different models")
 
 
 def _exactly_once(toy: Toy, left: Left) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -44,6 +45,7 @@ TREES = {"n_estimators": 3, "max_depth": 3, "max_bin": 16}
 OPEN = {"encryption": {"scheme": "plain"}}
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # for stores; else on the disk
 REST_S = 120.0  # of mock time in which a job is done, or rests
+TOLD_S = 30.0  # in which whoever was lost hears how the job has ended
 ATTEMPTS_MAX = 30
 
 Tables = Mapping[str, pa.Table]
@@ -291,6 +293,9 @@ async def to_its_end(made: Simulation, job: str) -> None:
         state = await made.rest(job, REST_S)
         dead = made.dead
         if state in ("finished", "failed", "cancelled") and not dead:
+            events = (await made.client().journal(job)).events
+            if any(event.WhichOneof("what") == "lost" for event in events):
+                await asyncio.sleep(TOLD_S)
             return
         if dead:
             await made.start(*dead)

@@ -183,10 +183,15 @@ class CoordinatorNode:
         for job in self.store.jobs(JobState.PAUSED):
             if self._goes_on_alone(job):
                 self._returns.expect(job.id, self._needed(job), gained=True)
-        for job in self.store.jobs(JobState.CANCELLED):
+        for job in (*self.store.jobs(JobState.CANCELLED), *self.store.jobs(JobState.FINISHED)):
             is_ours = manifest.outline(job.manifest).version == __version__
-            if is_ours and job.updated > time.time() - TELL_S:
-                walk = self._walk(manifest.decode(job.manifest), job.attempt)
+            if not is_ours or job.updated <= time.time() - TELL_S:
+                continue
+            walk = self._walk(manifest.decode(job.manifest), job.attempt)
+            if job.state is JobState.FINISHED:
+                walk.recall()
+                self._errands.part(walk)
+            else:
                 self._errands.tell_later(walk, "cancelled", JobError(job.reason), walk.everybody)
 
     async def close(self) -> None:
@@ -280,8 +285,7 @@ class CoordinatorNode:
         job = self.store.job(walk.id)
         if self._goes_on_alone(job) and not self._closed:
             self._returns.expect(walk.id, self._needed(job), gained=walk.gained)
-        if reason is not None:  # shown first: a party that is gone hears it late
-            await self._errands.tell(walk, state, reason)
+        await self._errands.tell(walk, state, reason)  # shown first: who is gone hears it late
 
     async def _rested(self, job: str, state: JobState, reason: FedboostError | None) -> None:
         """Puts a job to rest, as soon as the store can take it."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Protocol
 
-from fedboost.errors import FedboostError
+from fedboost.errors import FedboostError, JobError
 from fedboost.runtime.clock import now, pauses
 from fedboost.runtime.config import Timers
 
@@ -19,6 +19,7 @@ class Ending(Protocol):
     """An attempt that is over; see `walker.JobWalk`."""
 
     id: str
+    lost: list[str]  # hosts that the job has gone on without
 
     async def stop(
         self, state: str, reason: FedboostError, parties: tuple[str, ...] = ()
@@ -33,11 +34,23 @@ class Errands:
         self._timers = timers
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
-    async def tell(self, walk: Ending, state: str, reason: FedboostError) -> None:
-        """Tells all parties of a job how it ended; those that are gone, when they are back."""
+    async def tell(self, walk: Ending, state: str, reason: FedboostError | None) -> None:
+        """Tells all parties of a job how it ended; those that are gone, when they are back.
+
+        Without a reason it has finished, which all know but the hosts that it has lost.
+        """
+        if reason is None:
+            self.part(walk)
+            return
         late = await walk.stop(state, reason)
         if late and state != "paused":  # whoever missed a pause finds it out alone
             self.tell_later(walk, state, reason, late)
+
+    def part(self, walk: Ending) -> None:
+        """Has the hosts that a finished job has lost forget it, as soon as they are there."""
+        if walk.lost:
+            reason = JobError("the job has finished without this party, which was lost on the way")
+            self.tell_later(walk, "cancelled", reason, tuple(walk.lost))
 
     def tell_later(
         self, walk: Ending, state: str, reason: FedboostError, late: tuple[str, ...]

@@ -146,7 +146,7 @@ def asked(monkeypatch):
     watch(residues.ResiduePrivate, "decrypt", lambda packages, *_: count(decrypted=len(packages)))
     watch(residues.ResiduePublic, "segment_sum", lambda _, rows, cells, n: count(added=cells.size))
 
-    def released(sums, layout, blinders, counts):
+    def released(sums, layout, blinders, counts, masks):
         done["capacity"] = layout.lanes[0].capacity
         count(released=len(sums), packages=len(layout.packages(counts)))
 

@@ -189,6 +189,7 @@ class Told:
 
     def __init__(self, back_at):
         self.id, self.back_at, self.heard = "job-1", back_at, {}
+        self.lost: list[str] = []
 
     async def stop(self, state, reason, parties=()):
         """Those that are still gone."""
@@ -221,6 +222,19 @@ def test_a_pause_is_told_once():
         walk = Told({"telco": 1500.0})
         errands = Errands(TIMERS)
         await errands.tell(walk, "paused", PeerError("x"))
+        assert not errands._under_way
+
+    hurried(run())
+
+
+def test_a_host_that_a_finished_job_has_lost_forgets_it_when_it_is_back():
+    async def run():
+        told = Told({"telco": now(), "shop": now() + 40.0})
+        told.lost = ["shop"]
+        errands = Errands(TIMERS)
+        await errands.tell(told, "finished", None)
+        await asyncio.sleep(90.0)
+        assert told.heard == {"shop": "cancelled"}
         assert not errands._under_way
 
     hurried(run())

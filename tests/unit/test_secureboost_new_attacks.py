@@ -231,7 +231,7 @@ def orders_of(made):
             for node, offer in me.offers.items():
                 columns[me.number, node] = tuple(one.column for one in offer.grouped)
                 for one in offer.grouped:
-                    bins[me.number, node, one.column] = tuple(one.bins.tolist())
+                    bins[me.number, node, one.column] = tuple(one.groups.tolist())
         return columns, bins
 
     return now(run())
