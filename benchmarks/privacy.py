@@ -13,12 +13,13 @@ from typing import Any
 from benchmarks import harness, parts, plus_jobs, privacy_jobs
 from benchmarks.harness import Report, Shown
 from benchmarks.plus_tables import Row, grouped, number, of
-from benchmarks.privacy_jobs import DATA, DEFAULTS, LEAST, Plan
+from benchmarks.privacy_jobs import DATA, DEFAULTS, LEAST, PROGRAMME, Plan
 from fedboost.audit.findings import CLUSTERS, LABELS_KNOWN, SUMS
 
 NAME = "privacy"
 PARTS = {"sums": privacy_jobs.measure_sums, "labels": privacy_jobs.measure_labels}
 KINDS = (SUMS, CLUSTERS)
+GAINS = {"neighbours": "nearest_gain", PROGRAMME: "linking_gain"}  # figures of precision / chance
 INTRO = f"""# What leaks, and what keeping it back costs
 
 Written by `python -m benchmarks.privacy --markdown F`; run it again to refresh it. What the words
@@ -32,8 +33,11 @@ Jobs are those of the SecureBoost+ benchmark: {plus_jobs.ROUNDS} trees of depth
 **Sums.** The guest knows the gradients that every released sum is made of, and looks for the rows
 of a bin of the host's. `ratio` is the disclosure meter's: released sums per bin, divided by rows.
 Precision is of as many rows as the bin has, the most likely ones; *neighbours* links sums of
-parents and children within a tree, *all* is the bound: an attacker who knew of every tree which
-sums belong to the bin.
+parents and children within a tree, *LP* is a corner of what fits the sums, as linear programming
+gives it, the others the point nearest to chance, which ranks better. *All* is the bound: somebody
+who knew of every tree which sums belong to the bin, and, of columns that divide nodes, what the
+divided rows tell by themselves. In parentheses: times chance. Which bins are looked for is drawn
+among the groups that a job released, so that chance differs from job to job.
 
 **Row groupings.** The host, without a column of its own, ranks labels by which rows share nodes; it
 knows {LABELS_KNOWN} labels. AUC of that beside 0.5."""
@@ -50,8 +54,8 @@ def figures(rows: Sequence[Row]) -> dict[str, float]:
         if (own := by_variant.get(DEFAULTS)) is not None:
             found[f"ratio.{data}"] = own["ratio"]
             for one in own["found"]:
-                if one["linking"] == "neighbours" and one["chance"]:
-                    found[f"linking_gain.{data}"] = one["value"] / one["chance"]
+                if one["linking"] in GAINS and one["chance"]:
+                    found[f"{GAINS[one['linking']]}.{data}"] = one["value"] / one["chance"]
             if (free := by_variant.get("no minimum")) is not None:
                 gap = free["auc"]["validation"] - own["auc"]["validation"]
                 found[f"auc_cost.{data}"] = gap
@@ -73,13 +77,18 @@ def _sums(group: Sequence[Row]) -> Shown:
     lines = []
     for row in group:
         by_linking = {one["linking"]: one for one in row["found"]}
-        cells = [
-            f"{by_linking[name]['value']:.3f}" if name in by_linking else "" for name in linkings
-        ]
+        cells = [_precision(by_linking.get(name)) for name in linkings]
         chance = next((number(one["chance"], 3) for one in row["found"]), "")
         lines.append((row["variant"], number(row["ratio"], 4), *cells, chance, *_aucs(row)))
     title = f"{group[0]['data']}: sums of a host's bins, precision ({group[0]['rows']:,} rows)"
     return Shown(title, (*heads, "AUC", "validation AUC"), lines)
+
+
+def _precision(one: Row | None) -> str:
+    """And how many times better than chance."""
+    if one is None:
+        return ""
+    return f"{one['value']:.3f} ({one['value'] / one['chance']:.1f} ×)"
 
 
 def _labels(group: Sequence[Row]) -> Shown:

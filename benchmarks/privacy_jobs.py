@@ -15,9 +15,11 @@ from benchmarks.federboost_room import Place, Room, frames_of, seats
 from benchmarks.plus_tables import Row
 from benchmarks.tables import GUEST, HOST, Table
 from fedboost import flow
-from fedboost.audit import attacks, transcript
+from fedboost.audit import attacks, linear, transcript
 from fedboost.audit.attacks import Asked
 from fedboost.audit.findings import CLUSTERS, SUMS, Finding, Linking
+from fedboost.audit.linear import Coefficients
+from fedboost.audit.releases import Releases
 from fedboost.flow import Artefact, Step
 from fedboost.messages.party_pb2 import StepReply, Turn
 from fedboost.runtime.policy import Policy
@@ -44,6 +46,7 @@ class Variant:
 
 
 DEFAULTS = "defaults"
+PROGRAMME = "neighbours, LP"  # a corner of the feasible set, not the point nearest to chance
 SUMS_OF: dict[str, Variant] = {
     DEFAULTS: Variant(),
     "no minimum": Variant(least=1),
@@ -165,11 +168,21 @@ def measure_sums(name: str, plan: Plan) -> list[Row]:
         done = trained(table, SUMS_OF[variant])
         releases = transcript.releases(done.room.kept[HOST])
         asked = Asked(plan.linkings, plan.columns)
-        found = attacks.of_host(releases, asked, done.room.gradients.__getitem__)
+        known = done.room.gradients.__getitem__
+        found = _as_rows(attacks.of_host(releases, asked, known))
+        if not releases.noise:  # with noise no x fits all sums
+            found += _programme(releases, plan, known)
         about = {"what": SUMS, "data": name, "variant": variant, "rows": releases.n_rows}
         ratio = (done.left[HOST].released or 0) / releases.n_rows
-        rows.append({**about, "ratio": ratio, "auc": done.auc, "found": _as_rows(found)})
+        rows.append({**about, "ratio": ratio, "auc": done.auc, "found": found})
     return rows
+
+
+def _programme(releases: Releases, plan: Plan, known: Coefficients) -> list[Row]:
+    """What linear programming itself finds with neighbour linking."""
+    asked = Asked(("neighbours",), plan.columns, linear.corner)
+    found = _as_rows(attacks.of_host(releases, asked, known))
+    return [{**row, "linking": PROGRAMME} for row in found]
 
 
 def measure_labels(name: str, plan: Plan) -> list[Row]:
