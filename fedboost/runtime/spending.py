@@ -238,9 +238,9 @@ def _unbegun(whole: int, guest: str, before: float, policy: Policy) -> str:
     left = policy.disclosure_max - before
     if left <= 0.0:
         return f"{said}: the policy allows none any more"
+    margin, below = policy.disclosure_warn - before, []
     if left < math.inf:
-        said += f": refused below {math.ceil(whole / left):,} rows in common"
-    margin = policy.disclosure_warn - before
+        below.append(f"refused below {math.ceil(whole / left):,}")
     if 0.0 < margin < math.inf:
-        said += f", with a warning below {math.ceil(whole / margin):,}"
-    return said
+        below.append(f"with a warning below {math.ceil(whole / margin):,}")
+    return f"{said}: {', '.join(below)} rows in common" if below else said
