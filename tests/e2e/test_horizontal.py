@@ -229,6 +229,10 @@ def test_a_job_goes_on_without_a_host_that_was_killed(cluster, step):
         assert result["metrics"]["train"]["auc"] > 0.98
     finally:
         back(cluster, "shop")
-    mine = world.owner(cluster, "shop", "jobs", "--json").last["jobs"]
-    assert next(j for j in mine if j["id"] == id_)["state"] == "paused"
+
+    def forgotten():
+        mine = world.owner(cluster, "shop", "jobs", "--json").last["jobs"]
+        return next(j for j in mine if j["id"] == id_)["state"] == "cancelled"
+
+    assert world.wait_for(forgotten, QUIET_S, "whoever was lost hears that the job is over")
     assert "lost" not in world.result(world.run(cluster, job(FOUR, n_estimators=1)))
