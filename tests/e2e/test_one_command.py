@@ -13,6 +13,7 @@ from tests.e2e import world
 pytestmark = pytest.mark.e2e
 PARTIES = ("bank", "telco", "shop")
 KEYS = {
+    "released",
     "job", "name", "state", "protocol", "rows", "metrics", "trees", "seconds", "cpu_seconds",
     "memory_peak_bytes", "bytes", "exchanges", "model", "report",
 }  # fmt: skip
