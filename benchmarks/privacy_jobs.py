@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from benchmarks import plus_jobs, tables
 from benchmarks.federboost_room import Place, Room, frames_of, seats
+from benchmarks.harness import say
 from benchmarks.plus_tables import Row
 from benchmarks.tables import GUEST, HOST, Table
 from fedboost import flow
@@ -87,7 +88,7 @@ class Plan:
         if quick:
             some = (DEFAULTS, "no minimum", "noise 1")
             return cls(6000, some, (DEFAULTS, "hide_divisions"), 2, ("neighbours", "all"))
-        return cls(None, tuple(SUMS_OF), tuple(LABELS_OF), 4, ("none", "neighbours", "all"))
+        return cls(None, tuple(SUMS_OF), tuple(LABELS_OF), 2, ("none", "neighbours", "all"))
 
 
 class Watching(Room):
@@ -175,6 +176,7 @@ def measure_sums(name: str, plan: Plan) -> list[Row]:
         about = {"what": SUMS, "data": name, "variant": variant, "rows": releases.n_rows}
         ratio = (done.left[HOST].released or 0) / releases.n_rows
         rows.append({**about, "ratio": ratio, "auc": done.auc, "found": found})
+        say.print(f"{name}: {variant}, sums")
     return rows
 
 
