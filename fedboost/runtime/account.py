@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedboost.errors import StoreError
-from fedboost.runtime.disk import on_disk
+from fedboost.runtime.disk import on_disk, transaction
 from fedboost.runtime.store import JobState
 
 BUSY_S = 10.0  # the store writes into the same file
@@ -159,13 +159,5 @@ class Account:
 
     @contextmanager
     def _changes(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: what is inside is durable at its end, or nothing happened."""
-        with self._mutex, on_disk(self._path):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+        with self._mutex, transaction(self._connection, self._path):
+            yield self._connection

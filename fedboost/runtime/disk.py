@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from fedboost.errors import StoreError
 
@@ -40,6 +41,22 @@ def _refused(reason: str, full: bool, path: Path) -> StoreError:
     said = "".join(c if c.isprintable() else " " for c in reason[:REASON_CHARS_MAX])
     what = f"cannot read or write the file: {said}"
     return StoreError(what, todo=todo, private=str(path), file=path.name)
+
+
+@contextmanager
+def transaction(
+    connection: sqlite3.Connection, path: Path, kind: Literal["IMMEDIATE", "DEFERRED"] = "IMMEDIATE"
+) -> Iterator[None]:
+    """Everything inside is durable at its end, or nothing happened; errors as of `on_disk`."""
+    with on_disk(path):
+        connection.execute(f"BEGIN {kind}")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
 
 
 def write_file(path: Path, content: bytes, mode: int) -> None:

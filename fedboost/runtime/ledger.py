@@ -14,14 +14,14 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from fedboost.errors import DataError, StoreError
-from fedboost.runtime.disk import on_disk
+from fedboost.runtime.disk import on_disk, transaction
 
 Direction: TypeAlias = Literal["out", "in"]
 
@@ -196,7 +196,7 @@ class Ledger:
             _check(disclosure)
         at = self.now().isoformat(timespec="microseconds")
         rows: list[Row] = []
-        with self._mutex, self._transaction("IMMEDIATE"):
+        with self._mutex, transaction(self._connection, self._path):
             head = self._head()
             for disclosure in disclosures:
                 bare = Row(n=head.n + 1, at=at, **vars(disclosure), previous=head.hash, hash="")
@@ -226,7 +226,7 @@ class Ledger:
         """Keep signed heads, in their order; all on the disk when this returns."""
         if not heads:
             return
-        with self._mutex, self._transaction("IMMEDIATE"):
+        with self._mutex, transaction(self._connection, self._path):
             self._connection.executemany(
                 "INSERT INTO ledger_signed (job, party, text, signature) VALUES (?, ?, ?, ?)",
                 [tuple(vars(head).values()) for head in heads],
@@ -248,7 +248,7 @@ class Ledger:
         `signed` holds hashes that rows of these numbers must have.
         """
         marks = dict(signed or {})
-        with self._mutex, self._transaction("DEFERRED"):
+        with self._mutex, transaction(self._connection, self._path, "DEFERRED"):
             n, previous = 0, GENESIS
             for row in self._rows(None):
                 n += 1
@@ -312,7 +312,7 @@ class Ledger:
         self._connection.execute("PRAGMA journal_mode = WAL").fetchall()
         # FULL: a row is on the disk before its payload leaves.
         self._connection.execute("PRAGMA synchronous = FULL")
-        with self._transaction("IMMEDIATE"):
+        with transaction(self._connection, self._path):
             for statement in SCHEMA:
                 self._connection.execute(statement)
 
@@ -326,18 +326,6 @@ class Ledger:
                 "models/ may be copied into it",
                 file=str(self._path),
             )
-
-    @contextmanager
-    def _transaction(self, kind: Literal["IMMEDIATE", "DEFERRED"]) -> Iterator[None]:
-        with on_disk(self._path):
-            self._connection.execute(f"BEGIN {kind}")
-            try:
-                yield
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
 
 
 def row_hash(row: Row) -> str:

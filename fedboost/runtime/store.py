@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any
 
 from fedboost.errors import JobError, PolicyError, ProtocolError, StoreError
-from fedboost.runtime.disk import NEW, SECRET_MODE, make_folder, on_disk
+from fedboost.runtime.disk import NEW, SECRET_MODE, make_folder, on_disk, transaction
 from fedboost.runtime.lock import StoreLock
 from fedboost.runtime.sealing import Vault, job_id
 
@@ -353,16 +353,8 @@ class Store:
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: everything inside is durable at its end, or nothing happened."""
-        with self._mutex, on_disk(self.database):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+        with self._mutex, transaction(self._connection, self.database):
+            yield self._connection
 
     def _read(self, text: str, values: tuple[Any, ...] = ()) -> list[Any]:
         with self._mutex, on_disk(self.database):
