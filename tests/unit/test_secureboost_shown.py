@@ -90,6 +90,21 @@ def test_a_division_is_told_to_whom_it_belongs_and_to_those_who_go_on_below_it()
     assert 0 < told < len(inner)
 
 
+def test_no_host_is_told_of_divisions_of_nodes_too_small_for_two_groups():
+    """A minimum group closes small nodes to hosts; the guest divides them, and nobody hears how."""
+    job = made({"max_depth": 5}, rows=300, least=30)
+    done = assert_pooled(job)
+    training = ~job.out
+    for host in (TELCO, SHOP):
+        seen = sight(done.room, host, job)
+        assert seen.told
+        for one in seen.told:
+            assert training[np.concatenate([one.left, one.right])].sum() >= 60
+    own = [one for one in done.room.state(GUEST).nodes if one.owner == vertical.GUEST]
+    covers = [tree.cover[tree.node == 0][0] for [tree] in done.trained.rounds]
+    assert any(one.cover < 60 / training.sum() * covers[one.tree] for one in own)
+
+
 # Label protection
 
 
