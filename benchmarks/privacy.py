@@ -78,7 +78,7 @@ def _sums(group: Sequence[Row]) -> Shown:
     for row in group:
         by_linking = {one["linking"]: one for one in row["found"]}
         cells = [_precision(by_linking.get(name)) for name in linkings]
-        chance = next((number(one["chance"], 3) for one in row["found"]), "")
+        chance = number(by_linking["all"]["chance"], 3) if "all" in by_linking else ""
         lines.append((row["variant"], number(row["ratio"], 4), *cells, chance, *_aucs(row)))
     title = f"{group[0]['data']}: sums of a host's bins, precision ({group[0]['rows']:,} rows)"
     return Shown(title, (*heads, "AUC", "validation AUC"), lines)
