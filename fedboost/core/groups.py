@@ -52,9 +52,8 @@ class Minimum:
         self._bins, self._columns, self._n_cells = bins, columns, n_cells
         self._n_bins, self._least = n_bins.astype(np.int64), least.astype(np.int64)
         self._open: dict[int, Node] = {}
-        self._divided: dict[
-            int, tuple[int, Bits]
-        ] = {}  # node: column's place, its cells on the left
+        # By node, the divided column's place, and which of its cells go left.
+        self._divided: dict[int, tuple[int, Bits]] = {}
 
     def open(self, nodes: Sequence[int], training: Partition) -> None:
         """Begins a layer of these nodes; `training` holds the rows that the tree learns from."""

@@ -60,6 +60,11 @@ def test_sparse_tables_grow_the_dense_trees(parties, missing, zero):
     assert any(len(found[host].arrays["tree"]) for host in HOSTS[:2])
 
 
+@pytest.mark.parametrize("said", [{}, {"sparse_histograms": False}], ids=["left out", "added"])
+def test_sparse_tables_have_the_groups_of_dense_ones(said):
+    assert_same(made(said, rows=240, least=9, zero=0.7, missing=0.05), HOSTS[:2])
+
+
 KINDS = {
     "classes": CLASSES,
     "vectors": VECTORS,
