@@ -35,9 +35,10 @@ of a bin of the host's. `ratio` is the disclosure meter's: released sums per bin
 Precision is of as many rows as the bin has, the most likely ones; *neighbours* links sums of
 parents and children within a tree, *LP* is a corner of what fits the sums, as linear programming
 gives it, the others the point nearest to chance, which ranks better. *All* is the bound: somebody
-who knew of every tree which sums belong to the bin, and, of columns that divide nodes, what the
-divided rows tell by themselves. In parentheses: times chance. Which bins are looked for is drawn
-among the groups that a job released, so that chance differs from job to job.
+who knew of every tree which sums belong to the bin. In each of them is what the divided rows of the
+column's own splits tell, which *divided rows alone* shows without any sum. In parentheses: times
+chance. Which bins are looked for is drawn among the groups that a job released, so that chance
+differs from job to job; at the defaults more columns are attacked than elsewhere.
 
 **Row groupings.** The host, without a column of its own, ranks labels by which rows share nodes; it
 knows {LABELS_KNOWN} labels. AUC of that beside 0.5."""
@@ -112,6 +113,7 @@ def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
         "group_rows_min": LEAST,
         "rows": plan.rows or "all",
         "columns attacked": plan.columns,
+        "columns attacked at defaults": plan.columns_of_defaults,
         "quick": quick,
     }
 

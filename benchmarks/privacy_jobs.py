@@ -47,6 +47,7 @@ class Variant:
 
 
 DEFAULTS = "defaults"
+DIVISIONS = "divided rows alone"  # those of the column's own splits, whatever sums say
 PROGRAMME = "neighbours, LP"  # a corner of the feasible set, not the point nearest to chance
 SUMS_OF: dict[str, Variant] = {
     DEFAULTS: Variant(),
@@ -80,6 +81,7 @@ class Plan:
     sums: Sequence[str]
     labels: Sequence[str]
     columns: int  # of the host's, that are attacked
+    columns_of_defaults: int  # the same where nothing but the defaults defends
     linkings: tuple[Linking, ...]
 
     @classmethod
@@ -87,8 +89,8 @@ class Plan:
         """The quick one, or all."""
         if quick:
             some = (DEFAULTS, "no minimum", "noise 1")
-            return cls(6000, some, (DEFAULTS, "hide_divisions"), 2, ("neighbours", "all"))
-        return cls(None, tuple(SUMS_OF), tuple(LABELS_OF), 2, ("none", "neighbours", "all"))
+            return cls(6000, some, (DEFAULTS, "hide_divisions"), 2, 2, ("neighbours", "all"))
+        return cls(None, tuple(SUMS_OF), tuple(LABELS_OF), 2, 10, ("none", "neighbours", "all"))
 
 
 class Watching(Room):
@@ -168,11 +170,12 @@ def measure_sums(name: str, plan: Plan) -> list[Row]:
     for variant in plan.sums:
         done = trained(table, SUMS_OF[variant])
         releases = transcript.releases(done.room.kept[HOST])
-        asked = Asked(plan.linkings, plan.columns)
+        columns = plan.columns_of_defaults if variant == DEFAULTS else plan.columns
+        asked = Asked(plan.linkings, columns)
         known = done.room.gradients.__getitem__
         found = _as_rows(attacks.of_host(releases, asked, known))
         if not releases.noise:  # with noise no x fits all sums
-            found += _programme(releases, plan, known)
+            found += _in_a_tree(releases, columns, known)
         about = {"what": SUMS, "data": name, "variant": variant, "rows": releases.n_rows}
         ratio = (done.left[HOST].released or 0) / releases.n_rows
         rows.append({**about, "ratio": ratio, "auc": done.auc, "found": found})
@@ -180,11 +183,14 @@ def measure_sums(name: str, plan: Plan) -> list[Row]:
     return rows
 
 
-def _programme(releases: Releases, plan: Plan, known: Coefficients) -> list[Row]:
-    """What linear programming itself finds with neighbour linking."""
-    asked = Asked(("neighbours",), plan.columns, linear.corner)
-    found = _as_rows(attacks.of_host(releases, asked, known))
-    return [{**row, "linking": PROGRAMME} for row in found]
+def _in_a_tree(releases: Releases, columns: int, known: Coefficients) -> list[Row]:
+    """What linear programming itself finds with neighbour linking, and divided rows alone."""
+    rows = []
+    for name, solve in ((PROGRAMME, linear.corner), (DIVISIONS, linear.ruled_out)):
+        asked = Asked(("neighbours",), columns, solve)
+        found = _as_rows(attacks.of_host(releases, asked, known))
+        rows += [{**row, "linking": name} for row in found]
+    return rows
 
 
 def measure_labels(name: str, plan: Plan) -> list[Row]:

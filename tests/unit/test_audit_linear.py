@@ -160,3 +160,12 @@ def test_true_gradients_can_be_given():
     (found,) = attacks.of_host(given, Asked(("all",)), coefficients=lambda tree: same)
     assert found.value < 0.9
     assert attacks.of_host(given, Asked(("all",)))[0].value > 0.99
+
+
+def test_divided_rows_alone_rule_out_and_rank_nothing():
+    given = made(2000, 3)
+    known = linear.generic(2, given.n_rows, given.values)
+    equations = linear.of_bin(given, 0, one_bin(given).cells, range(3), known)
+    guess = linear.ruled_out(equations)
+    assert not equations.truth[guess == 0.0].any()
+    assert set(guess.tolist()) <= {0.0, equations.chance}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks import privacy, privacy_jobs
-from benchmarks.privacy_jobs import DEFAULTS, PROGRAMME, Plan, Variant
+from benchmarks.privacy_jobs import DEFAULTS, DIVISIONS, PROGRAMME, Plan, Variant
 from fedboost.audit.findings import CLUSTERS, SUMS
 
 
@@ -14,7 +14,7 @@ def short(monkeypatch):
     monkeypatch.setitem(privacy_jobs.SHAPE, "n_estimators", 3)
 
 
-PLAN = Plan(1500, (DEFAULTS, "no minimum", "noise 1"), (DEFAULTS,), 2, ("neighbours", "all"))
+PLAN = Plan(1500, (DEFAULTS, "no minimum", "noise 1"), (DEFAULTS,), 2, 2, ("neighbours", "all"))
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def test_every_variant_is_trained_attacked_and_shown(rows):
     assert [row["variant"] for row in sums] == list(PLAN.sums)
     for row in sums:
         linkings = [one["linking"] for one in row["found"]]
-        programme = [] if row["variant"] == "noise 1" else [PROGRAMME]
+        programme = [] if row["variant"] == "noise 1" else [PROGRAMME, DIVISIONS]
         assert linkings == ["neighbours", "all", *programme]
         assert all(0 <= one["value"] <= 1 and 0 < one["chance"] < 1 for one in row["found"])
         assert 0 < row["ratio"] <= 2 * 3 * 16 / row["rows"]
