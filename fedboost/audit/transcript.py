@@ -14,14 +14,13 @@ from fedboost.audit.clustering import Groupings
 from fedboost.audit.findings import Finding
 from fedboost.audit.releases import Releases, Tree
 from fedboost.core import objectives
+from fedboost.core.params import CLASSIFYING
 from fedboost.encrypted import record
 from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
 
 Bits = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-
-CLASSIFYING = ("binary:logistic", "multi:softprob")
 
 
 @dataclass(frozen=True)

@@ -64,10 +64,11 @@ class Minimum:
         for node, pair in pairs.items():
             beside = self._open.get(pair[-1])
             sides = [(counts[one], self._possible(above, one)) for one in pair]
-            before = above[parent(node)].groups if len(pair) > 1 else self._finest()
-            groups = before if beside is None else beside.groups
             if beside is None:
+                before = above[parent(node)].groups if len(pair) > 1 else self._finest()
                 groups = coarsened(before, sides, self._n_bins, self._least)
+            else:
+                groups = beside.groups
             self._open[node] = Node(groups, sides[0][1], _smallest(groups, sides[0][0]))
         self._divided = {}
 

@@ -18,11 +18,9 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedboost.errors import StoreError
-from fedboost.runtime.disk import on_disk, transaction
+from fedboost.runtime.disk import on_disk, opened, transaction
 from fedboost.runtime.store import JobState
 
-BUSY_S = 10.0  # the store writes into the same file
 GOING = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED)  # may still tell all that they may
 
 SCHEMA = """CREATE TABLE IF NOT EXISTS account (
@@ -78,13 +76,8 @@ class Account:
         """Open the accounts in a store's file; made there unless `read_only`."""
         self._path, self._clock = path, clock
         self._mutex = threading.RLock()
-        if read_only and not path.exists():
-            raise StoreError("there is no store yet", todo="run the party once", file=str(path))
-        uri = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rw'}"
+        self._connection = opened(path, "ro" if read_only else "rw")
         with on_disk(path):
-            self._connection = sqlite3.connect(
-                uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
-            )
             try:
                 # FULL: a row is on the disk before the payload leaves that it counts.
                 self._connection.execute("PRAGMA synchronous = FULL")

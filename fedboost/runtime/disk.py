@@ -15,6 +15,7 @@ from fedboost.errors import StoreError
 FOLDER_MODE, SECRET_MODE, PUBLIC_MODE = 0o700, 0o600, 0o644
 NEW = ".new"  # ends the name of a file that is being written
 REASON_CHARS_MAX = 200  # SQLite quotes what is damaged, and that may be anything
+BUSY_S = 10.0  # another connection (ledger, `ledger show`) may write for this long
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SQLITE_FULL = "full"  # "database or disk is full": SQLite's own text for ENOSPC
 
@@ -41,6 +42,20 @@ def _refused(reason: str, full: bool, path: Path) -> StoreError:
     said = "".join(c if c.isprintable() else " " for c in reason[:REASON_CHARS_MAX])
     what = f"cannot read or write the file: {said}"
     return StoreError(what, todo=todo, private=str(path), file=path.name)
+
+
+def opened(path: Path, mode: Literal["ro", "rw", "rwc"]) -> sqlite3.Connection:
+    """A connection to an SQLite file, in SQLite's own modes, for any thread; errors as `on_disk`.
+
+    A StoreError where a file that is only to be read is not there.
+    """
+    if mode == "ro" and not path.exists():
+        raise StoreError("there is no store yet", todo="run the party once", file=str(path))
+    uri = f"{path.resolve().as_uri()}?mode={mode}"
+    with on_disk(path):
+        return sqlite3.connect(
+            uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+        )
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -21,13 +20,12 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from fedboost.errors import DataError, StoreError
-from fedboost.runtime.disk import on_disk, transaction
+from fedboost.runtime.disk import on_disk, opened, transaction
 
 Direction: TypeAlias = Literal["out", "in"]
 
 GENESIS = hashlib.sha256(b"fedboost ledger 2").hexdigest()  # what the first row follows
 SALT_BYTES = 16
-BUSY_S = 10.0  # the store writes into the same file
 TEXT_CHARS_MAX = 2000  # of one column; a peer cannot fill the disk with a name
 TABLES = ("ledger", "ledger_head", "ledger_signed")
 
@@ -167,14 +165,8 @@ class Ledger:
         self._path = path
         self._clock = clock
         self._mutex = threading.RLock()
-        if read_only and not path.exists():
-            raise StoreError("there is no store yet", todo="run the party once", file=str(path))
-        mode = "ro" if read_only else "rwc"
-        uri = f"{path.resolve().as_uri()}?mode={mode}"
+        self._connection = opened(path, "ro" if read_only else "rwc")
         with on_disk(path):
-            self._connection = sqlite3.connect(
-                uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
-            )
             try:
                 self._prepare(read_only=read_only)
             except BaseException:

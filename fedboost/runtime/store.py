@@ -25,12 +25,11 @@ from types import TracebackType
 from typing import Any
 
 from fedboost.errors import JobError, PolicyError, ProtocolError, StoreError
-from fedboost.runtime.disk import NEW, SECRET_MODE, make_folder, on_disk, transaction
+from fedboost.runtime.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, transaction
 from fedboost.runtime.lock import StoreLock
 from fedboost.runtime.sealing import Vault, job_id
 
 SCHEMA_VERSION = 1
-BUSY_S = 10.0  # another connection (ledger, `ledger show`) may write for this long
 FOLDERS = ("jobs", "models", "predictions", "reports")
 
 SCHEMA = """
@@ -338,9 +337,7 @@ class Store:
     def _connect(self, owner: str) -> sqlite3.Connection:
         with on_disk(self.database):
             os.close(os.open(self.database, os.O_RDWR | os.O_CREAT, SECRET_MODE))
-            connection = sqlite3.connect(
-                self.database, timeout=BUSY_S, isolation_level=None, check_same_thread=False
-            )
+            connection = opened(self.database, "rw")
             try:
                 # FULL: an entry is on the disk before the message it speaks of leaves.
                 for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):

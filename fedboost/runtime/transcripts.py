@@ -14,7 +14,6 @@ import json
 import math
 import re
 import shutil
-import sqlite3
 import zipfile
 from collections.abc import Sequence
 from contextlib import closing
@@ -28,8 +27,7 @@ from fedboost import protocols
 from fedboost.errors import ConfigError, StoreError
 from fedboost.flow import Artefact, Asks
 from fedboost.model import shards
-from fedboost.runtime.disk import SECRET_MODE, make_folder, on_disk, read_file, write_file
-from fedboost.runtime.store import BUSY_S
+from fedboost.runtime.disk import SECRET_MODE, make_folder, on_disk, opened, read_file, write_file
 from fedboost.settings import parse
 
 OCTETS_MAX = 64 << 20  # of a job's rounds: the first ones are kept, and an audit says how many
@@ -146,8 +144,7 @@ class Transcripts:
         path = self.store / "store.sqlite"
         if not path.exists():
             return None
-        uri = f"{path.resolve().as_uri()}?mode=ro"
-        with on_disk(path), closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as connection:
+        with on_disk(path), closing(opened(path, "ro")) as connection:
             row = connection.execute("SELECT manifest FROM jobs WHERE id = ?", (job,)).fetchone()
         spec: dict[str, Any] | None = None if row is None else json.loads(row[0])["spec"]
         return spec
