@@ -39,6 +39,46 @@ class Node:
     smallest: int | None  # rows of the smallest group that is released and not empty
 
 
+@dataclass(frozen=True)
+class Segments:
+    """One column's groups as stretches of its cells: bins, then those of missing rows."""
+
+    bounds: NDArray[np.int64]  # (groups + 1,) where the groups of bins begin and, last, end
+    apart: bool  # whether the cell of missing rows is a group of its own, not part of the last
+
+    @classmethod
+    def of(cls, groups: NDArray[np.uint8], n_bins: int) -> Self:
+        """Those of groups uint8 (n_cells,)."""
+        own = groups[:n_bins].astype(np.int64)
+        bounds = np.concatenate(([0], np.flatnonzero(np.diff(own)) + 1, [n_bins]))
+        return cls(bounds, bool(groups[-1] != own[-1]))
+
+    @classmethod
+    def finest(cls, n_bins: int) -> Self:
+        """A group for each bin."""
+        return cls(np.arange(n_bins + 1), apart=True)
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Cells of each group, int64 (groups,)."""
+        lengths: NDArray[np.int64] = np.diff(self.bounds)
+        lengths[-1] += not self.apart
+        return lengths
+
+    def members(self, chosen: NDArray[np.integer]) -> NDArray[np.int64]:
+        """The bins, int64 rising, in the chosen groups."""
+        inside = np.zeros(len(self), np.bool_)
+        inside[chosen] = True
+        return np.flatnonzero(np.repeat(inside, np.diff(self.bounds)))
+
+    def holds_missing(self, chosen: NDArray[np.integer]) -> bool:
+        """Whether missing rows belong to one of the chosen groups."""
+        return not self.apart and len(self) - 1 in chosen
+
+
 class Minimum:
     """The groups of a growing tree's open nodes. Every layer: `open`, then `divide` where one of
     these columns has won.
@@ -169,22 +209,6 @@ def _smallest(groups: Numbers, counts: Counts) -> int | None:
     rows = np.bincount(places.ravel(), weights=counts[several].ravel())
     held = rows[rows > 0]
     return int(held.min()) if len(held) else None
-
-
-def segments(groups: Numbers, n_bins: int) -> tuple[NDArray[np.int64], bool]:
-    """Where a column's groups of bins begin, and, last, where they end; and whether the cell of
-    missing rows is a group apart. If not, it belongs to the last one. groups uint8 (n_cells,).
-    """
-    own = groups[:n_bins].astype(np.int64)
-    bounds = np.concatenate(([0], np.flatnonzero(np.diff(own)) + 1, [n_bins]))
-    return bounds, bool(groups[-1] != own[-1])
-
-
-def members(bounds: NDArray[np.int64], chosen: NDArray[np.integer]) -> NDArray[np.int64]:
-    """The bins, int64 rising, in the chosen groups; `bounds` as from `segments`."""
-    inside = np.zeros(len(bounds) - 1, np.bool_)
-    inside[chosen] = True
-    return np.flatnonzero(np.repeat(inside, np.diff(bounds)))
 
 
 @njit(nogil=True, cache=True)

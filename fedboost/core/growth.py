@@ -18,7 +18,7 @@ from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.core.groups import Minimum, Numbers
+from fedboost.core.groups import Minimum, Numbers, Segments
 from fedboost.core.objectives import Gradients
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, Partition, left_child, right_child
@@ -317,12 +317,11 @@ def _by_categories(
     Whether rows miss it is told by their cell, as at thresholds.
     """
     absent = cells[-1] if cells[-1].any() else None
-    n_bins, bounds, apart = int(rules.binning.n_bins[column]), None, True
-    sums = cells[:-1]
+    n_bins, sums = int(rules.binning.n_bins[column]), cells[:-1]
+    segments = Segments.finest(n_bins) if released is None else Segments.of(released, n_bins)
     if released is not None:
-        bounds, apart = groups.segments(released, n_bins)
-        sums = np.add.reduceat(cells[:n_bins], bounds[:-1], axis=0)
-    if absent is not None and not apart:
+        sums = np.add.reduceat(cells[:n_bins], segments.bounds[:-1], axis=0)
+    if absent is not None and not segments.apart:
         sums[-1] += absent
         absent = None
     found = categories.divisions(sums, absent, rules.params, rules.fixed)
@@ -333,11 +332,9 @@ def _by_categories(
     best = split.best(gain, rules.params)
     if best < 0:
         return None
-    chosen, missing_left = found.bins(best), bool(found.missing_left[best])
-    if bounds is not None:
-        missing_left = missing_left or (not apart and len(bounds) - 2 in chosen)
-        chosen = groups.members(bounds, chosen)
-    left_bins = categories.as_set(chosen)
+    chosen = found.bins(best)
+    missing_left = bool(found.missing_left[best]) or segments.holds_missing(chosen)
+    left_bins = categories.as_set(segments.members(chosen))
     won = Split(
         *(column, BY_CATEGORY, NO_THRESHOLD, missing_left), float(gain[best]), left_bins=left_bins
     )

@@ -179,7 +179,7 @@ def _shuffled(secrets: Secrets, tree: int, node: int, found: Found) -> tuple[Off
         own = found.grouped[chosen]
         count = len(own.sums)
         bins = secrets.permutation(count - own.missing, "categories", *about, own.column)
-        grouped.append(Grouped(own.column, bins, own.missing, own.bounds, own.apart))
+        grouped.append(Grouped(own.column, bins, own.missing, own.segments))
         first = ends[chosen] - count
         places += [first + bins, np.arange(first + len(bins), ends[chosen])]
     return Offer(found.listed, order, tuple(grouped)), np.concatenate(places)

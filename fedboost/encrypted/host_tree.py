@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import groups, split
+from fedboost.core.groups import Segments
 from fedboost.core.partition import parent, sibling
 from fedboost.core.split import Candidates
 from fedboost.crypto.api import Adds, H, Pairs
@@ -31,9 +32,8 @@ class Categories:
     """A categorical column of one node, its bins in groups."""
 
     column: int
-    bounds: Places  # (groups + 1,) as from `groups.segments`
-    apart: bool  # whether missing rows are no part of the last group
-    missing: bool  # whether the node has any, and they are apart
+    segments: Segments
+    missing: bool  # whether rows of the node lack a value, and they are a group apart
     sums: Places  # (groups,) where their sums are and, last, that of missing rows
 
 
@@ -190,13 +190,12 @@ class HostTree(Generic[H]):
         """A node's categorical columns, the places of their sums counted from the first one's."""
         found, first = [], 0
         for c in np.flatnonzero(self._by_category):
-            bounds, apart = np.arange(self._n_bins[c] + 1), True
+            segments = Segments.finest(int(self._n_bins[c]))
             if self._minimum is not None:
-                own = self._minimum.groups(node)[c]
-                bounds, apart = groups.segments(own, int(self._n_bins[c]))
-            lacks = bool(missing[c]) and apart
-            sums = first + np.arange(len(bounds) - 1 + lacks)
-            found.append(Categories(int(self._columns[c]), bounds, apart, lacks, sums))
+                segments = Segments.of(self._minimum.groups(node)[c], int(self._n_bins[c]))
+            lacks = bool(missing[c]) and segments.apart
+            sums = first + np.arange(len(segments) + lacks)
+            found.append(Categories(int(self._columns[c]), segments, lacks, sums))
             first += len(sums)
         return found
 
@@ -206,14 +205,8 @@ class HostTree(Generic[H]):
         by_category = np.flatnonzero(self._by_category)
         for i, columns in enumerate(grouped):
             for c, one in zip(by_category, columns, strict=True):
-                start, n_bins = i * int(self._starts[-1]) + self._starts[c], int(self._n_bins[c])
-                own = np.diff(one.bounds)
-                if not one.apart:
-                    own[-1] += 1
-                elif one.missing:
-                    own = np.append(own, 1)
-                places.append(start + np.arange(own.sum()))
-                assert own.sum() in (n_bins, n_bins + 1)
+                own = np.append(one.segments.lengths, np.ones(int(one.missing), np.int64))
+                places.append(i * self._starts[-1] + self._starts[c] + np.arange(own.sum()))
                 lengths.append(own)
         length = np.concatenate(lengths)
         held = cells[np.concatenate(places)]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fedboost import wire
 from fedboost.core import categories, split
 from fedboost.core.categories import Divisions
-from fedboost.core.groups import members
+from fedboost.core.groups import Segments
 from fedboost.core.growth import Rules
 from fedboost.core.params import MAX_BIN
 from fedboost.core.split import Candidates
@@ -246,15 +246,13 @@ class Grouped:
     column: int
     groups: Places
     missing: bool  # whether the sum of missing rows follows
-    bounds: Places | None = None  # (groups + 1,) as from `groups.segments`; None: a bin each
-    apart: bool = True  # whether missing rows are no part of the last group
+    segments: Segments  # which bins each has
 
     def named(self, sent: Places, missing_left: bool) -> Named:
         """The split that sends the groups at these places left."""
         chosen = self.groups[sent]
-        if not self.apart:
-            missing_left = missing_left or len(self.groups) - 1 in chosen
-        bins = chosen if self.bounds is None else members(self.bounds, chosen)
+        missing_left = missing_left or self.segments.holds_missing(chosen)
+        bins = self.segments.members(chosen)
         return self.column, len(chosen), missing_left, categories.as_set(bins)
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedboost.core import binning, groups, split
+from fedboost.core import binning, split
 from fedboost.core.categories import as_set
-from fedboost.core.groups import Minimum, coarsened, released, segments
+from fedboost.core.groups import Minimum, Segments, coarsened, released
 from fedboost.core.partition import ROOT, Partition, left_child, parent, right_child
 
 MISSING = 8  # the last cell of every column
@@ -214,8 +214,9 @@ def test_candidates_lie_between_groups_only():
 
 
 def test_segments_say_where_groups_begin_and_whose_missing_rows_are():
-    bounds, apart = segments(np.array([0, 0, 1, 2, 3], np.uint8), 4)
-    assert (bounds.tolist(), apart) == ([0, 2, 3, 4], True)
-    bounds, apart = segments(np.array([0, 1, 1, 9, 1], np.uint8), 3)
-    assert (bounds.tolist(), apart) == ([0, 1, 3], False)
-    assert groups.members(np.array([0, 2, 3, 4]), np.array([2, 0])).tolist() == [0, 1, 3]
+    found = Segments.of(np.array([0, 0, 1, 2, 3], np.uint8), 4)
+    assert (found.bounds.tolist(), found.apart) == ([0, 2, 3, 4], True)
+    found = Segments.of(np.array([0, 1, 1, 9, 1], np.uint8), 3)
+    assert (found.bounds.tolist(), found.apart) == ([0, 1, 3], False)
+    found = Segments(np.array([0, 2, 3, 4]), apart=True)
+    assert found.members(np.array([2, 0])).tolist() == [0, 1, 3]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedboost.core.groups import Segments
 from fedboost.core.split import Candidates
 from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.meter import DRAWN_TREES_MAX, Meter
@@ -182,7 +183,8 @@ def offer(*columns, grouped=()):
     """What a node offers, one candidate of each column."""
     own = np.array(columns, np.int32)
     listed = Candidates(own, np.zeros(len(own), np.int16), np.zeros(len(own), bool))
-    others = tuple(Grouped(column, np.arange(2), missing=False) for column in grouped)
+    two = Segments.finest(2)
+    others = tuple(Grouped(column, np.arange(2), False, two) for column in grouped)
     return Offer(listed, np.arange(len(own)), others)
 
 

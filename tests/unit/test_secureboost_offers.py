@@ -8,6 +8,7 @@ import pytest
 from fedboost import wire
 from fedboost.core import binning, fixed_point, split
 from fedboost.core.categories import as_set
+from fedboost.core.groups import Segments
 from fedboost.core.growth import Rules, choose
 from fedboost.core.params import MAX_BIN, TreeParams
 from fedboost.core.split import Candidates
@@ -28,8 +29,8 @@ def arranged():
         np.array([0, 0, 1], np.int32), np.array([0, 1, 0], np.int16), np.array([False, True, False])
     )
     grouped = (
-        Grouped(5, np.array([2, 0, 3, 1]), missing=True),
-        Grouped(2, np.array([1, 2, 0]), missing=False),
+        Grouped(5, np.array([2, 0, 3, 1]), missing=True, segments=Segments.finest(4)),
+        Grouped(2, np.array([1, 2, 0]), missing=False, segments=Segments.finest(3)),
     )
     return Offer(listed, np.array([2, 0, 1]), grouped)
 
@@ -265,7 +266,7 @@ def test_what_the_guest_chooses_of_a_shuffled_offer_is_the_pooled_split(seed):
     grouped = []
     for column in draw.permutation([2, 3]).tolist():
         places = draw.permutation(int(cuts.n_bins[column]))
-        grouped.append(Grouped(column, places, bool(missing[column])))
+        grouped.append(Grouped(column, places, bool(missing[column]), Segments.finest(len(places))))
         sums += [cells[column][places], cells[column][-1:][: int(missing[column])]]
     offer = Offer(listed, order, tuple(grouped))
     best = offers.best_of(rules, total, np.concatenate(sums), offer.shape)
