@@ -185,7 +185,8 @@ class CoordinatorNode:
                 self._returns.expect(job.id, self._needed(job), gained=True)
         for job in (*self.store.jobs(JobState.CANCELLED), *self.store.jobs(JobState.FINISHED)):
             is_ours = manifest.outline(job.manifest).version == __version__
-            if not is_ours or job.updated <= time.time() - TELL_S:
+            all_know = job.state is JobState.FINISHED and "lost" not in (job.result or {})
+            if all_know or not is_ours or job.updated <= time.time() - TELL_S:
                 continue
             walk = self._walk(manifest.decode(job.manifest), job.attempt)
             if job.state is JobState.FINISHED:

@@ -218,9 +218,7 @@ class PartyNode:
 
         async def keep() -> party_pb2.CommitReply:
             taken = await self._session(work, request.stage).snapshot()
-            kept = await asyncio.to_thread(self._keep, work, request, taken)
-            self.spending.count(work, taken)
-            return kept
+            return await asyncio.to_thread(self._keep, work, request, taken)
 
         return await work.answers.once(subject, request, keep)
 
@@ -232,8 +230,7 @@ class PartyNode:
 
         async def close() -> party_pb2.StageReply:
             left = await self._session(work, request.stage).close()
-            self.spending.count(work, left, is_all=True)
-            await asyncio.to_thread(work.close, request.stage, left)
+            await asyncio.to_thread(self._close, work, request.stage, left)
             work.settle()
             return party_pb2.StageReply()
 
@@ -388,7 +385,12 @@ class PartyNode:
     ) -> party_pb2.CommitReply:
         work.keep(request.stage, request.round, taken)
         head = self._heads.exchange(work, request.stage, request.round, request.heads)
+        self.spending.count(work, taken)
         return party_pb2.CommitReply(head=head)
+
+    def _close(self, work: Work, stage: str, left: flow.Artefact) -> None:
+        self.spending.count(work, left, is_all=True)
+        work.close(stage, left)
 
     def _conclude(self, work: Work, request: party_pb2.FinishRequest) -> None:
         self._heads.hear(work, request.heads)
