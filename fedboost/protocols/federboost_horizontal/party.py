@@ -31,7 +31,7 @@ from fedboost.core.local import Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.quantiles import Ranked, Search
 from fedboost.errors import PeerError, ProtocolError
-from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Seat
+from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.aggregation_pb2 import Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
@@ -229,7 +229,7 @@ def close_model(me: Party) -> Out:
 # Checkpoints and the end
 
 
-def snapshot(me: Party) -> Artefact:
+def snapshot(me: Party, place: Place) -> Artefact:
     """Rounds so far, and what they stand on."""
     taken = me.training.snapshot()
     binning = me.training.rules.binning

@@ -22,6 +22,7 @@ from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted import keys, leaf_answers, precision
 from fedboost.encrypted.growth import read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, Won
+from fedboost.encrypted.halfway import Arrays, found_under, under
 from fedboost.encrypted.host_noise import Scale
 from fedboost.encrypted.leaf_answers import Precision
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices
@@ -30,7 +31,7 @@ from fedboost.encrypted.record import GuestRecord
 from fedboost.encrypted.rounds import Labels, Rounds
 from fedboost.encrypted.sides import GuestRows, GuestSide
 from fedboost.errors import DataError
-from fedboost.flow import About, Artefact, Out, Seat
+from fedboost.flow import About, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol import encrypted_pb2, hybridtree_pb2
 from fedboost.model import columns, words
@@ -44,6 +45,7 @@ Sums = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 LOOP = "round"  # what the outermost loop counts
+LAYERS = "layer"  # and that over the hosts' layers of a tree
 
 
 @dataclass(kw_only=True)
@@ -67,6 +69,7 @@ class Guest(Rounds):
     encrypted: dict[str, GuestRows] = field(default_factory=dict)  # by host
     total: Floats | None = None  # (rows, outputs) of unscored ones: what all hosts' leaves add
     trees_closed: int = 0
+    halfway: Arrays = field(default_factory=dict)  # what an earlier attempt has settled in `groves`
 
     @property
     def is_scored(self) -> bool:
@@ -176,7 +179,11 @@ def grow_top(me: Guest) -> Out:
         view.stand(me.tree, me.leaves, first, secrets.child(view.number, number))
         view.learn(taking_part, moved)
     if me.is_scored:
-        me.groves = {host: view.planted(me.rules) for host, view in me.views.items()}
+        me.groves = {host: view.planted(me.rules, me.purity) for host, view in me.views.items()}
+    if me.halfway:
+        for host, view in me.views.items():
+            me.groves[host].take_up(found_under(f"{view.number}", me.halfway))
+        me.halfway = {}
     return Out()
 
 
@@ -241,8 +248,8 @@ def grow_nodes(me: Guest, got: Mapping[str, encrypted_pb2.RowDivisions]) -> Out:
         divided = read_divisions(message.nodes, message.goes_right, owned, rows, host)
         grove.divide(divided, me.seat.table.hosts)
         tree.opened = opened
-    is_over = not any(grove.opened for grove in me.groves.values())
-    return Out(told=Told(ends="layer" if is_over else ""))
+    is_over = _is_grown(me)
+    return Out(told=Told(ends=LAYERS if is_over else ""))
 
 
 def add_values(me: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Out:
@@ -294,25 +301,34 @@ def close_model(me: Guest) -> Out:
     return Out(told=told)
 
 
-def snapshot(me: Guest) -> Artefact:
+def snapshot(me: Guest, place: Place) -> Artefact:
     """Finished trees, margins and metrics; a key that the hosts' leaf values are not under is
     drawn anew by the next attempt.
     """
-    arrays = model.to_arrays(me.tops, me.below, me.outputs_of_tree) | _key_array(me)
-    kept = {**arrays, "margin": me.margin}
-    return Artefact(me.rounds_to_facts(), kept, transcript=me.record.handed_over())
+    arrays = model.to_arrays(me.tops, me.below, me.outputs_of_tree) | _key_array(me) | me.margins()
+    inside = me.groves if len(place) > 1 else {}
+    for host, grove in inside.items():
+        arrays |= under(f"halfway.{me.views[host].number}", grove.halfway())
+    transcript = me.record.handed_over(place)
+    facts = {
+        **me.rounds_to_facts(),
+        "trees_closed": me.trees_closed,
+        "ends": LAYERS if inside and _is_grown(me) else "",
+        "is_recorded": me.record.begun,
+    }
+    return Artefact(facts, arrays, transcript=transcript)
 
 
 def restore(me: Guest, kept: Artefact) -> Told:
-    """Carries on after the last finished round."""
-    me.rounds_from_facts(kept.facts, kept.arrays["margin"])
-    me.trees_closed = sum(me.forest) * me.params.trees_per_round
+    """Carries on behind the last finished tree; or behind a layer, once the tree is begun."""
+    me.rounds_from(kept.facts, kept.arrays)
+    me.trees_closed, me.record.begun = kept.facts["trees_closed"], kept.facts["is_recorded"]
     me.tops, me.below = model.from_arrays(kept.arrays)
-    me.record.begun = True
+    me.halfway = found_under("halfway", kept.arrays)
     if model.KEY in kept.arrays:
         scheme = SCHEMES[me.params.encryption.scheme]
         me.key = scheme.load_private(kept.arrays[model.KEY].tobytes(), me.seat.workers)
-    return Told(ends=me.ended(LOOP))
+    return Told(ends=me.ended(LOOP) or kept.facts["ends"])
 
 
 def finish(me: Guest) -> Artefact:
@@ -408,11 +424,14 @@ def _nothing(tree: int, first_row: int) -> encrypted_pb2.EncryptedGradients:
 
 def _write_places(me: Guest, host: str, part: hybridtree_pb2.BottomRows) -> None:
     """Says below which bottom node each of the host's rows stands, and which may divide."""
-    view, opened = me.views[host], []
-    if me.is_scored:
-        opened = view.open_bottom(me.groves[host], me.purity)
-    part.at.CopyFrom(wire.pack(view.shown(opened) if me.is_scored else view.at))
-    part.open.CopyFrom(wire.pack(np.array(opened, np.int32)))
+    view = me.views[host]
+    part.at.CopyFrom(wire.pack(view.shown if me.is_scored else view.at))
+    part.open.CopyFrom(wire.pack(np.array(view.opened if me.is_scored else [], np.int32)))
+
+
+def _is_grown(me: Guest) -> bool:
+    """Whether no host's subtrees can grow another layer."""
+    return not any(grove.opened for grove in me.groves.values())
 
 
 def _kept(me: Guest) -> tuple[list[GuestNode], list[Below]]:

@@ -18,6 +18,7 @@ from fedboost.core.purity import PurityLimit
 from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.growth import Division
 from fedboost.encrypted.guest_tree import GuestGrove
+from fedboost.encrypted.halfway import Arrays, found_under, under
 
 Sums = NDArray[np.int64]
 
@@ -76,6 +77,22 @@ class Shown:
             if divides.any():
                 found.add(number)
         self._offered[host] = found
+
+    def halfway(self) -> Arrays:
+        """What each host has seen so far."""
+        found: Arrays = {}
+        for host, owner in self._owners.items():
+            seen = {"told": self.told[host], "offered": self._offered[host]}
+            arrays = {name: np.array(sorted(own), np.int32) for name, own in seen.items()}
+            found |= under(f"{owner}", arrays)
+        return found
+
+    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
+        """Goes on where `halfway` has found it."""
+        for host, owner in self._owners.items():
+            own = found_under(f"{owner}", kept)
+            self.told[host] = set(own["told"].tolist())
+            self._offered[host] = set(own["offered"].tolist())
 
     def _tells(self, number: int) -> bool:
         """Whether a side of this division is purer than it may be."""
