@@ -247,6 +247,11 @@ class Run(ABC):
         """Whether the stage carries on behind a place that everybody has kept."""
         return False
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether a round is likely to be over before anything inside it would be kept."""
+        return False
+
     @abstractmethod
     def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
         """Counts rounds of a loop: at most `most`, fewer when a party's answer ends it.

@@ -300,6 +300,16 @@ class Room(flow.Run):
                 self.told.append(turn.told)
                 self.ended = turn.told.ends or self.ended
 
+    @property
+    def is_resumed(self) -> bool:
+        """Whether it begins behind something."""
+        return self.place > flow.START
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether rounds are asked for at once."""
+        return True
+
     def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
         """As in production: at most so many, fewer where a party ends them."""
         depth, place = len(self.counters), self.place

@@ -22,6 +22,11 @@ class Keeping(Room):
 
     kept: dict[Place, Kept] = field(default_factory=dict)
 
+    @property
+    def is_quick(self) -> bool:
+        """No layer is."""
+        return False
+
     async def __call__(self, *steps: Step, **how: Any) -> None:
         """Keeps what is due before anything follows, as the coordinator has it done."""
         if self.stands:
@@ -80,7 +85,7 @@ def calls(room: Room, step: str) -> int:
 def for_an_audit(
     module: ModuleType, room: Keeping, before: Mapping[Place, Kept] | None = None
 ) -> dict[tuple[str, str], bytes]:
-    """What hosts have kept for an audit of their own, by the places before this attempt and by it."""
+    """What hosts have kept for audits of their own, by this attempt and by the places `before`."""
     found: dict[tuple[str, str], bytes] = {}
     for host in room.table.hosts:
         kept = [*(before or {}).values(), *room.kept.values()]

@@ -49,6 +49,7 @@ class Contributor:
         self.members = seat.table.of(EVERYBODY)
         self.number = 0  # of the sum that was masked last
         self.epoch: Epoch | None = None  # of fresh keys, with `dropout: continue`
+        self.begun: tuple[str, ...] = ()  # over whom an earlier attempt has begun what goes on here
         self._seat = seat
         self._key = MaskKey(seat.secrets.derive("mask key"))
         self._pairs: dict[str, Pair] = {}
@@ -199,7 +200,8 @@ class Contributor:
         """
         epoch = self.fresh
         epoch.agree(got, self.number, self._context)
-        opens = self._fresh is not None or epoch.survivors == epoch.members
+        before = self.begun or epoch.members
+        opens = self._fresh is not None or epoch.survivors == epoch.members == before
         opens = opens and self._is_noted(epoch.survivors)
         return epoch.reveal(self.number, self._context, opens=opens)
 

@@ -8,9 +8,9 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core.halfway import Arrays, found_under, under
 from fedboost.core.params import MAX_DEPTH
 from fedboost.encrypted.growth import Division, Growth
-from fedboost.encrypted.halfway import Arrays, found_under, under
 from fedboost.errors import PeerError
 
 Bits = NDArray[np.bool_]

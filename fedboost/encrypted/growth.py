@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.core.halfway import Arrays
 from fedboost.core.partition import Partition, left_child, right_child
 from fedboost.core.sampling import Sample
-from fedboost.encrypted.halfway import Arrays
 from fedboost.errors import PeerError
 from fedboost.flow import About
 from fedboost.messages.array_pb2 import Array

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from fedboost.core import histogram, objectives, sampling, split
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.growth import Rules, choose
+from fedboost.core.halfway import Arrays
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.encrypted.grove import STRIDE, Grove
 from fedboost.encrypted.growth import Growth
-from fedboost.encrypted.halfway import Arrays
 from fedboost.encrypted.host_noise import Scale
 from fedboost.encrypted.offers import Best, Shape, best_of
 from fedboost.encrypted.sides import Expected

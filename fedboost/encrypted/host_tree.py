@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from fedboost.core import groups, split
 from fedboost.core.groups import Segments
+from fedboost.core.halfway import Arrays, found_under, under
 from fedboost.core.partition import parent, sibling
 from fedboost.core.split import Candidates
 from fedboost.crypto.api import Adds, H, Pairs
 from fedboost.crypto.sparse import fill_skipped
 from fedboost.encrypted.cells import Cells, Rows
 from fedboost.encrypted.growth import Growth
-from fedboost.encrypted.halfway import Arrays, found_under, under
 from fedboost.encrypted.offers import Named
 from fedboost.encrypted.sides import HostRows
 

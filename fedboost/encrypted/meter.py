@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import sampling
+from fedboost.core.halfway import Arrays
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, parent, sibling
 from fedboost.encrypted.grove import STRIDE
-from fedboost.encrypted.halfway import Arrays
 from fedboost.encrypted.offers import Offer
 from fedboost.flow import Releases
 

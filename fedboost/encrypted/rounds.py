@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from fedboost.core import metrics, objectives, sampling
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.halfway import Arrays
 from fedboost.core.objectives import Objective
 from fedboost.core.params import TreeParams
 from fedboost.core.purity import PurityLimit
 from fedboost.core.sampling import Sample
-from fedboost.encrypted.halfway import Arrays
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.encrypted.precision import Rounding
 from fedboost.flow import Seat

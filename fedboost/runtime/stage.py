@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +32,7 @@ class StageWalk(flow.Run):
     number: int = 0
     commit_due: Place | None = None  # what is to be kept before anything follows
     committed: float = field(default_factory=now)
+    round_took: float = math.inf  # seconds, the last one of the outermost loop
     metrics: list[job_pb2.Metric] = field(default_factory=list)
     several: list[job_pb2.RoundTold] = field(default_factory=list)  # rounds of one step
     told: Told = field(default_factory=Told)
@@ -113,6 +115,11 @@ class StageWalk(flow.Run):
         """See `flow.Run`."""
         return self.place > START
 
+    @property
+    def is_quick(self) -> bool:
+        """See `flow.Run`; that of the round before tells."""
+        return self.round_took < self.job.timers.keep_s
+
     def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
         """See `flow.Run`; a loop goes on behind the last place in it that all have kept."""
         outermost = not self.counters and keeps is not Keeps.NOTHING
@@ -128,6 +135,7 @@ class StageWalk(flow.Run):
             if self._is_kept(keeps):
                 self.commit_due = (*self.counters, index + 1)
             if outermost:
+                self.round_took = now() - started
                 of = most if most < flow.UNBOUNDED else (self.ended == name) * (index + 1)
                 whole = job_pb2.RoundTold(round=name, done=index + 1, of=of, metrics=self.metrics)
                 done = self.several or [whole]  # of 0: not known yet

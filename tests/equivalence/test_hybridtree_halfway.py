@@ -1,4 +1,4 @@
-"""A hybrid job that is broken off inside a round comes to the model of one that never was."""
+"""A hybrid job that is broken off inside a round comes to the same model."""
 
 from typing import Any
 

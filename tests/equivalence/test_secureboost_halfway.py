@@ -1,4 +1,4 @@
-"""A job that is broken off between two layers of a tree comes to the model of one that never was."""
+"""A job that is broken off between two layers of a tree comes to the same model."""
 
 from typing import Any
 

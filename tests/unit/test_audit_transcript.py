@@ -9,7 +9,7 @@ from fedboost.audit import attacks, transcript
 from fedboost.audit.attacks import Asked
 from fedboost.encrypted import record
 from fedboost.errors import ConfigError, StoreError
-from fedboost.flow import Artefact
+from fedboost.flow import START, Artefact
 from fedboost.runtime import transcripts
 from fedboost.runtime.transcripts import END, Transcripts
 from tests import hybrid_jobs, hybrid_unscored

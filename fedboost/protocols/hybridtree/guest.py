@@ -15,6 +15,7 @@ from fedboost import wire
 from fedboost.core import binning, hybrid, objectives, sampling
 from fedboost.core.bins import Bins
 from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.halfway import Arrays, found_under, under
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import Positions, Tree
 from fedboost.crypto.api import PrivateKey
@@ -22,7 +23,6 @@ from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted import keys, leaf_answers, precision
 from fedboost.encrypted.growth import read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, Won
-from fedboost.encrypted.halfway import Arrays, found_under, under
 from fedboost.encrypted.host_noise import Scale
 from fedboost.encrypted.leaf_answers import Precision
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices

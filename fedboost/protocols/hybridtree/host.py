@@ -13,6 +13,7 @@ from fedboost import wire
 from fedboost.core import binning, sampling
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
+from fedboost.core.halfway import found_under, under
 from fedboost.core.partition import left_child, right_child
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.encrypted import answers, cells, keys, leaf_values
@@ -25,7 +26,6 @@ from fedboost.encrypted.answer_steps import (
 from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.grove import Grove
 from fedboost.encrypted.growth import Growth, about_divisions, about_leaves, read_sample
-from fedboost.encrypted.halfway import found_under, under
 from fedboost.encrypted.host_tree import HostTree
 from fedboost.encrypted.leaf_answers import Answering, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from fedboost import wire
 from fedboost.core import binning, objectives
 from fedboost.core.bins import Bins
+from fedboost.core.halfway import Arrays, found_under, under
 from fedboost.core.objectives import Summary
 from fedboost.encrypted import keys, precision
 from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.growth import Division, about_divisions, read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTree, Won
-from fedboost.encrypted.halfway import Arrays, found_under, under
 from fedboost.encrypted.host_noise import Scale
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, Shape, read_offers, write_choices
 from fedboost.encrypted.record import GuestRecord, seen

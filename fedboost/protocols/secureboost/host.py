@@ -13,12 +13,12 @@ from fedboost import wire
 from fedboost.core import binning, forest, sampling
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
+from fedboost.core.halfway import Arrays, divisions, divisions_from, found_under, under
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.encrypted import answers, cells, keys
 from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.grove import STRIDE, Grove
 from fedboost.encrypted.growth import Growth, about_divisions, read_divisions, read_sample
-from fedboost.encrypted.halfway import Arrays, divisions, divisions_from, found_under, under
 from fedboost.encrypted.host_tree import HostTree
 from fedboost.encrypted.meter import Meter
 from fedboost.encrypted.offers import (

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core.halfway import Arrays, found_under, under
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.core.purity import PurityLimit
 from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.growth import Division
 from fedboost.encrypted.guest_tree import GuestGrove
-from fedboost.encrypted.halfway import Arrays, found_under, under
 
 Sums = NDArray[np.int64]
 

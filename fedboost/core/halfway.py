@@ -1,7 +1,7 @@
 """What checkpoints between two layers say of trees that grow, as arrays by name.
 
 Each part of a tree gives its own (`halfway`) and takes them up in another attempt (`take_up`).
-Gradients and cells are not among them: they come anew, under the next attempt's key.
+Gradients are not among them: they are worked out, or come, anew.
 """
 
 from __future__ import annotations
