@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedboost.flow import Artefact, Place, Step
-from tests.federated import Room, now, with_seed
+from tests.federated import Alter, Room, now, with_seed
 
 Kept = dict[str, Artefact]  # by party
 
@@ -52,11 +52,15 @@ def keeping(room: Room) -> tuple[Keeping, dict[str, Artefact]]:
 
 
 def carried_on(
-    make: Callable[[], Room], place: Place, kept: Kept, seeded: Callable[..., Room] = with_seed
+    make: Callable[[], Room],
+    place: Place,
+    kept: Kept,
+    seeded: Callable[..., Room] = with_seed,
+    alter: Alter | None = None,
 ) -> tuple[Keeping, dict[str, Artefact]]:
     """The room of another attempt at its end, and its shards; it begins behind `place`."""
     fresh = seeded(make(), repr(place).encode())
-    room = Keeping(fresh.protocol, fresh.seats, fresh.wait_s, place=place)
+    room = Keeping(fresh.protocol, fresh.seats, fresh.wait_s, alter, place=place)
 
     async def work() -> dict[str, Artefact]:
         await room.open(kept)

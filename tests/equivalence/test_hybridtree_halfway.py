@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from fedboost import wire
+from fedboost.errors import PeerError
 from fedboost.protocols.hybridtree import host as hybridtree_host
 from tests import hybrid_unscored
-from tests.federated import GUEST, HOSTS
+from tests.federated import GUEST, HOSTS, changing
 from tests.halfway import assert_same, calls, carried_on, for_an_audit, keeping
 from tests.hybrid_jobs import made
 from tests.secureboost_jobs import CLASSES, SAMPLES
@@ -62,3 +65,29 @@ def test_unscored_classes_are_grown_once_each():
         assert room.state(GUEST).margin.tobytes() == whole.state(GUEST).margin.tobytes()
         later = [one for one in whole.kept if one > place]
         assert calls(room, "answer_rows") == len(later)
+
+
+def other_node(part):
+    """A row stands below another bottom node than before."""
+    at = wire.unpack(part.at, "i4", (None,), "nodes").copy()
+    open_ones = np.unique(at[at >= 0])
+    row = np.flatnonzero(at == open_ones[0])[0]
+    at[row] = open_ones[1]
+    part.at.CopyFrom(wire.pack(at))
+
+
+def earlier_tree(part):
+    """One that has grown whole."""
+    part.gradients.tree -= 1
+
+
+LIES = [(other_node, "goes on with other rows"), (earlier_tree, "began tree")]
+
+
+@pytest.mark.parametrize(("lie", "says"), LIES, ids=["rows", "tree"])
+def test_a_guest_cannot_go_on_with_another_tree(lie, says):
+    job = made({"n_estimators": 3, "host_depth": 3}, (2, 2))
+    whole, _ = keeping(job.room())
+    alter = changing("BottomRows", lie)
+    with pytest.raises(PeerError, match=says):
+        carried_on(job.room, (1, 0, 1), whole.kept[1, 0, 1], alter=alter)

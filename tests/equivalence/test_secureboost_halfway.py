@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from fedboost import wire
+from fedboost.errors import PeerError
 from fedboost.protocols.secureboost import host as secureboost_host
-from tests.federated import GUEST, HOSTS
+from tests.federated import GUEST, HOSTS, changing
 from tests.halfway import assert_same, calls, carried_on, for_an_audit, keeping
 from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS, made
 
@@ -53,3 +56,28 @@ def test_a_job_that_carries_on_between_layers_is_the_one_that_was_never_stopped(
         later = [one for one in whole.kept if one > place]
         assert list(room.kept) == later, "layers were grown again, or left out"
         assert calls(room, "open_layer") == len(later)
+
+
+def other_rows(part):
+    """One row takes part instead of another."""
+    count = 8 * len(part.taking_part.data)
+    bits = wire.unpack_bits(part.taking_part, count, "rows").copy()
+    bits[[np.flatnonzero(bits)[0], np.flatnonzero(~bits)[0]]] = False, True
+    part.taking_part.CopyFrom(wire.pack_bits(bits))
+
+
+def earlier_tree(part):
+    """One that has grown whole."""
+    part.tree -= 1
+
+
+LIES = [(other_rows, "goes on with other rows"), (earlier_tree, "began tree")]
+
+
+@pytest.mark.parametrize(("lie", "says"), LIES, ids=["rows", "tree"])
+def test_a_guest_cannot_go_on_with_another_tree(lie, says):
+    job = made({"n_estimators": 2, "max_depth": 3, **SAMPLES["rows"]}, (2, 2))
+    whole, _ = keeping(job.room())
+    alter = changing("EncryptedGradients", lie)
+    with pytest.raises(PeerError, match=says):
+        carried_on(job.room, (1, 0, 1), whole.kept[1, 0, 1], alter=alter)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from itertools import chain, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +29,6 @@ from fedboost.encrypted.packed import PackedGuest
 from fedboost.encrypted.record import GuestRecord
 from fedboost.encrypted.rounds import Labels, Rounds
 from fedboost.encrypted.sides import GuestRows, GuestSide
-from fedboost.errors import DataError
 from fedboost.flow import About, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol import encrypted_pb2, hybridtree_pb2
@@ -39,7 +37,8 @@ from fedboost.model import hybrid as model
 from fedboost.model.hybrid import Below
 from fedboost.model.vertical import GuestNode
 from fedboost.protocols.hybridtree.params import HybridTreeParams
-from fedboost.protocols.hybridtree.view import HostView
+from fedboost.protocols.hybridtree.streams import nothing, side_by_side
+from fedboost.protocols.hybridtree.view import HostView, views
 
 Sums = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -108,7 +107,7 @@ def begin(seat: Seat) -> Guest:
     objective = objectives.start(params, summary)
     cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical)
     fixed = _encoding(params, objective, summary)
-    views = _views(seat)
+    hosts = views(seat)
     return Guest(
         seat=seat,
         params=params,
@@ -119,8 +118,8 @@ def begin(seat: Seat) -> Guest:
         margin=np.tile(objective.base_margin, (frame.n_rows, 1)),
         rules=GuestRules(params, cuts, fixed, noise=Scale.of(params, fixed.bits)),
         bins=cuts.transform(frame.values),
-        views=views,
-        record=GuestRecord(seat, {host: view.rows for host, view in views.items()}),
+        views=hosts,
+        record=GuestRecord(seat, {host: view.rows for host, view in hosts.items()}),
     )
 
 
@@ -197,10 +196,10 @@ def encrypt_gradients(me: Guest) -> Iterator[Out]:
     }
     streams = {host: rows.parts() for host, rows in me.encrypted.items()}
     held = dict.fromkeys(me.views, 0)
-    for place, parts in enumerate(_side_by_side(streams)):
+    for place, parts in enumerate(side_by_side(streams)):
         sent, about = {}, {}
         for host, view in me.views.items():
-            part = parts[host] or _nothing(number, held[host])
+            part = parts[host] or nothing(number, held[host])
             rows = part.rows.count // me.encrypted[host].per_row
             held[host] += rows
             about[host] = About(rows) if place else view.about
@@ -366,22 +365,6 @@ def bytes_max(me: Guest, step: str) -> int:
     return min(wire.MESSAGE_BYTES_MAX, size + wire.PIECE_BYTES)
 
 
-def _views(seat: Seat) -> dict[str, HostView]:
-    """The hosts; a DataError names one that has none of the rows to learn from."""
-    shared = seat.artefacts["align-pairs"].arrays
-    views = {}
-    for number, host in enumerate(seat.table.hosts, start=1):
-        rows = shared[f"with_{host}"].astype(np.int64)
-        views[host] = HostView(number, rows, ~seat.validation[rows])
-        if not views[host].training.any():
-            raise DataError(
-                f"{host} has none of the {int((~seat.validation).sum())} rows to learn from",
-                party=host,
-                todo="check that both name the same id columns, or leave the host out",
-            )
-    return views
-
-
 def _encoding(params: HybridTreeParams, objective: Objective, summary: Summary) -> FixedPoint:
     """The job's integers, as exact as its scheme adds them up."""
     fixed = hybrid.encoding(precision.without_bits(params), objective, summary)
@@ -404,22 +387,6 @@ def _key_array(me: Guest) -> dict[str, NDArray[np.generic]]:
     if me.is_scored or me.key is None:
         return {}
     return {model.KEY: np.frombuffer(me.key.to_bytes(), np.uint8)}
-
-
-def _side_by_side(
-    streams: Mapping[str, Iterator[encrypted_pb2.EncryptedGradients]],
-) -> Iterator[dict[str, encrypted_pb2.EncryptedGradients | None]]:
-    """Part after part of all streams; None behind a stream's end, one of these at least."""
-    parts = zip_longest(*streams.values())
-    for part in chain([next(parts, (None,) * len(streams))], parts):
-        yield dict(zip(streams, part, strict=True))
-
-
-def _nothing(tree: int, first_row: int) -> encrypted_pb2.EncryptedGradients:
-    """A part behind the last row."""
-    part = encrypted_pb2.EncryptedGradients(tree=tree, first_row=first_row)
-    part.rows.SetInParent()
-    return part
 
 
 def _write_places(me: Guest, host: str, part: hybridtree_pb2.BottomRows) -> None:

@@ -15,7 +15,8 @@ from fedboost.core.tree import Tree
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.growth import Growth
 from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTree
-from fedboost.flow import About
+from fedboost.errors import DataError
+from fedboost.flow import About, Seat
 from fedboost.model import hybrid, vertical
 from fedboost.model.hybrid import Below
 from fedboost.model.vertical import GuestNode
@@ -149,3 +150,19 @@ class HostView:
         while node not in self.under:
             node = (node - 1) // 2
         return node
+
+
+def views(seat: Seat) -> dict[str, HostView]:
+    """The hosts; a DataError names one that has none of the rows to learn from."""
+    shared = seat.artefacts["align-pairs"].arrays
+    found = {}
+    for number, host in enumerate(seat.table.hosts, start=1):
+        rows = shared[f"with_{host}"].astype(np.int64)
+        found[host] = HostView(number, rows, ~seat.validation[rows])
+        if not found[host].training.any():
+            raise DataError(
+                f"{host} has none of the {int((~seat.validation).sum())} rows to learn from",
+                party=host,
+                todo="check that both name the same id columns, or leave the host out",
+            )
+    return found
