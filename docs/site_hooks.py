@@ -17,7 +17,9 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
 FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
-DRAWING = re.compile(r'<p>\s*<img alt="([^"]*)" src="(?:\.\./)*(pictures/[\w-]+\.svg)"\s*/?>\s*</p>')
+DRAWING = re.compile(
+    r'<p>\s*<img alt="([^"]*)" src="(?:\.\./)*(pictures/[\w-]+\.svg)"\s*/?>\s*</p>'
+)
 LANGUAGES = {".yaml": "yaml", ".py": "python", ".sh": "bash", ".proto": "protobuf", "": "text"}
 
 

@@ -6,7 +6,7 @@
   of it, in that order, where `…` stands for anything. A command that fails ends the reading.
 - ```python: goes into one interpreter, which stays open; `await` works as in a notebook.
 - ```yaml and others with title="FILE": written to that file, unless the project has one of that
-  path; then the block is an excerpt of it (`excerpts`), which a test compares.
+  path; then the block is a listing of it, which `make docs` writes.
 - <!-- read first: FILE.md -->: what that document shows is done before, in the same shell.
 
 A command that ends with `&` and serves something is waited for until it listens; everything that
@@ -27,7 +27,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.shown_commands import SHELLS, Block, Command, blocks, typed
@@ -46,7 +45,6 @@ LOOPBACK = ("sh", "-c", 'ip link set lo up && exec "$@"', "sh")
 NOT_RUN = {
     "make": "works in a clone, and installs, tests or measures for minutes",
     ". .venv/bin/activate": "the environment is the one that runs this",
-    "docker": "needs Docker",
 }
 
 # The reader's interpreter; an order is a line of JSON: file, first line, block.
@@ -85,13 +83,6 @@ def first_of(document: Path) -> Path | None:
     """The document whose blocks come before this one's."""
     found = FIRST.search(document.read_text())
     return document.parent / found[1] if found else None
-
-
-def excerpts(document: Path) -> Iterator[tuple[Path, Block]]:
-    """The blocks that show a part of one of the project's files, and that file."""
-    for block in blocks(document.read_text()):
-        if block.title and (ROOT / block.title).exists():
-            yield ROOT / block.title, block
 
 
 def runs(document: Path) -> bool:

@@ -92,10 +92,11 @@ def commands(text: str, program: str) -> list[list[str]]:
     for line in lines(text):
         inner = re.findall(r"\$\(([^)]*)\)", line)
         outer = re.sub(r"\$\([^)]*\)", "INNER", line)
+        outer = re.sub(r"^\((.*)\)(?= &$|$)", r"\1", outer)  # a shell of its own
         for piece in (part for whole in (outer, *inner) for part in SEPARATORS.split(whole)):
             if not piece or program not in piece:
                 continue
-            words = [w for w in shlex.split(piece) if not re.fullmatch(r"[A-Z_]+=.*", w)]
+            words = [w for w in shlex.split(piece) if not re.fullmatch(r"[A-Z_]+=.*|exec", w)]
             if words and words[0].rpartition("/")[2] == program:
                 found.append(words[1:])
     return found
