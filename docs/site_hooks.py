@@ -1,5 +1,5 @@
-"""What the site does beyond MkDocs: pages for the project's files that documents link to, and
-drawings as a part of their page, so that they follow its colours.
+"""What the site does beyond MkDocs: pages for the project's files that documents link to, and for
+notebooks; drawings as a part of their page, so that they follow its colours.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -24,9 +25,11 @@ LANGUAGES = {".yaml": "yaml", ".py": "python", ".sh": "bash", ".proto": "protobu
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds a page for each file or folder outside docs/ that some document links to."""
+    """Adds a page for each notebook, and each file or folder outside docs/ that is linked to."""
     waiting = [DOCS / file.src_uri for file in files if file.src_uri.endswith(".md")]
     seen = set(waiting)
+    for path in (DOCS / "notebooks").glob("*.ipynb"):
+        files.append(File.generated(config, _uri(path), content=_notebook(path)))
     while waiting:
         for path in _linked(waiting.pop()):
             if path in seen or not path.exists() or not path.is_relative_to(ROOT):
@@ -70,7 +73,8 @@ def _turned(markdown: str, path: Path) -> str:
 
     def turned(found: re.Match[str]) -> str:
         target = Path(os.path.normpath(path.parent / found[2]))
-        if not target.exists() or (target.is_relative_to(DOCS) and path.is_relative_to(DOCS)):
+        stays = target.is_relative_to(DOCS) and path.is_relative_to(DOCS)
+        if not target.exists() or (stays and target.suffix != ".ipynb"):
             return found[0]
         here = Path(_uri(path)).parent
         return f"{found[1]}{os.path.relpath(_uri(target), here)}{found[3] or ''}{found[4]}"
@@ -84,9 +88,34 @@ def _uri(path: Path) -> str:
     if path == DOCS / "README.md" or path == DOCS:
         return "index.md"
     if path.is_relative_to(DOCS):
-        return path.relative_to(DOCS).as_posix()
+        page = path.with_suffix(".md") if path.suffix == ".ipynb" else path
+        return page.relative_to(DOCS).as_posix()
     name = path.relative_to(ROOT).as_posix().replace("/", "-")
     return f"files/{re.sub(r'[^A-Za-z0-9_-]', '-', name)}.md"
+
+
+def _notebook(path: Path) -> str:
+    """A notebook as a page: texts, code, and what it printed and drew when it ran last."""
+    parts = []
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "markdown":
+            parts.append(_turned(cell.source, path))
+        elif cell.cell_type == "code":
+            parts.append(f"````python\n{cell.source.rstrip()}\n````")
+            parts += [_output(one) for one in cell.outputs]
+    return "\n\n".join(parts) + "\n"
+
+
+def _output(output: nbformat.NotebookNode) -> str:
+    """What a cell has left, in the richest form that needs no script."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        return f"![output](data:image/png;base64,{''.join(data['image/png'].split())})"
+    for form in ("image/svg+xml", "text/html"):
+        if form in data:
+            return f'<div class="output">{data[form]}</div>'
+    text = output.get("text", data.get("text/plain", ""))
+    return f"````text\n{text.rstrip()}\n````" if text.strip() else ""
 
 
 def _page(path: Path) -> str:

@@ -217,9 +217,10 @@ class Typed:
 
 def unprinted(shown: tuple[str, ...], printed: str) -> str | None:
     """The first shown line that is not among the printed ones behind those shown before it."""
-    rest = [line.strip() for line in printed.splitlines()]
+    rest = [" ".join(line.split()) for line in printed.splitlines()]
     for line in shown:
-        pattern = re.compile(".*".join(re.escape(part) for part in line.strip().split("…")))
+        parts = " ".join(line.split()).split("…")
+        pattern = re.compile(".*".join(re.escape(part) for part in parts))
         place = next((n for n, text in enumerate(rest) if pattern.fullmatch(text)), None)
         if place is None:
             return line
