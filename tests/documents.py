@@ -151,7 +151,7 @@ class Reader:
         self.shell.stop("kill $(jobs -p) 2>/dev/null; wait\n")
 
     def _type(self, document: Path, command: Command) -> None:
-        where = f"{document.relative_to(ROOT)}:{command.line}: {command.text}"
+        where = f"{os.path.relpath(document, ROOT)}:{command.line}: {command.text}"
         output, listening = self.output(), _listening()
         told = self.shell.told
         order = f"{{ {command.text}\n}} </dev/null >'{output}' 2>&1 {told}>&-\necho $? >&{told}\n"
@@ -169,7 +169,7 @@ class Reader:
             raise _unlike(where, f"did not print {missing!r}", output)
 
     def _run(self, document: Path, block: Block) -> None:
-        name = str(document.relative_to(ROOT))
+        name = os.path.relpath(document, ROOT)
         if self.python is None:
             self.python = Typed([sys.executable, "-u", "-c", INTERPRETER], self)
         status = self.python.order(json.dumps([name, block.line, block.text]) + "\n")
