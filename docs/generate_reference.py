@@ -100,7 +100,7 @@ def _help(text: str) -> Iterator[str]:
 def _options(command: click.Command) -> Iterator[str]:
     rows = [_option(one) for one in command.params if isinstance(one, click.Option)]
     if rows:
-        yield from ("| option | | |", "| --- | --- | --- |", *rows, "")
+        yield from ("| option | value | meaning |", "| --- | --- | --- |", *rows, "")
 
 
 def _option(option: click.Option) -> str:

@@ -34,7 +34,7 @@ PLAIN = {
     bool: "`true`, `false`",
     Path: "path",
 }
-SETTINGS_HEAD = ["| key | default | allowed | |", "| --- | --- | --- | --- |"]
+SETTINGS_HEAD = ["| key | default | allowed | meaning |", "| --- | --- | --- | --- |"]
 
 
 def tables(
