@@ -51,8 +51,9 @@ NOT_RUN = {
 INTERPRETER = """
 import ast, asyncio, inspect, json, os, sys, traceback
 names, runner = {"__name__": "__main__"}, asyncio.Runner()
-said = os.fdopen(int(sys.argv[1]), "w")
-for order in sys.stdin:
+said, orders = os.fdopen(int(sys.argv[1]), "w"), os.fdopen(os.dup(0))
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what a block starts shall not read our orders
+for order in orders:
     name, line, source = json.loads(order)
     try:
         tree = ast.increment_lineno(ast.parse(source), line - 1)

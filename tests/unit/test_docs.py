@@ -303,6 +303,15 @@ def test_the_lock_holds_everything_the_project_asks_for():
     assert not locked & {"fedboost", "pip"}
 
 
+def test_every_document_stands_in_the_navigation():
+    docs = ROOT / "docs"
+    found = {p.relative_to(docs) for kind in ("*.md", "*.ipynb") for p in docs.rglob(kind)}
+    text = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    named = set(re.findall(r"^[^#]*?([\w/.-]+\.md)$", text, re.MULTILINE))
+    there = {str(path.with_suffix(".md")) for path in found} - {"README.md"}
+    assert named == there
+
+
 def test_documents_name_no_path_of_somebodys_machine():
     for document in DOCUMENTS:
         assert not re.search(r"(?<![\w.])/(root|home|tmp|work)/", document.read_text()), document
