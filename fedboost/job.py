@@ -94,9 +94,9 @@ class JobSpec(Settings):
     name: Name  # the beginning of its id
     protocol: str  # how it trains; parties' policies have to name it
     parties: Parties
-    data: dict[str, Selection] = Field(default_factory=dict)  # of each party with a table
-    validation: Validation | None = None  # absent: all rows train
-    params: dict[str, Any] = Field(default_factory=dict)  # the protocol's own
+    data: dict[str, Selection] = Field(default_factory=dict)
+    validation: Validation | None = None
+    params: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _data_of_parties(self) -> JobSpec:
