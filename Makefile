@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test check bench docs proto fmt lint types generated faults fuzz soak clean
+.PHONY: demo test check bench docs site proto fmt lint types generated faults fuzz soak clean
 
 $(READY): pyproject.toml requirements-dev.lock
 	@command -v $(PYTHON) >/dev/null \
@@ -44,8 +44,12 @@ generated: $(READY)  ## the committed stubs are what protos/ says
 proto: $(READY)
 	$(BIN)/python protos/generate.py
 
-docs: $(READY)  ## docs/disclosure.md from the messages' own words
+docs: $(READY)  ## what documents quote from the code: disclosure, listings, reference
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/generate_reference.py
+
+site: $(READY)  ## the documents as pages, in site/; nothing is fetched
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 fmt: $(READY)
 	$(BIN)/ruff check --fix .

@@ -1,4 +1,5 @@
-"""Writes docs/disclosure.md, and the tables of docs/privacy.md, from the messages' own words.
+"""Writes docs/disclosure.md, the tables of docs/privacy.md, from the messages' own words, and the
+listings of docs/protocol-of-your-own.md, which are the project's files.
 
 Run by `make docs`; a test fails where a committed file says something else.
 """
@@ -13,6 +14,7 @@ from fedboost.messages.reveals import REVEALS
 
 FILE = Path(__file__).resolve().parent / "disclosure.md"
 PRIVACY = FILE.with_name("privacy.md")
+GUIDE = FILE.with_name("protocol-of-your-own.md")
 
 # Whom a comment `Reveals:` may name, and the roles that they have.
 EVERYBODY = ("guest", "host")
@@ -28,6 +30,7 @@ LEARNERS = {
     "to the guest and, through it, to the hosts": EVERYBODY,
 }
 ORDER = ("guest", "host", "aggregator")
+LISTING = re.compile(r'(^```\w+ title="(\S+)"\n).*?(^```$)', re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"(<!-- generated: who learns what -->\n).*(<!-- end -->)", re.DOTALL)
 
 HEAD = """\
@@ -48,6 +51,7 @@ def main() -> int:
     """Writes the files; gives the exit status."""
     FILE.write_text(render(), encoding="utf-8")
     PRIVACY.write_text(filled(PRIVACY.read_text(encoding="utf-8")), encoding="utf-8")
+    GUIDE.write_text(listed(GUIDE.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 
@@ -63,6 +67,18 @@ def filled(text: str) -> str:
     written, count = BLOCK.subn(lambda found: f"{found[1]}\n{tables}\n{found[2]}", text)
     assert count == 1, "docs/privacy.md has no place for its tables"
     return written
+
+
+def listed(text: str) -> str:
+    """A text whose blocks with the title of one of the project's files hold that file as it is."""
+
+    def fresh(found: re.Match[str]) -> str:
+        file = FILE.parent.parent / found[2]
+        return (
+            f"{found[1]}{file.read_text(encoding='utf-8')}{found[3]}" if file.exists() else found[0]
+        )
+
+    return LISTING.sub(fresh, text)
 
 
 def told(reveals: str) -> list[tuple[tuple[str, ...], str]]:

@@ -33,10 +33,10 @@ Name = Annotated[str, AfterValidator(_name)]
 class Parties(Settings):
     """Who takes part, by role."""
 
-    guest: Name | None = None  # or
+    guest: Name | None = None  # holds the labels; or
     guests: list[Name] | None = Field(None, min_length=2, max_length=64)  # a job for each
     hosts: list[Name] = Field(min_length=1, max_length=64)
-    aggregator: Name | None = None
+    aggregator: Name | None = None  # of horizontal jobs: adds up; a party of its own or the guest
 
     @model_validator(mode="after")
     def _one_guest_or_several(self) -> Parties:
@@ -91,8 +91,8 @@ class Validation(Settings):
 class JobSpec(Settings):
     """The job file."""
 
-    name: Name
-    protocol: str
+    name: Name  # the beginning of its id
+    protocol: str  # how it trains; parties' policies have to name it
     parties: Parties
     data: dict[str, Selection] = Field(default_factory=dict)
     validation: Validation | None = None

@@ -1,25 +1,27 @@
 """The documents say what the code does: commands exist, links lead somewhere, tables are fresh."""
 
-import importlib.util
+import importlib
 import re
 import shlex
+import sys
 
 import click
 import pytest
 
 from fedboost import errors, protocols
 from fedboost.messages.reveals import REVEALS
-from fedboost.runtime.config import Timers
+from fedboost.runtime.config import ClientConfig, CoordinatorConfig, PartyConfig, Timers
 from fedboost.runtime.policy import Policy
 from fedboost.runtime.store import JobState
 from fedboost.settings import parse, read_yaml
+from tests import documents
 from tests.conftest import ROOT
-from tests.shown_commands import FENCE, check, commands
+from tests.shown_commands import FENCE, SHELLS, blocks, check, commands, typed
 
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "deploy").glob("*.md")),
     *sorted((ROOT / "tests").rglob("*.md")),
 ]
@@ -35,8 +37,39 @@ def anchors(text: str) -> set[str]:
 
 def test_there_are_commands_to_check():
     readme = (ROOT / "README.md").read_text()
-    assert len(commands(readme, "fedboost")) >= 20
     assert {tuple(args[:1]) for args in commands(readme, "make")} >= {("demo",), ("test",)}
+    everywhere = "".join(path.read_text() for path in DOCUMENTS)
+    assert len(commands(everywhere, "fedboost")) >= 60
+
+
+def test_a_command_has_the_lines_that_go_on_and_those_shown_below_it():
+    text = "$ echo 'a\n$ b' \\\n  c\na\n\n… c\n$ true # x\n"
+    (block,) = blocks(f"```console\n{text}```\n")
+    echo, true = typed(block)
+    assert (echo.text, echo.shown, echo.line) == ("echo 'a\n$ b' \\\n  c", ("a", "… c"), 2)
+    assert (true.text, true.shown, true.line) == ("true # x", (), 8)
+
+
+@pytest.mark.parametrize("document", documents.everywhere(), ids=str)
+def test_every_block_can_be_run_or_says_that_it_cannot(document):
+    text = document.read_text()
+    assert not re.search(r"^[ \t]+```(console|bash|sh|python)", text, re.MULTILINE), "indented"
+    for block in blocks(text):
+        where = f"{document.name}:{block.line}"
+        assert block.language, f"{where} has no language; ```text for what is none"
+        if block.language == "console":
+            assert block.text.startswith("$ "), f"{where} shows no command; use ```text"
+
+
+def test_every_command_that_is_not_run_stands_somewhere():
+    shown = {
+        documents.not_run(command.text)
+        for path in documents.everywhere()
+        for block in blocks(path.read_text())
+        if block.language in SHELLS
+        for command in typed(block)
+    }
+    assert shown - {None} == set(documents.NOT_RUN)
 
 
 @pytest.mark.parametrize(
@@ -92,8 +125,8 @@ def test_every_job_shown_can_be_read(document):
     from fedboost.data.sources import SourceSpec
     from fedboost.job import Parties
 
-    for language, block in FENCE.findall(document.read_text()):
-        raw = yaml.safe_load(block) if language == "yaml" else None
+    for block in blocks(document.read_text()):
+        raw = yaml.safe_load(block.text) if block.language == "yaml" else None
         if isinstance(raw, dict) and {"protocol", "parties"} <= set(raw):
             everybody = parse(Parties, raw["parties"]).with_data
             complete(raw, {party: SourceSpec(path="x.csv") for party in everybody})
@@ -102,17 +135,60 @@ def test_every_job_shown_can_be_read(document):
 @pytest.fixture(scope="module")
 def generate():
     """The module that writes documents."""
-    path = ROOT / "docs" / "generate.py"
-    spec = importlib.util.spec_from_file_location("docs_generate", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("generate")
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """The module that writes docs/reference/."""
+    return importlib.import_module("generate_reference")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def docs_on_the_path():
+    """As `make docs` runs them: the folder of the modules comes first."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    yield
+    sys.path.remove(str(ROOT / "docs"))
 
 
 def test_the_disclosure_table_is_fresh(generate):
     assert generate.FILE.read_text() == generate.render(), "run: make docs"
+
+
+def test_the_listings_are_the_files(generate):
+    text = generate.GUIDE.read_text()
+    assert text == generate.listed(text), "run: make docs"
+    titles = re.findall(r'title="(fedboost/protocols/echo/\w+\.py)"', text)
+    there = {str(p.relative_to(ROOT)) for p in (ROOT / "fedboost/protocols/echo").glob("*.py")}
+    assert set(titles) == there
+
+
+def test_the_reference_is_fresh(reference):
+    pages = reference.pages()
+    assert {path.name for path in reference.FOLDER.glob("*.md")} == set(pages)
+    for name, text in pages.items():
+        assert (reference.FOLDER / name).read_text() == text, "run: make docs"
+
+
+def test_the_reference_has_every_key_and_command(reference):
+    pages = reference.pages()
+    for kind in (Timers, PartyConfig, CoordinatorConfig, ClientConfig):
+        for key in kind.model_fields:
+            assert f"| `{key}` |" in pages["settings.md"], key
+    for key in Policy.model_fields:
+        assert f"| `{key}` |" in pages["policy.md"], key
+    for name in reference.TRAINING:
+        for key in protocols.named(name).params.model_fields:
+            assert f"| `{key}` |" in pages["job.md"], (name, key)
+    for command in ("fedboost job submit", "fedboost party approve", "fedboost demo"):
+        assert re.search(rf"^#+ {command}$", pages["cli.md"], re.MULTILINE), command
+
+
+def test_what_a_key_means_is_the_comment_on_its_line_or_above_it(reference):
+    said = importlib.import_module("settings_tables").comments(Policy)
+    assert said["peers"] == "parties that may take part in one job with us"
+    assert said["group_rows_min"].startswith("Rows between released cuts")
 
 
 def test_the_tables_of_who_learns_what_are_fresh(generate):
@@ -207,7 +283,7 @@ def test_the_readme_shows_how_columns_of_text_are_named():
 
     readme = (ROOT / "README.md").read_text()
     (shown,) = re.findall(r"`(data: \{telco: .+?\}\})`", readme)
-    job, *_ = [block for language, block in FENCE.findall(readme) if language == "yaml"]
+    job, *_ = [block.text for block in blocks(readme) if block.language == "yaml"]
     sources = {party: SourceSpec(path="x.csv") for party in ("bank", "telco")}
     spec = complete(yaml.safe_load(job) | yaml.safe_load(shown), sources)
     assert spec.data["telco"].categorical == ["city"]
@@ -225,6 +301,15 @@ def test_the_lock_holds_everything_the_project_asks_for():
     asked = {re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", one)[0]).lower() for one in wanted}
     assert asked <= locked
     assert not locked & {"fedboost", "pip"}
+
+
+def test_every_document_stands_in_the_navigation():
+    docs = ROOT / "docs"
+    found = {p.relative_to(docs) for kind in ("*.md", "*.ipynb") for p in docs.rglob(kind)}
+    text = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    named = set(re.findall(r"^[^#]*?([\w/.-]+\.md)$", text, re.MULTILINE))
+    there = {str(path.with_suffix(".md")) for path in found} - {"README.md"}
+    assert named == there
 
 
 def test_documents_name_no_path_of_somebodys_machine():
