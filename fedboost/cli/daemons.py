@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from fedboost.errors import ConfigError, FedboostError
 from fedboost.messages import job_pb2
 from fedboost.messages.party_pb2 import OwnedJob, OwnedJobs
 from fedboost.runtime import doctor as links
+from fedboost.runtime import logs
 from fedboost.runtime.channel import Dialer
 from fedboost.runtime.client import ask_owner
 from fedboost.runtime.config import ClientConfig, CoordinatorConfig, DaemonConfig, PartyConfig
@@ -49,12 +51,10 @@ def serve_party(config: Path, until_stdin_closes: bool) -> None:
     """Run the party's daemon until it is told to stop."""
     from fedboost.runtime import daemon
 
+    ours = load(PartyConfig, config)
+    _log_as(ours, "party")
     _serve(
-        daemon.serve_party(
-            load(PartyConfig, config),
-            write_report=write_report,
-            until_stdin_closes=until_stdin_closes,
-        )
+        daemon.serve_party(ours, write_report=write_report, until_stdin_closes=until_stdin_closes)
     )
 
 
@@ -70,11 +70,15 @@ def serve_coordinator(config: Path, until_stdin_closes: bool) -> None:
     """Run the coordinator's daemon until it is told to stop."""
     from fedboost.runtime import daemon
 
-    _serve(
-        daemon.serve_coordinator(
-            load(CoordinatorConfig, config), until_stdin_closes=until_stdin_closes
-        )
-    )
+    ours = load(CoordinatorConfig, config)
+    _log_as(ours, "coordinator")
+    _serve(daemon.serve_coordinator(ours, until_stdin_closes=until_stdin_closes))
+
+
+def _log_as(config: DaemonConfig, role: Role) -> None:
+    """Logs as the command line says, or else the settings file."""
+    asked = click.get_current_context().find_root().params.get("log_format")
+    logs.set_up(asked or config.logs, logging.getLogger().level, f"{role} {config.name}")
 
 
 def _serve(work: Coroutine[Any, Any, None]) -> None:

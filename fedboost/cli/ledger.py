@@ -148,7 +148,7 @@ def _checker(config: PartyConfig) -> heads.Check:
     """Checks signatures as of their time; under insecure_loopback there is nothing to check by."""
     if config.tls is None:
         return lambda *_: None
-    ca_pem = config.tls.read().ca
+    ca_pem = config.tls.read().ca + config.tls.read_retired()
 
     def check(party: str, text: bytes, signature: bytes, at: datetime) -> None:
         check_signed_at(ca_pem, party, text, signature, at)
@@ -164,7 +164,7 @@ def _signer(config: PartyConfig) -> Signatures:
             todo="give the party tls: fedboost certs create",
         )
     identity = load_identity(tls, role="party", name=config.name)
-    trust = Trust(lambda: identity, tls.read().ca, Revocations(tls).check)
+    trust = Trust(lambda: identity, lambda: tls.read().ca, Revocations(tls).check)
     return Signatures(trust, insecure=False)
 
 

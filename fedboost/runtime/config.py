@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field, model_validator
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, PolicyError
 from fedboost.runtime.identity import CertificateFaultError, Role, owner, read_certificate
+from fedboost.runtime.logs import LogFormat
 from fedboost.runtime.policy import Name, Names, Policy, undeclared
 from fedboost.runtime.tls import FilePath, TlsFiles
 from fedboost.settings import Settings, parse, read_yaml
@@ -99,6 +100,31 @@ class Timers(Settings):
         return self
 
 
+class MetricsConfig(Settings):
+    """Where Prometheus asks the daemon for its figures, by plain HTTP and without signing in."""
+
+    listen: Listen
+    allow_remote: bool = False  # other addresses than loopback: whoever reaches it reads it
+
+    @model_validator(mode="after")
+    def _near(self) -> MetricsConfig:
+        if not (self.allow_remote or is_loopback(self.listen)):
+            raise ValueError(f"{self.listen} is not loopback: choose 127.0.0.1, or allow_remote")
+        return self
+
+
+class CoordinatorRetention(Settings):
+    """After how many days jobs that are over vanish by themselves; absent: never."""
+
+    jobs_days: float | None = Field(None, gt=0, le=36_500)  # since a job ended
+
+
+class Retention(CoordinatorRetention):
+    """The same at a party. Ledger, accounts and the names of deleted jobs stay for ever."""
+
+    models_days: float | None = Field(None, gt=0, le=36_500)  # since a model was made
+
+
 class Remote(Settings):
     """Another daemon: the name its certificate must carry, and where it listens."""
 
@@ -118,6 +144,8 @@ class DaemonConfig(Settings):
         default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=1024
     )
     insecure_loopback: bool = False  # development on one machine without TLS
+    metrics: MetricsConfig | None = None  # absent: nobody is told any
+    logs: LogFormat = "text"  # json: one object a line
 
     def addresses(self) -> dict[str, str]:
         """Everybody's address by name, ours included."""
@@ -125,7 +153,10 @@ class DaemonConfig(Settings):
 
     def warnings(self) -> list[str]:
         """What the daemon must say at its start about these settings; one sentence each."""
-        return [_INSECURE] if self.insecure_loopback else []
+        said = [_INSECURE] if self.insecure_loopback else []
+        if self.metrics is not None and not is_loopback(self.metrics.listen):
+            said.append(f"whoever reaches {self.metrics.listen} reads the daemon's metrics")
+        return said
 
     @model_validator(mode="after")
     def _protected(self) -> DaemonConfig:
@@ -140,6 +171,7 @@ class PartyConfig(DaemonConfig):
     peers: Mapping[Name, Address] = Field(default_factory=dict)
     datasets: Mapping[DatasetName, SourceSpec] = Field(default_factory=dict)
     policy: Policy = Policy()
+    retention: Retention = Retention()
 
     def addresses(self) -> dict[str, str]:
         """Everybody's address by name, ours and the coordinator's included."""
@@ -189,6 +221,7 @@ class CoordinatorConfig(DaemonConfig):
     parties: Mapping[Name, Address] = Field(min_length=1)
     users: Users = Users()
     auto_resume: bool = True  # jobs that paused because somebody was gone go on when all are there
+    retention: CoordinatorRetention = CoordinatorRetention()
 
     def addresses(self) -> dict[str, str]:
         """Everybody's address by name, ours included."""
