@@ -32,6 +32,9 @@ from fedboost.settings import load
 def account(config: Path, as_json: bool) -> None:
     """What jobs have told of each data set, by job and guest; works while the daemon runs.
 
+    \b
+      fedboost party account --config configs/party-telco.yaml
+
     Released sums count per bin of the most told column and row, for each guest alone; ε per row
     adds up over all jobs. A job that goes on counts with all that it may tell.
     """

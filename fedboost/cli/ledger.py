@@ -45,7 +45,11 @@ def ledger_group() -> None:
 @click.option("--long", "in_full", is_flag=True, help="A sentence for each row.")
 @JSON
 def show(file: Path, job: str | None, in_full: bool, as_json: bool) -> None:
-    """List every payload that left or came: to whom, how much, how protected, what it tells."""
+    """List every payload that left or came: to whom, how much, how protected, what it tells.
+
+    \b
+      fedboost ledger show --config configs/party-telco.yaml --job credit-1a2b3c4d --long
+    """
     with _opened(load(PartyConfig, file)) as ledger:
         rows, head = ledger.rows(job), ledger.head()
     if as_json:
@@ -70,7 +74,11 @@ def show(file: Path, job: str | None, in_full: bool, as_json: bool) -> None:
 @CONFIG
 @JSON
 def verify(file: Path, as_json: bool) -> None:
-    """Check every row's hash, the chain and the signed heads; the first that is broken is named."""
+    """Check every row's hash, the chain and the signed heads; the first that is broken is named.
+
+    \b
+      fedboost ledger verify --config configs/party-telco.yaml
+    """
     config = load(PartyConfig, file)
     with _opened(config) as ledger:
         head = heads.verify(ledger, config.name, _checker(config))
@@ -92,7 +100,11 @@ def verify(file: Path, as_json: bool) -> None:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
               help="The file to write.")  # fmt: skip
 def export(file: Path, job: str, reader: str | None, out: Path) -> None:
-    """Write a job's rows into a signed file, with which a peer can compare its own."""
+    """Write a job's rows into a signed file, with which a peer can compare its own.
+
+    \b
+      fedboost ledger export --config configs/party-telco.yaml --job credit-1a2b3c4d --for bank --out t.ledger
+    """
     config = load(PartyConfig, file)
     with _opened(config) as ledger:
         heads.verify(ledger, config.name, _checker(config))
@@ -108,7 +120,12 @@ def export(file: Path, job: str, reader: str | None, out: Path) -> None:
 @click.option("--job", metavar="ID", help="Compare with what peers have signed during this job.")
 @JSON
 def diff(file: Path, other: Path | None, job: str | None, as_json: bool) -> int:
-    """Compare our rows of a job with a peer's, payload for payload; exit code 1 if they differ."""
+    """Compare our rows of a job with a peer's, payload for payload; exit code 1 if they differ.
+
+    \b
+      fedboost ledger diff --config configs/party-bank.yaml --with t.ledger
+      fedboost ledger diff --config configs/party-bank.yaml --job credit-1a2b3c4d
+    """
     if (other is None) == (job is None):
         raise ConfigError("say what to compare with", todo="give either --with FILE or --job ID")
     config = load(PartyConfig, file)

@@ -24,6 +24,7 @@ COMMANDS = {
     "audit": ("fedboost.cli.audit", "audit"),
     "certs": ("fedboost.cli.certs", "certs_group"),
     "cluster": ("fedboost.cli.cluster", "cluster_group"),
+    "completion": ("fedboost.cli.complete", "completion"),
     "coordinator": ("fedboost.cli.daemons", "coordinator_group"),
     "data": ("fedboost.cli.data", "data_group"),
     "demo": ("fedboost.cli.demo", "demo"),
