@@ -46,9 +46,7 @@ def jobs_there(context: click.Context, _: click.Parameter, typed: str) -> list[s
 
     async def ask() -> list[str]:
         given = context.params
-        config = client_config(
-            given.get("coordinator"), given.get("tls"), os.environ, Path.home()
-        )
+        config = client_config(given.get("coordinator"), given.get("tls"), os.environ, Path.home())
         async with asyncio.timeout(LOOK_S), Client(config) as client:
             return [job.id for job in await client.jobs()]
 

@@ -66,6 +66,10 @@ class Metrics(Collector):
         self._store: Store | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         ProcessCollector(registry=self.registry)
+        for code in BY_CODE:
+            self.count("fedboost_calls_refused_total", code, by=0.0)
+        for name in self._names - {config.name}:
+            self.count("fedboost_connection_failures_total", name, by=0.0)
 
     def begin(self, store: Store) -> None:
         """Reads the gauges from here on; called in the daemon's event loop."""
@@ -81,7 +85,7 @@ class Metrics(Collector):
         self.count("fedboost_connection_failures_total", self.name(name))
 
     def count(self, family: str, *labels: str, by: float = 1.0) -> None:
-        """Adds to a counter."""
+        """Adds to a counter; by 0 so that it is there before the first event, which is a rise."""
         counter = self._counters[family]
         (counter.labels(*labels) if labels else counter).inc(by)
 
@@ -160,6 +164,11 @@ class CoordinatorMetrics(Metrics):
     ) -> None:
         super().__init__(config, "coordinator", identity)
         self._waits = waits
+        for state in RESTS:
+            self.count("fedboost_job_ends_total", state, by=0.0)
+        for party in config.parties:
+            self.count("fedboost_parties_lost_total", party, by=0.0)
+            self.count("fedboost_warnings_total", party, by=0.0)
 
     def hear(self, event: Event) -> None:
         """Counts one event of a job's journal."""
