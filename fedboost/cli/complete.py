@@ -30,8 +30,8 @@ def completion(shell: str) -> None:
       fedboost completion fish > ~/.config/fish/completions/fedboost.fish
 
     For one session: eval "$(fedboost completion bash)". Ids of jobs are those of the coordinator
-    that --coordinator and --tls, variables or client.yaml name, or of the party's store in --config;
-    ids of models those of the store or local cluster at hand.
+    that --coordinator and --tls, variables or client.yaml name, or of the party's store that
+    --config names; ids of models those of the store or local cluster at hand.
     """
     kind = get_completion_class(shell)
     assert kind is not None

@@ -185,9 +185,9 @@ def forget(
       fedboost party forget credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
       fedboost party forget credit-1a2b3c4d --keep-model --yes --config configs/party-bank.yaml
 
-    That is its model, predictions, report, checkpoints, transcript and what it disclosed. The rows of
-    the ledger and of `fedboost party account` stay. Other parties keep what they have. The job can
-    never be resumed with this party.
+    That is its model, predictions, report, checkpoints, transcript and what it disclosed. The rows
+    of the ledger and of `fedboost party account` stay. Other parties keep what they have. The job
+    can never be resumed with this party.
     """
     what = "what is kept of it, but its model" if keep_model else "all that is kept of it"
     if not yes and not click.confirm(f"delete {job}, {what}?", err=True):

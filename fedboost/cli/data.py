@@ -86,7 +86,7 @@ def split(pooled: str, parties: tuple[str, ...], out: str, as_json: bool, **give
     \b
       fedboost data split pooled.parquet --layout vertical --label y \\
         --party bank=age,income --party telco=calls,minutes --out data
-      fedboost data split pooled.parquet --layout horizontal --label y --party a --party b --out data
+      fedboost data split all.parquet --layout horizontal --label y --party a --party b --out data
     """
     raw = {key: value for key, value in given.items() if value is not None}
     plan = parse(SplitPlan, raw | {"parties": [_party(text) for text in parties]})

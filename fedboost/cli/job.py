@@ -221,8 +221,8 @@ def delete(
       fedboost job delete credit-1a2b3c4d
       fedboost job delete credit-1a2b3c4d credit-5e6f7a8b --yes
 
-    Only finished, failed and cancelled jobs, by users who may cancel. Parties keep what they have of
-    a job, models and ledgers among it, until their owners forget it: fedboost party forget.
+    Only finished, failed and cancelled jobs, by users who may cancel. Parties keep what they have
+    of a job, models and ledgers among it, until their owners forget it: fedboost party forget.
     """
     config = settings(coordinator, tls)
     if not yes and not click.confirm(f"delete {', '.join(jobs)}?", err=True):

@@ -103,7 +103,8 @@ def export(file: Path, job: str, reader: str | None, out: Path) -> None:
     """Write a job's rows into a signed file, with which a peer can compare its own.
 
     \b
-      fedboost ledger export --config configs/party-telco.yaml --job credit-1a2b3c4d --for bank --out t.ledger
+      fedboost ledger export --config party-telco.yaml --job credit-1a2b3c4d --out t.ledger
+      fedboost ledger export --config party-telco.yaml --job credit-1a2b3c4d --for bank --out t.txt
     """
     config = load(PartyConfig, file)
     with _opened(config) as ledger:

@@ -263,7 +263,7 @@ def export(model: str, kind: str, out: Path, as_json: bool, **given: Any) -> Non
 
     \b
       fedboost model export credit-1a2b3c4d --out model.json
-      fedboost model export credit-1a2b3c4d --format json --config configs/party-telco.yaml --out telco.json
+      fedboost model export credit-1a2b3c4d --format json --config party-telco.yaml --out t.json
 
     A vertical model is whole only with the shards of all its owners: each host that consents runs
     `fedboost model export ID --format json --out HOST.json` and hands the file to the guest. A

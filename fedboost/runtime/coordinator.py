@@ -32,7 +32,7 @@ from fedboost.runtime.clock import pauses
 from fedboost.runtime.config import CoordinatorConfig
 from fedboost.runtime.costs import condensed
 from fedboost.runtime.errands import TELL_S, Errands
-from fedboost.runtime.forgetting import Forgetting
+from fedboost.runtime.forgetting import Forgetting, check_over
 from fedboost.runtime.identity import Identity, Peer
 from fedboost.runtime.journals import Journals
 from fedboost.runtime.manifest import Manifest, Member
@@ -183,7 +183,7 @@ class CoordinatorNode:
     async def delete(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
         """Forgets a job that is over, with its journal; gives how it stood."""
         self._check(caller, "cancel")
-        job = self.store.job(request.id)
+        job = check_over(self.store.job(request.id))
         status = self._status(job)
         if job.id in self._driven or self._errands.is_on(job.id):
             raise JobError(

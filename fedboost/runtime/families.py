@@ -32,7 +32,7 @@ _ALL = (
            "1, with who the daemon is and which version it runs"),
     Family("fedboost_jobs", "gauge", ("state",), "jobs in the daemon's store, by state"),
     Family("fedboost_calls_refused_total", "counter", ("code",),
-           "calls that were refused, by the error's code; policy: by the policy or the users' list"),
+           "refused calls, by the error's code; policy: by the policy, or who may do what"),
     Family("fedboost_connection_failures_total", "counter", ("peer",),
            "calls to a daemon that did not reach it, or lost it; each try counts"),
     Family("fedboost_certificate_end_timestamp_seconds", "gauge", (),

@@ -53,13 +53,7 @@ class Forgetting:
         With `keeps_model` its model and what it disclosed stay, for later jobs.
         """
         with self._store.transaction() as sql:
-            job = self._store.job(id_)
-            if job.state not in OVER:
-                raise JobError(
-                    f"the job is {job.state}; only jobs that are over can be deleted",
-                    todo=f"fedboost job cancel {id_}",
-                    job=id_,
-                )
+            job = check_over(self._store.job(id_))
             sql.execute("DELETE FROM jobs WHERE id = ?", (id_,))
             note = (id_, self._store.now(), keeps_model)
             sql.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?, ?, 0)", note)
@@ -109,6 +103,17 @@ class Forgetting:
         self._store.discard(id_, *kinds, "predictions", "reports", "jobs")
         with self._store.transaction() as sql:
             sql.execute("UPDATE forgotten SET whole = 1 WHERE job = ?", (id_,))
+
+
+def check_over(job: Job) -> Job:
+    """The job itself; a JobError unless it is over."""
+    if job.state in OVER:
+        return job
+    raise JobError(
+        f"the job is {job.state}; only jobs that are over can be deleted",
+        todo=f"fedboost job cancel {job.id}",
+        job=job.id,
+    )
 
 
 def delete_model(store: Path, model: str) -> None:

@@ -1,4 +1,4 @@
-"""Deleted jobs leave nothing but their names; what is needed stays; a crash leaves no half of one."""
+"""Deleted jobs leave nothing but their names; what is needed stays; no crash leaves half of one."""
 
 import json
 from dataclasses import replace

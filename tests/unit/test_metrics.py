@@ -255,10 +255,13 @@ def test_the_account_of_data_sets_is_shown(party, store):
 
 def test_a_node_and_its_links_are_counted_at_the_border(party):
     class Working:
-        """A node that does what it is asked."""
+        """A node that does what it is asked, and has had every second message before."""
+
+        had = True
 
         async def accept(self, *_):
-            return had
+            self.had = not self.had
+            return self.had
 
         async def hello(self, *_):
             return "hello"
@@ -271,7 +274,7 @@ def test_a_node_and_its_links_are_counted_at_the_border(party):
 
     counted = party.around(Working())
     telco, envelope = Peer("party", "telco", "", 0), Envelope(payload_bytes=10, receiver="telco")
-    for had in (False, True):
+    for _ in range(2):
         asyncio.run(counted.accept(telco, envelope, b""))
     asyncio.run(party.on(Delivers()).deliver(envelope, b""))
     assert asyncio.run(counted.hello()) == "hello"
@@ -307,9 +310,9 @@ def test_the_page_is_served_and_stops_with_its_daemon(coordinator, store):
         with metrics.served("127.0.0.1:0", coordinator.registry) as port:
             url = f"http://127.0.0.1:{port}/metrics"
             read = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=10).read())
+            twice = metrics.served(f"127.0.0.1:{port}", coordinator.registry)
             with pytest.raises(ConfigError, match="cannot show metrics"):
-                with metrics.served(f"127.0.0.1:{port}", coordinator.registry):
-                    pass
+                twice.__enter__()
         with pytest.raises(OSError):
             urllib.request.urlopen(url, timeout=1)
         return read.decode()
