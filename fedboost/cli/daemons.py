@@ -15,6 +15,7 @@ from rich.text import Text
 
 from fedboost.cli.account import account
 from fedboost.cli.connect import JSON, run, settings, write_report
+from fedboost.cli.page import page_of_coordinator, page_of_party
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.messages import job_pb2
 from fedboost.messages.party_pb2 import OwnedJob, OwnedJobs
@@ -49,13 +50,13 @@ def serve_party(config: Path, until_stdin_closes: bool) -> None:
     """Run the party's daemon until it is told to stop."""
     from fedboost.runtime import daemon
 
-    _serve(
-        daemon.serve_party(
-            load(PartyConfig, config),
-            write_report=write_report,
-            until_stdin_closes=until_stdin_closes,
-        )
-    )
+    ours = load(PartyConfig, config)
+    how: dict[str, Any] = {"until_stdin_closes": until_stdin_closes}
+    if ours.page is not None:
+        from fedboost.pages.serving import beside_party
+
+        how["beside"] = beside_party(ours, config)
+    _serve(daemon.serve_party(ours, write_report=write_report, **how))
 
 
 @click.group("coordinator")
@@ -70,11 +71,13 @@ def serve_coordinator(config: Path, until_stdin_closes: bool) -> None:
     """Run the coordinator's daemon until it is told to stop."""
     from fedboost.runtime import daemon
 
-    _serve(
-        daemon.serve_coordinator(
-            load(CoordinatorConfig, config), until_stdin_closes=until_stdin_closes
-        )
-    )
+    ours = load(CoordinatorConfig, config)
+    how: dict[str, Any] = {"until_stdin_closes": until_stdin_closes}
+    if ours.page is not None:
+        from fedboost.pages.serving import beside_coordinator
+
+        how["beside"] = beside_coordinator(ours)
+    _serve(daemon.serve_coordinator(ours, **how))
 
 
 def _serve(work: Coroutine[Any, Any, None]) -> None:
@@ -143,6 +146,8 @@ def deny(job: str, config: Path, tls: Path | None) -> None:
 
 
 party_group.add_command(account)
+party_group.add_command(page_of_party)
+coordinator_group.add_command(page_of_coordinator)
 
 
 def _owned(job: OwnedJob) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,14 @@ from fedboost.runtime.workers import ProcessWorkers
 log = logging.getLogger(__name__)
 
 
+# What runs beside a node for as long as its daemon serves, such as its page.
+Beside = Callable[[Any], AbstractAsyncContextManager[None]]
+
+
+def _nothing(_: object) -> AbstractAsyncContextManager[None]:
+    return nullcontext()
+
+
 class Standing:
     """Who a daemon is: its certificates, its gate, its way out."""
 
@@ -67,8 +76,9 @@ async def serve_party(
     *,
     write_report: WriteReport | None = None,
     until_stdin_closes: bool = False,
+    beside: Beside = _nothing,
 ) -> None:
-    """A party's daemon, until SIGTERM or SIGINT."""
+    """A party's daemon, until SIGTERM or SIGINT, and what runs `beside` its node."""
     standing = Standing(config, "party")
     with Store(config.store, f"party {config.name}") as store:
         workers = ProcessWorkers(config.workers)
@@ -92,7 +102,8 @@ async def serve_party(
             node.watch_coordinator(lambda: links_of(config.coordinator.name))
         )
         try:
-            await _serve(server, f"party {config.name}", port, until_stdin_closes)
+            async with beside(node):
+                await _serve(server, f"party {config.name}", port, until_stdin_closes)
         finally:
             end_within(config.timers.shutdown_s)
             health.stop()
@@ -104,8 +115,10 @@ async def serve_party(
             node.close()
 
 
-async def serve_coordinator(config: CoordinatorConfig, *, until_stdin_closes: bool = False) -> None:
-    """The coordinator's daemon, until SIGTERM or SIGINT."""
+async def serve_coordinator(
+    config: CoordinatorConfig, *, until_stdin_closes: bool = False, beside: Beside = _nothing
+) -> None:
+    """The coordinator's daemon, until SIGTERM or SIGINT, and what runs `beside` its node."""
     standing = Standing(config, "coordinator")
     with Store(config.store, f"coordinator {config.name}") as store:
         controls = {
@@ -126,7 +139,8 @@ async def serve_coordinator(config: CoordinatorConfig, *, until_stdin_closes: bo
         health = _health(server, service.full_name)
         woken = asyncio.create_task(node.wake())
         try:
-            await _serve(server, f"coordinator {config.name}", port, until_stdin_closes)
+            async with beside(node):
+                await _serve(server, f"coordinator {config.name}", port, until_stdin_closes)
         finally:
             end_within(config.timers.shutdown_s)
             health.stop()
