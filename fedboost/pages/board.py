@@ -179,12 +179,11 @@ def _state(told: Story) -> Html:
     sentence = f"{status.name} is {told.state}"
     if status.waiting:
         sentence += ", waiting for " + names(list(dict.fromkeys(w.party for w in status.waiting)))
-    now = (
-        tag("div", state, parts.progress(status, told.rounds), parts.waits(status), class_="now"),
-        outcome.trouble(told),
-        warnings,
-    )
-    return join(parts.announced(sentence if told.state != parts.RUNNING else told.state), *now)
+    how_far, waits = parts.progress(status, told.rounds), parts.waits(status)
+    now = tag("div", state, how_far, waits, class_=f"now {told.state}")
+    # Whoever hears the page is not told of each step of a job that runs.
+    spoken = parts.announced(told.state if told.state == parts.RUNNING else sentence)
+    return join(spoken, now, outcome.trouble(told), warnings)
 
 
 def _lasting(status: JobStatus) -> tuple[object, ...]:

@@ -109,7 +109,7 @@ def _bar(site: Site, shown: Shown, session: Session | None) -> Html:
         " ",
         tag("span", site.name, class_="who"),
         " ",
-        tag("span", site.role, class_="role"),
+        "" if site.role == site.name else tag("span", site.role, class_="role"),
         href="/",
         class_="brand",
     )
@@ -146,7 +146,8 @@ def hidden(name: str, value: str) -> Html:
 
 
 def _foot(site: Site) -> Html:
-    words = f"fedboost {__version__} · {site.role} {site.name} · times are UTC"
+    who = site.name if site.name == site.role else f"{site.role} {site.name}"
+    words = f"fedboost {__version__} · {who} · times are UTC"
     return tag("footer", tag("p", join(words)))
 
 

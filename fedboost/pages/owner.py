@@ -13,6 +13,7 @@ from fedboost.pages.asking import Asking, Rule, in_words
 from fedboost.pages.audits import Running
 from fedboost.pages.sessions import Session
 from fedboost.report import audit, units
+from fedboost.report.disclosure import protection, sentence
 from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import Band, Column, Row, absent, details, names, section, table
 from fedboost.runtime.ledger import Amount
@@ -81,20 +82,24 @@ def jobs(seen: Sequence[Seen], at: int, said: str = "") -> list[object]:
 
 def _asking(one: Seen) -> Html:
     owned = one.owned
-    wants = join(
-        tag("b", owned.submitter), " at ", tag("b", owned.coordinator), " wants to run ",
-        tag("b", owned.protocol), " on ", tag("b", owned.dataset or "no data set"), " among ",
-        names(list(owned.parties)), ".",
-    )  # fmt: skip
     return tag(
         "article",
         _name(one),
-        tag("p", wants),
+        tag("p", _wants(owned)),
         tag("p", f"It {owned.tells}.") if owned.tells else "",
         tag("p", "asked ", parts.since(one.job.created), " ago", class_="facts"),
         parts.actions(parts.link("Look at it and decide", f"/jobs/{owned.id}", "strong-button")),
         class_="card edge-wait",
     )
+
+
+def _wants(owned: OwnedJob) -> Html:
+    """Who wants what, in a sentence."""
+    who, what = (owned.submitter, owned.coordinator), (owned.protocol, owned.dataset)
+    user, coordinator, protocol, dataset = (tag("b", name or "nobody") for name in (*who, *what))
+    on = join(" on ", dataset) if owned.dataset else " without a data set of ours"
+    parties = names(list(owned.parties))
+    return join(user, " at ", coordinator, " wants to run ", protocol, on, f" among {parties}.")
 
 
 def _going(one: Seen) -> Html:
@@ -152,10 +157,13 @@ def job(one: Seen, known: Known, session: Session, said: str = "") -> list[objec
     """Everything that the owner may know of one job."""
     stored, asking = one.job, known.asking
     here = f"/jobs/{stored.id}"
-    state = tag("p", parts.badge(stored.state), " for ", parts.since(stored.since),
-                class_="state-line")  # fmt: skip
-    reason = tag("p", stored.reason, class_="reason") if stored.reason else ""
-    by = f"Approved by {stored.approved_by}." if stored.approved_by else ""
+    state = tag(
+        "p", parts.badge(stored.state), " for ", parts.since(stored.since), class_="state-line"
+    )
+    said_why = tag("p", stored.reason, class_="reason") if stored.reason else ""
+    by = tag("p", f"Approved by {stored.approved_by}.") if stored.approved_by else ""
+    wants = tag("p", _wants(one.owned))
+    spoken = parts.announced(f"{stored.name} is {stored.state}")
     shown: list[object]
     if isinstance(asking, Asking):
         shown = [_verdict(asking), leaving(asking), _terms(asking)]
@@ -164,8 +172,7 @@ def job(one: Seen, known: Known, session: Session, said: str = "") -> list[objec
     return [
         _head(one),
         parts.note(said) if said else "",
-        parts.live("state", tag("div", parts.announced(f"{stored.name} is {stored.state}"), state,
-                                reason, tag("p", by) if by else "", class_="now")),
+        parts.live("state", tag("div", spoken, state, wants, said_why, by, class_="now")),
         parts.live("actions", _decisions(one, here, has_report=known.has_report)),
         *shown,
         parts.live("passed", _passed(stored.id, known.amounts)),
@@ -241,10 +248,8 @@ def leaving(asking: Asking) -> Html:
         if one.stage != stage:
             stage = one.stage
             rows.append(Band(stage))
-        protected = _capital(one.protected)
-        rows.append(
-            [tag("span", one.name, class_="kind"), names(one.to), _capital(one.reveals), protected]
-        )
+        name = tag("span", one.name, class_="kind")
+        rows.append([name, names(one.to), sentence(one.reveals), protection(one.protected)])
     heads = [Column(head) for head in ("message", "to", "reveals", "protected")]
     drawn = table("What leaves this party", heads, rows, folds=True) if rows else absent("Nothing.")
     tells = tag("p", tag("b", "In numbers: "), f"the job {asking.tells}.") if asking.tells else ""
@@ -254,10 +259,6 @@ def leaving(asking: Asking) -> Html:
     )
     told = tag("p", asking.told, class_="note")
     return section("leaving", "What leaves", drawn, tells, told, intro=intro)
-
-
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
 
 
 def _terms(asking: Asking) -> Html:
@@ -353,13 +354,9 @@ def approve(one: Seen, asking: Asking, session: Session) -> list[object]:
     form = tag(
         "form", *sent, read, buttons, method="post", action=f"{here}/approve", class_="decide"
     )
-    words = (
-        f"{one.owned.submitter} at {one.owned.coordinator} wants to run {one.owned.protocol} on "
-        f"{one.owned.dataset or 'no data set'} among {names(list(one.owned.parties))}."
-    )
     return [
         tag("h1", f"Approve {one.owned.name}?"),
-        tag("p", words, class_="intro"),
+        tag("p", _wants(one.owned), class_="intro"),
         "" if asking.refusal is None else frame.refusal(asking.refusal, "Your policy refuses it"),
         leaving(asking),
         form,

@@ -78,10 +78,8 @@ async def _started(
         if runner is not None:
             await runner.cleanup()
         return None
-    how = f"fedboost {role} page --config FILE"
-    log.info(
-        "the page of %s %s is at %s; %s signs you in", role, config.name, token.address(config), how
-    )
+    who, at = f"{role} {config.name}", token.address(config)
+    log.info("the page of %s is at %s; sign in by: fedboost %s page --config FILE", who, at, role)
     return runner
 
 

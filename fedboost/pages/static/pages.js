@@ -154,6 +154,7 @@ window.addEventListener("pageshow", () => {
 });
 
 signIn();
+window.addEventListener("hashchange", signIn); // the link, pasted where the page is open already
 takeFiles();
 if (document.querySelector("time.since, time.until") || follows) setInterval(tick, TICK_MS);
 if (follows) {
