@@ -17,6 +17,7 @@ from rich.text import Text
 from fedboost.cli.account import account
 from fedboost.cli.complete import jobs_here
 from fedboost.cli.connect import JSON, run, settings, write_report
+from fedboost.cli.page import page_of_coordinator, page_of_party
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.messages import job_pb2
 from fedboost.messages.party_pb2 import ForgetRequest, OwnedJob, OwnedJobs
@@ -61,9 +62,12 @@ def serve_party(config: Path, until_stdin_closes: bool) -> None:
 
     ours = load(PartyConfig, config)
     _log_as(ours, "party")
-    _serve(
-        daemon.serve_party(ours, write_report=write_report, until_stdin_closes=until_stdin_closes)
-    )
+    how: dict[str, Any] = {"until_stdin_closes": until_stdin_closes}
+    if ours.page is not None:
+        from fedboost.pages.serving import beside_party
+
+        how["beside"] = beside_party(ours, config)
+    _serve(daemon.serve_party(ours, write_report=write_report, **how))
 
 
 @click.group("coordinator")
@@ -84,7 +88,12 @@ def serve_coordinator(config: Path, until_stdin_closes: bool) -> None:
 
     ours = load(CoordinatorConfig, config)
     _log_as(ours, "coordinator")
-    _serve(daemon.serve_coordinator(ours, until_stdin_closes=until_stdin_closes))
+    how: dict[str, Any] = {"until_stdin_closes": until_stdin_closes}
+    if ours.page is not None:
+        from fedboost.pages.serving import beside_coordinator
+
+        how["beside"] = beside_coordinator(ours)
+    _serve(daemon.serve_coordinator(ours, **how))
 
 
 def _log_as(config: DaemonConfig, role: Role) -> None:
@@ -203,6 +212,8 @@ def forget(
 
 
 party_group.add_command(account)
+party_group.add_command(page_of_party)
+coordinator_group.add_command(page_of_coordinator)
 
 
 def _owned(job: OwnedJob) -> dict[str, Any]:

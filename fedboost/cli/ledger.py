@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 
 import click
@@ -19,7 +18,7 @@ from fedboost.runtime import comparison, heads
 from fedboost.runtime.comparison import Difference
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.disk import SECRET_MODE, read_file, write_file
-from fedboost.runtime.judgement import Signatures, Trust, check_signed_at
+from fedboost.runtime.judgement import Signatures, Trust, checker
 from fedboost.runtime.ledger import Ledger, Row
 from fedboost.runtime.tls import Revocations, load_identity
 from fedboost.settings import load
@@ -81,7 +80,7 @@ def verify(file: Path, as_json: bool) -> None:
     """
     config = load(PartyConfig, file)
     with _opened(config) as ledger:
-        head = heads.verify(ledger, config.name, _checker(config))
+        head = heads.verify(ledger, config.name, checker(config))
         signed = ledger.kept()
     own = sum(one.party == config.name for one in signed)
     if as_json:
@@ -108,7 +107,7 @@ def export(file: Path, job: str, reader: str | None, out: Path) -> None:
     """
     config = load(PartyConfig, file)
     with _opened(config) as ledger:
-        heads.verify(ledger, config.name, _checker(config))
+        heads.verify(ledger, config.name, checker(config))
         text = comparison.export(ledger, config.name, job, reader, _signer(config).sign)
     write_file(out, text, SECRET_MODE)
     click.echo(f"written: {out}")
@@ -130,7 +129,7 @@ def diff(file: Path, other: Path | None, job: str | None, as_json: bool) -> int:
     if (other is None) == (job is None):
         raise ConfigError("say what to compare with", todo="give either --with FILE or --job ID")
     config = load(PartyConfig, file)
-    check = _checker(config)
+    check = checker(config)
     with _opened(config) as ledger:
         heads.verify(ledger, config.name, check)
         if other is not None:
@@ -160,18 +159,6 @@ def _concluded(found: list[Difference], *, as_json: bool) -> int:
 def _opened(config: PartyConfig) -> Iterator[Ledger]:
     with closing(Ledger(config.store / "store.sqlite", read_only=True)) as ledger:
         yield ledger
-
-
-def _checker(config: PartyConfig) -> heads.Check:
-    """Checks signatures as of their time; under insecure_loopback there is nothing to check by."""
-    if config.tls is None:
-        return lambda *_: None
-    ca_pem = config.tls.read().ca + config.tls.read_retired()
-
-    def check(party: str, text: bytes, signature: bytes, at: datetime) -> None:
-        check_signed_at(ca_pem, party, text, signature, at)
-
-    return check
 
 
 def _signer(config: PartyConfig) -> Signatures:

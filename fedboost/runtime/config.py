@@ -69,6 +69,12 @@ def _address(text: str) -> str:
     return text
 
 
+def _host(text: str) -> str:
+    if HOST_PATTERN.fullmatch(text) or _is_ip(text):
+        return text.lower()
+    raise ValueError(f"{text!r} is neither a host's name nor an address; leave port and https out")
+
+
 def _dataset(text: str) -> str:
     if DATASET_PATTERN.fullmatch(text):
         return text
@@ -78,6 +84,7 @@ def _dataset(text: str) -> str:
 Listen = Annotated[str, AfterValidator(_listen)]  # host:port; port 0 takes any free one
 Address = Annotated[str, AfterValidator(_address)]  # host:port
 DatasetName = Annotated[str, AfterValidator(_dataset)]
+HostName = Annotated[str, AfterValidator(_host)]
 
 
 class Timers(Settings):
@@ -132,6 +139,16 @@ class Remote(Settings):
     address: Address
 
 
+class Page(Settings):
+    """The page that a daemon serves to people beside its own port."""
+
+    listen: Address  # a port of its own
+    user: Name  # in whose name the page acts, as far as that user may
+    allow_remote: bool = False  # by TLS with the daemon's certificate, and then from anywhere
+    names: Annotated[tuple[HostName, ...], Field(strict=False)] = ()  # by which browsers may call
+    session_hours: float = Field(12.0, gt=0.0, le=168.0)  # from signing in until it ends
+
+
 class DaemonConfig(Settings):
     """What the files of a party and of the coordinator have in common."""
 
@@ -146,6 +163,7 @@ class DaemonConfig(Settings):
     insecure_loopback: bool = False  # development on one machine without TLS
     metrics: MetricsConfig | None = None  # absent: nobody is told any
     logs: LogFormat = "text"  # json: one object a line
+    page: Page | None = None  # absent: none is served
 
     def addresses(self) -> dict[str, str]:
         """Everybody's address by name, ours included."""
@@ -153,14 +171,18 @@ class DaemonConfig(Settings):
 
     def warnings(self) -> list[str]:
         """What the daemon must say at its start about these settings; one sentence each."""
-        said = [_INSECURE] if self.insecure_loopback else []
+        found = [_INSECURE] if self.insecure_loopback else []
         if self.metrics is not None and not is_loopback(self.metrics.listen):
-            said.append(f"whoever reaches {self.metrics.listen} reads the daemon's metrics")
-        return said
+            found.append(f"whoever reaches {self.metrics.listen} reads the daemon's metrics")
+        if self.page is not None and self.page.allow_remote:
+            found.append(f"the page on {self.page.listen} can be reached from other machines")
+        return found
 
     @model_validator(mode="after")
     def _protected(self) -> DaemonConfig:
         _check_protection(self.tls, self.insecure_loopback, self.addresses())
+        if self.page is not None:
+            _check_page(self.page, self.tls)
         return self
 
 
@@ -195,6 +217,10 @@ class PartyConfig(DaemonConfig):
         }
         for sentence in undeclared(self.policy, declared):
             raise ValueError(sentence)
+        if self.page is not None and self.page.user not in self.policy.approvers:
+            raise ValueError(
+                f"page.user is {self.page.user!r}, whom policy.approvers does not name"
+            )
         return self
 
 
@@ -231,6 +257,8 @@ class CoordinatorConfig(DaemonConfig):
     def _consistent(self) -> CoordinatorConfig:
         if self.name in self.parties:
             raise ValueError(f"a party cannot be called {self.name!r} like the coordinator")
+        if self.page is not None and self.page.user not in self.users.read:
+            raise ValueError(f"page.user is {self.page.user!r}, whom users.read does not name")
         return self
 
 
@@ -265,6 +293,16 @@ def _check_protection(tls: TlsFiles | None, insecure: bool, addresses: Mapping[s
     for name, address in addresses.items():
         if not is_loopback(address):
             raise ValueError(f"insecure_loopback is refused: {name} at {address} is not loopback")
+
+
+def _check_page(page: Page, tls: TlsFiles | None) -> None:
+    if page.allow_remote and tls is None:
+        raise ValueError("page.allow_remote needs tls: a page goes through no network in the clear")
+    if not page.allow_remote and not is_loopback(page.listen):
+        raise ValueError(
+            f"page.listen is {page.listen}, which other machines can reach: listen on 127.0.0.1 "
+            "and come through an SSH tunnel, or set page.allow_remote"
+        )
 
 
 def client_config(

@@ -38,6 +38,7 @@ from fedboost.runtime.journals import Journals
 from fedboost.runtime.manifest import Manifest, Member
 from fedboost.runtime.reading import greeting
 from fedboost.runtime.returns import Answering, Returns
+from fedboost.runtime.standing import at_rest, awaited, outlined
 from fedboost.runtime.store import Job, JobState, Store
 from fedboost.runtime.submitted import read_spec
 from fedboost.runtime.vigil import first_gone
@@ -240,7 +241,7 @@ class CoordinatorNode:
         waits = [one for driven in self._driven.values() for one in driven.walk.waited_for]
         for job in self.store.jobs(JobState.PAUSED):
             if job.waiting_for and job.id not in self._driven:
-                waits.append(_awaited(job))
+                waits.append(awaited(job))
         return waits
 
     # Inside
@@ -407,38 +408,14 @@ class CoordinatorNode:
         )
 
     def _status(self, job: Job) -> JobStatus:
-        terms = manifest.outline(job.manifest)
-        status = JobStatus(
-            id=job.id,
-            name=job.name,
-            protocol=terms.protocol,
-            state=job.state,
-            attempt=job.attempt,
-            created=job.created,
-            updated=job.updated,
-            submitter=terms.submitter,
-        )
         driven = self._driven.get(job.id)
-        if driven is not None:
-            status.progress.CopyFrom(driven.walk.progress)
-            status.waiting.extend(driven.walk.waited_for)
-            status.warnings.extend(driven.walk.warned)
-            return status
-        for event in self._journals.events(job.id):
-            if event.WhichOneof("what") == "round":
-                status.progress.CopyFrom(event.round.progress)
-            elif event.WhichOneof("what") == "warned":
-                status.warnings.append(event.warned.warning)
-            elif event.WhichOneof("what") == "state" and job.reason:
-                status.reason.CopyFrom(event.state.reason)
-        if job.state is JobState.PAUSED and job.waiting_for:
-            status.waiting.append(_awaited(job))
+        if driven is None:
+            return at_rest(job, self._journals.events(job.id))
+        status = outlined(job)
+        status.progress.CopyFrom(driven.walk.progress)
+        status.waiting.extend(driven.walk.waited_for)
+        status.warnings.extend(driven.walk.warned)
         return status
-
-
-def _awaited(job: Job) -> job_pb2.Waiting:
-    """Whose return a paused job waits for."""
-    return job_pb2.Waiting(party=job.waiting_for, step="its return", since=job.since)
 
 
 def _todo(first: str, job: str, *, alone: bool) -> str:

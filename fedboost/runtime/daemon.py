@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HOUSE_S = 3600.0  # between two looks at what is too old
+
+
+# What runs beside a node for as long as its daemon serves, such as its page.
+Beside = Callable[[Any], AbstractAsyncContextManager[None]]
+
+
+def _nothing(_: object) -> AbstractAsyncContextManager[None]:
+    return nullcontext()
 
 
 class Standing:
@@ -98,8 +106,9 @@ async def serve_party(
     *,
     write_report: WriteReport | None = None,
     until_stdin_closes: bool = False,
+    beside: Beside = _nothing,
 ) -> None:
-    """A party's daemon, until SIGTERM or SIGINT."""
+    """A party's daemon, until SIGTERM or SIGINT, and what runs `beside` its node."""
     standing = Standing(config, "party")
     with Store(config.store, f"party {config.name}") as store:
         workers = ProcessWorkers(config.workers)
@@ -128,7 +137,8 @@ async def serve_party(
         house = _kept(node.forget_old, config.retention)
         try:
             with standing.counted(config, metrics, store):
-                await _serve(server, f"party {config.name}", port, until_stdin_closes)
+                async with beside(node):
+                    await _serve(server, f"party {config.name}", port, until_stdin_closes)
         finally:
             end_within(config.timers.shutdown_s)
             health.stop()
@@ -141,8 +151,10 @@ async def serve_party(
             node.close()
 
 
-async def serve_coordinator(config: CoordinatorConfig, *, until_stdin_closes: bool = False) -> None:
-    """The coordinator's daemon, until SIGTERM or SIGINT."""
+async def serve_coordinator(
+    config: CoordinatorConfig, *, until_stdin_closes: bool = False, beside: Beside = _nothing
+) -> None:
+    """The coordinator's daemon, until SIGTERM or SIGINT, and what runs `beside` its node."""
     standing = Standing(config, "coordinator")
     with Store(config.store, f"coordinator {config.name}") as store:
         controls = {
@@ -164,7 +176,8 @@ async def serve_coordinator(config: CoordinatorConfig, *, until_stdin_closes: bo
         house = _kept(node.forget_old, config.retention)
         try:
             with standing.counted(config, metrics, store):
-                await _serve(server, f"coordinator {config.name}", port, until_stdin_closes)
+                async with beside(node):
+                    await _serve(server, f"coordinator {config.name}", port, until_stdin_closes)
         finally:
             end_within(config.timers.shutdown_s)
             health.stop()

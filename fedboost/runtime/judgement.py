@@ -12,6 +12,7 @@ from fedboost.flow import GUEST
 from fedboost.messages.party_pb2 import Signature
 from fedboost.runtime.alignments import count_alignment
 from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.heads import Check
 from fedboost.runtime.identity import (
     Identity,
     Peer,
@@ -67,6 +68,18 @@ def check_signed_at(ca_pem: bytes, party: str, text: bytes, signature: bytes, at
     if (peer.role, peer.name) != ("party", party):
         raise PeerError(f"expected a signature of party {party[:64]}, got {peer}'s")
     check_signature(certificate, peer, text, own)
+
+
+def checker(config: PartyConfig) -> Check:
+    """Checks signatures as of their time; under insecure_loopback there is nothing to check by."""
+    if config.tls is None:
+        return lambda *_: None
+    ca_pem = config.tls.read().ca + config.tls.read_retired()
+
+    def check(party: str, text: bytes, signature: bytes, at: datetime) -> None:
+        check_signed_at(ca_pem, party, text, signature, at)
+
+    return check
 
 
 class Judge:
@@ -129,27 +142,8 @@ class Judge:
 
     def job(self, work: Work) -> None:
         """Asks the owner's policy; a refusal names the party and the key."""
-        asked = work.protocol.asks(work.params) if work.protocol.asks else flow.Asks()
         name, policy = self.config.name, self.config.policy
-        selection = work.terms.spec.data.get(name)
-        dataset = None if selection is None else selection.dataset
-        protocol = work.protocol.name
-        if selection is not None and not dataset:
-            raise ConfigError("the job names no data set for this party", party=name)
-        if work.model is not None:
-            protocol = work.used_model()["protocol"]
-        ask = Ask(
-            coordinator=work.terms.coordinator,
-            peers=tuple(p for p in work.table.of(tuple(flow.Role)) if p != name),
-            dataset=dataset,
-            protocol=protocol,
-            scheme=asked.scheme,
-            key_bits=asked.key_bits,
-            gradient_bits=asked.gradient_bits,
-            insecure=asked.insecure,
-            contributors=work.contributors,
-            host_noise=None if work.role is GUEST else asked.host_noise,
-        )
+        ask = self.ask(work)
         try:
             policy.judge(ask)
             if work.model is not None and work.role is not GUEST:
@@ -161,6 +155,30 @@ class Judge:
                 raise ConfigError(
                     f"{name} has no address for {peer}", party=name, todo="add it to `peers`"
                 )
+
+    def ask(self, work: Work) -> Ask:
+        """What a job wants of this party; a ConfigError where it does not say which data set."""
+        asked = work.protocol.asks(work.params) if work.protocol.asks else flow.Asks()
+        name = self.config.name
+        selection = work.terms.spec.data.get(name)
+        dataset = None if selection is None else selection.dataset
+        protocol = work.protocol.name
+        if selection is not None and not dataset:
+            raise ConfigError("the job names no data set for this party", party=name)
+        if work.model is not None:
+            protocol = work.used_model()["protocol"]
+        return Ask(
+            coordinator=work.terms.coordinator,
+            peers=tuple(p for p in work.table.of(tuple(flow.Role)) if p != name),
+            dataset=dataset,
+            protocol=protocol,
+            scheme=asked.scheme,
+            key_bits=asked.key_bits,
+            gradient_bits=asked.gradient_bits,
+            insecure=asked.insecure,
+            contributors=work.contributors,
+            host_noise=None if work.role is GUEST else asked.host_noise,
+        )
 
     def alignment(self, work: Work) -> None:
         """Counts an attempt at an alignment; refuses more a day than policy allows.
