@@ -48,16 +48,21 @@ def read_yaml(path: Path) -> object:
         raise ConfigError(
             f"cannot read the file: {error.strerror}", file=str(path), todo="check the path"
         ) from None
+    return yaml_in(text, file=str(path))
+
+
+def yaml_in(text: bytes, **where: str) -> object:
+    """What YAML holds; a ConfigError where it is too large, or none. `where` goes into it."""
     if len(text) > FILE_BYTES_MAX:
-        raise ConfigError(f"the file has {len(text)} bytes, too many for settings", file=str(path))
+        raise ConfigError(f"the file has {len(text)} bytes, too many for settings", **where)
     try:
         return _Loader(text).get_single_data()
     except ConfigError as error:
-        raise error.at(file=str(path)) from None
+        raise error.at(**where) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         spot = {} if line is None else {"line": line + 1}
-        raise ConfigError("the file is not valid YAML", file=str(path), **spot) from None
+        raise ConfigError("the file is not valid YAML", **where, **spot) from None
 
 
 def load(kind: type[Model], path: Path) -> Model:

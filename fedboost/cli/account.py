@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from fedboost.runtime.account import Account, Entry
+from fedboost.runtime.account import Account, Entry, totals
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.policy import Policy
 from fedboost.settings import load
@@ -31,6 +31,9 @@ from fedboost.settings import load
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def account(config: Path, as_json: bool) -> None:
     """What jobs have told of each data set, by job and guest; works while the daemon runs.
+
+    \b
+      fedboost party account --config configs/party-telco.yaml
 
     Released sums count per bin of the most told column and row, for each guest alone; ε per row
     adds up over all jobs. A job that goes on counts with all that it may tell.
@@ -53,15 +56,13 @@ def account(config: Path, as_json: bool) -> None:
 def _spent(entries: list[Entry], policy: Policy) -> list[dict[str, Any]]:
     """Of each data set what each guest has got of sums, and what all have got of noisy values."""
     found: list[dict[str, Any]] = []
-    for dataset in dict.fromkeys(entry.dataset for entry in entries):
-        own = [entry for entry in entries if entry.dataset == dataset]
-        for guest in dict.fromkeys(entry.guest for entry in own if entry.planned):
-            sums = sum(entry.sums for entry in own if entry.guest == guest)
+    for one in totals(entries):
+        if one.guest:
             limits = {"warn": policy.disclosure_warn, "max": policy.disclosure_max}
-            found.append(_finite({"dataset": dataset, "guest": guest, "sums": sums, **limits}))
-        if any(entry.epsilon for entry in own):
-            noise, most = sum(entry.noise for entry in own), policy.epsilon_row_max
-            found.append(_finite({"dataset": dataset, "epsilon_row": noise, "max": most}))
+            told = {"dataset": one.dataset, "guest": one.guest, "sums": one.told, **limits}
+        else:
+            told = {"dataset": one.dataset, "epsilon_row": one.told, "max": policy.epsilon_row_max}
+        found.append(_finite(told))
     return found
 
 

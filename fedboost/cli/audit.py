@@ -18,6 +18,7 @@ from fedboost.audit.attacks import Asked
 from fedboost.audit.findings import LINKINGS, Finding
 from fedboost.audit.linear import SOLVERS
 from fedboost.audit.transcript import Audited
+from fedboost.cli.complete import jobs_here
 from fedboost.cli.connect import JSON
 from fedboost.flow import Artefact
 from fedboost.report import page, units
@@ -30,7 +31,7 @@ from fedboost.settings import load
 
 
 @click.command("audit")
-@click.argument("job")
+@click.argument("job", shell_complete=jobs_here)
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), required=True,
               help="The party's settings file.")  # fmt: skip
 @click.option("--linking", type=click.Choice(LINKINGS), multiple=True,

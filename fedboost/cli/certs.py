@@ -9,7 +9,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from fedboost.runtime import authority
+from fedboost.cli.complete import certificates_here
+from fedboost.runtime import authority, succession
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.identity import ROLES
 
@@ -38,9 +39,12 @@ def certs_group() -> None:
 @certs_group.command("create")
 @OUT
 @DAYS
-@click.option("--coordinator", "coordinators", multiple=True, metavar="NAME")
-@click.option("--party", "--aggregator", "parties", multiple=True, metavar="NAME")
-@click.option("--user", "users", multiple=True, metavar="NAME")
+@click.option("--coordinator", "coordinators", multiple=True, metavar="NAME",
+              help="A certificate for a coordinator.")  # fmt: skip
+@click.option("--party", "--aggregator", "parties", multiple=True, metavar="NAME",
+              help="One for a party; once for each.")  # fmt: skip
+@click.option("--user", "users", multiple=True, metavar="NAME",
+              help="One for a user; once for each.")  # fmt: skip
 @click.option(
     "--host",
     "hosts",
@@ -56,7 +60,15 @@ def create(
     users: tuple[str, ...],
     hosts: tuple[str, ...],
 ) -> None:
-    """Make the CA and certificates that are missing; nothing is overwritten."""
+    """Make the CA and certificates that are missing; nothing is overwritten.
+
+    \b
+      fedboost certs create --coordinator coord --party bank --party telco --user ana
+      fedboost certs create --out certs --party shop --days 90
+
+    One folder holds them all: ca.pem, ca.key, ca.crl, and NAME.pem and NAME.key for everybody.
+    Whoever has ca.key can be anybody: keep it off the daemons' machines.
+    """
     named = dict(zip(ROLES, (parties, coordinators, users), strict=True))
     leaves = [Leaf(role, name) for role in ROLES for name in named[role]]
     made = authority.create(folder, leaves, Term(datetime.now(UTC), days, hosts))
@@ -68,9 +80,18 @@ def create(
 @certs_group.command("rotate")
 @OUT
 @DAYS
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...",
+                shell_complete=certificates_here)  # fmt: skip
 def rotate(folder: Path, days: int, names: tuple[str, ...]) -> None:
-    """Give NAME a new key and certificate; running daemons take them up by themselves."""
+    """Give NAME a new key and certificate; running daemons take them up by themselves.
+
+    \b
+      fedboost certs rotate bank telco
+      fedboost certs revoke --superseded bank
+
+    Copy NAME.pem and NAME.key to the daemon of NAME. New connections show the new certificate, jobs
+    run on. The old one stays valid until it ends, or is revoked as in the second line.
+    """
     authority.rotate(folder, names, Term(datetime.now(UTC), days))
     for name in names:
         click.echo(f"{folder / name}.pem: replaced; the old one stays valid unless revoked")
@@ -78,10 +99,19 @@ def rotate(folder: Path, days: int, names: tuple[str, ...]) -> None:
 
 @certs_group.command("revoke")
 @OUT
-@click.argument("name")
-def revoke(folder: Path, name: str) -> None:
-    """Revoke every certificate of NAME; give ca.crl to all daemons, beside their ca.pem."""
-    count = authority.revoke(folder, name, datetime.now(UTC))
+@click.option("--superseded", is_flag=True, help="Only those that rotations have replaced.")
+@click.argument("name", shell_complete=certificates_here)
+def revoke(folder: Path, name: str, superseded: bool) -> None:
+    """Revoke every certificate of NAME; give ca.crl to all daemons, beside their ca.pem.
+
+    \b
+      fedboost certs revoke telco
+      fedboost certs revoke --superseded telco
+
+    Daemons look at the list at every call. Jobs with a party that is revoked pause, and go on when
+    it has a new certificate: fedboost certs rotate.
+    """
+    count = authority.revoke(folder, name, datetime.now(UTC), superseded=superseded)
     click.echo(f"{folder / 'ca.crl'}: {count} certificate(s) of {name} revoked")
     click.echo("daemons on this folder refuse them from now on; copy ca.crl to the others")
 
@@ -89,7 +119,11 @@ def revoke(folder: Path, name: str) -> None:
 @certs_group.command("show")
 @OUT
 def show(folder: Path) -> None:
-    """List the certificates in use and those that were revoked."""
+    """List the certificates in use and those that were revoked.
+
+    \b
+      fedboost certs show --out certs
+    """
     table = Table("name", "role", "expires in", "state", "serial")
     now = datetime.now(UTC)
     for one in authority.issued(folder):
@@ -98,6 +132,40 @@ def show(folder: Path) -> None:
         state = "revoked" if one.revoked else "in use"
         table.add_row(one.name, one.role, _left(one.not_after, now), state, f"{one.serial:x}"[:16])
     Console().print(table)
+
+
+@certs_group.command("renew-ca")
+@OUT
+def renew_ca(folder: Path) -> None:
+    """Make a new CA; until `retire-ca` certificates of both count.
+
+    \b
+      fedboost certs renew-ca
+      fedboost certs rotate coord bank telco ana
+      fedboost certs retire-ca
+
+    Give ca.pem to all daemons and users before anybody gets a certificate of the new CA, and then
+    ca.crl. Nobody has to stop for it.
+    """
+    succession.begin(folder, datetime.now(UTC))
+    click.echo(f"{folder / 'ca.pem'}: a new CA signs from now on, the old one still counts")
+    click.echo("copy ca.pem and ca.crl to everybody, then rotate every certificate")
+
+
+@certs_group.command("retire-ca")
+@OUT
+def retire_ca(folder: Path) -> None:
+    """End what `renew-ca` has begun: only the new CA counts from here on.
+
+    \b
+      fedboost certs retire-ca --out certs
+
+    Refused while somebody's certificate in the folder is of the old CA. Give ca.pem to all daemons
+    and users, and ca.retired beside it: ledgers hold signatures under certificates of then.
+    """
+    count = succession.retire(folder)
+    click.echo(f"{folder / 'ca.pem'}: {count} old CA(s) retired")
+    click.echo("copy ca.pem and ca.retired to everybody")
 
 
 def _left(end: datetime, now: datetime) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,14 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fedboost.cli.account import account
+from fedboost.cli.complete import jobs_here
 from fedboost.cli.connect import JSON, run, settings, write_report
+from fedboost.cli.page import page_of_coordinator, page_of_party
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.messages import job_pb2
-from fedboost.messages.party_pb2 import OwnedJob, OwnedJobs
+from fedboost.messages.party_pb2 import ForgetRequest, OwnedJob, OwnedJobs
 from fedboost.runtime import doctor as links
+from fedboost.runtime import logs
 from fedboost.runtime.channel import Dialer
 from fedboost.runtime.client import ask_owner
 from fedboost.runtime.config import ClientConfig, CoordinatorConfig, DaemonConfig, PartyConfig
@@ -39,23 +43,31 @@ UNTIL_STDIN = click.option(
 
 @click.group("party")
 def party_group() -> None:
-    """Serve a party; look at, approve and deny the jobs that want its data."""
+    """Serve a party; look at, approve, deny and forget the jobs that want its data."""
 
 
 @party_group.command("serve")
 @CONFIG
 @UNTIL_STDIN
 def serve_party(config: Path, until_stdin_closes: bool) -> None:
-    """Run the party's daemon until it is told to stop."""
+    """Run the party's daemon until it is told to stop.
+
+    \b
+      fedboost party serve --config configs/party-bank.yaml
+      FEDBOOST_LOGS=json fedboost party serve --config configs/party-bank.yaml
+
+    SIGTERM and Ctrl-C stop it: running jobs pause, and go on when it is back.
+    """
     from fedboost.runtime import daemon
 
-    _serve(
-        daemon.serve_party(
-            load(PartyConfig, config),
-            write_report=write_report,
-            until_stdin_closes=until_stdin_closes,
-        )
-    )
+    ours = load(PartyConfig, config)
+    _log_as(ours, "party")
+    how: dict[str, Any] = {"until_stdin_closes": until_stdin_closes}
+    if ours.page is not None:
+        from fedboost.pages.serving import beside_party
+
+        how["beside"] = beside_party(ours, config)
+    _serve(daemon.serve_party(ours, write_report=write_report, **how))
 
 
 @click.group("coordinator")
@@ -67,14 +79,27 @@ def coordinator_group() -> None:
 @CONFIG
 @UNTIL_STDIN
 def serve_coordinator(config: Path, until_stdin_closes: bool) -> None:
-    """Run the coordinator's daemon until it is told to stop."""
+    """Run the coordinator's daemon until it is told to stop.
+
+    \b
+      fedboost coordinator serve --config configs/coordinator.yaml
+    """
     from fedboost.runtime import daemon
 
-    _serve(
-        daemon.serve_coordinator(
-            load(CoordinatorConfig, config), until_stdin_closes=until_stdin_closes
-        )
-    )
+    ours = load(CoordinatorConfig, config)
+    _log_as(ours, "coordinator")
+    how: dict[str, Any] = {"until_stdin_closes": until_stdin_closes}
+    if ours.page is not None:
+        from fedboost.pages.serving import beside_coordinator
+
+        how["beside"] = beside_coordinator(ours)
+    _serve(daemon.serve_coordinator(ours, **how))
+
+
+def _log_as(config: DaemonConfig, role: Role) -> None:
+    """Logs as the command line says, or else the settings file."""
+    asked = click.get_current_context().find_root().params.get("log_format")
+    logs.set_up(asked or config.logs, logging.getLogger().level, f"{role} {config.name}")
 
 
 def _serve(work: Coroutine[Any, Any, None]) -> None:
@@ -109,7 +134,11 @@ def _ask(config: Path, tls: Path | None, method: str, request: Any) -> Any:
 @owner_options
 @JSON
 def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
-    """Every job that this party has seen, and which of them wait for approval."""
+    """Every job that this party has seen, and which of them wait for approval.
+
+    \b
+      fedboost party jobs --config configs/party-bank.yaml --tls certs
+    """
     found: OwnedJobs = _ask(config, tls, "Jobs", job_pb2.ListRequest())
     if as_json:
         click.echo(json.dumps({"jobs": [_owned(job) for job in found.jobs]}))
@@ -125,24 +154,66 @@ def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
 
 
 @party_group.command("approve")
-@click.argument("job")
+@click.argument("job", shell_complete=jobs_here)
 @owner_options
 def approve(job: str, config: Path, tls: Path | None) -> None:
-    """Let a job run that waits for a person's approval."""
+    """Let a job run that waits for a person's approval.
+
+    \b
+      fedboost party approve credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
+    """
     said: OwnedJob = _ask(config, tls, "Approve", job_pb2.JobId(id=job))
     click.echo(f"{said.id} is approved")
 
 
 @party_group.command("deny")
-@click.argument("job")
+@click.argument("job", shell_complete=jobs_here)
 @owner_options
 def deny(job: str, config: Path, tls: Path | None) -> None:
-    """Refuse a job."""
+    """Refuse a job, for good.
+
+    \b
+      fedboost party deny credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
+    """
     said: OwnedJob = _ask(config, tls, "Deny", job_pb2.JobId(id=job))
     click.echo(f"{said.id} is denied")
 
 
+@party_group.command("forget")
+@click.argument("job", shell_complete=jobs_here)
+@click.option("--keep-model", is_flag=True, help="Keep the model, and what `reuse` needs.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@owner_options
+@JSON
+def forget(
+    job: str, keep_model: bool, yes: bool, config: Path, tls: Path | None, as_json: bool
+) -> int:
+    """Delete what this party keeps of a job that is over.
+
+    \b
+      fedboost party forget credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
+      fedboost party forget credit-1a2b3c4d --keep-model --yes --config configs/party-bank.yaml
+
+    That is its model, predictions, report, checkpoints, transcript and what it disclosed. The rows
+    of the ledger and of `fedboost party account` stay. Other parties keep what they have. The job
+    can never be resumed with this party.
+    """
+    what = "what is kept of it, but its model" if keep_model else "all that is kept of it"
+    if not yes and not click.confirm(f"delete {job}, {what}?", err=True):
+        click.echo("nothing was deleted", err=True)
+        return 1
+    asked = ForgetRequest(id=job, keeps_model=keep_model)
+    said: OwnedJob = _ask(config, tls, "Forget", asked)
+    if as_json:
+        click.echo(json.dumps({"deleted": said.id, "keeps_model": keep_model}))
+    else:
+        click.echo(f"{said.id} is deleted")
+    return 0
+
+
 party_group.add_command(account)
+party_group.add_command(page_of_party)
+coordinator_group.add_command(page_of_coordinator)
 
 
 def _owned(job: OwnedJob) -> dict[str, Any]:
@@ -167,7 +238,12 @@ def _owned(job: OwnedJob) -> dict[str, Any]:
 @CONFIG
 @JSON
 def doctor(config: Path, as_json: bool) -> int:
-    """Check certificates, ports, clocks, versions, and every link both ways; names what fails."""
+    """Check certificates, ports, clocks, versions, and every link both ways; names what fails.
+
+    \b
+      fedboost doctor --config configs/party-bank.yaml
+      fedboost doctor --config configs/coordinator.yaml --json
+    """
     ours, role = _daemon_config(config)
     findings = [_certificate(ours, role)]
     findings += run(_examine(ours, role))

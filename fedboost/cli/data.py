@@ -39,6 +39,9 @@ def data_group() -> None:
 def check(files: tuple[str, ...], as_json: bool) -> None:
     """Describe each FILE (csv, parquet or svmlight) and what a job would refuse about it.
 
+    \b
+      fedboost data check bank.parquet telco.csv
+
     Ends with exit code 2 if there is a problem.
     """
     surveys = [survey(SourceSpec(path=file)) for file in files]
@@ -78,7 +81,13 @@ def check(files: tuple[str, ...], as_json: bool) -> None:
 @click.option("--drop-columns", type=float, help="Hybrid: share of its columns each host lacks.")
 @json_option
 def split(pooled: str, parties: tuple[str, ...], out: str, as_json: bool, **given: Any) -> None:
-    """Deal the table POOLED out to parties: one DIR/PARTY.parquet each, with `id` everywhere."""
+    """Deal the table POOLED out to parties: one DIR/PARTY.parquet each, with `id` everywhere.
+
+    \b
+      fedboost data split pooled.parquet --layout vertical --label y \\
+        --party bank=age,income --party telco=calls,minutes --out data
+      fedboost data split all.parquet --layout horizontal --label y --party a --party b --out data
+    """
     raw = {key: value for key, value in given.items() if value is not None}
     plan = parse(SplitPlan, raw | {"parties": [_party(text) for text in parties]})
     source = SourceSpec(path=pooled)

@@ -48,7 +48,11 @@ PARAMS: dict[str, Any] = {
     help="Where tables, certificates, models and the report go.",
 )
 def demo(folder: Path) -> int:
-    """Train on scikit-learn's breast cancer table, split over three daemons, beside XGBoost."""
+    """Train on scikit-learn's breast cancer table, split over three daemons, beside XGBoost.
+
+    \b
+      fedboost demo --dir demo
+    """
     say = Console(stderr=True)
     values, y, names = _table()
     rng = np.random.default_rng(SEED)

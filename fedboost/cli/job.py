@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from fedboost.cli import guests
+from fedboost.cli.complete import jobs_there
 from fedboost.cli.connect import (
     JSON,
     Own,
@@ -37,7 +38,11 @@ JOB_FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.group("job")
 def job_group() -> None:
-    """Submit, watch, cancel and resume jobs at a coordinator."""
+    """Submit, watch, cancel, resume and delete jobs at a coordinator.
+
+    Where it is and who we are say --coordinator and --tls, or FEDBOOST_COORDINATOR and
+    FEDBOOST_TLS, or ~/.config/fedboost/client.yaml.
+    """
 
 
 @job_group.command("submit")
@@ -52,6 +57,7 @@ def submit(
 
     \b
       fedboost job submit job.yaml --watch
+      fedboost job submit job.yaml --coordinator 127.0.0.1:7100 --tls certs --json
 
     Of several guests, `parties: {guests: [a, b], hosts: [c]}`, each trains a model of its own, in
     jobs called NAME-a and NAME-b: with --watch one after the other, until one does not finish.
@@ -110,7 +116,12 @@ def _print_handed_in(spec: JobSpec, jobs: dict[str, JobStatus], *, as_json: bool
 @JSON
 @connection
 def list_jobs(as_json: bool, coordinator: str | None, tls: Path | None) -> None:
-    """Every job of the coordinator."""
+    """Every job of the coordinator.
+
+    \b
+      fedboost job list --coordinator 127.0.0.1:7100 --tls certs
+      fedboost job list --json
+    """
     config = settings(coordinator, tls)
 
     async def work() -> list[JobStatus]:
@@ -129,11 +140,15 @@ def list_jobs(as_json: bool, coordinator: str | None, tls: Path | None) -> None:
 
 
 @job_group.command("status")
-@click.argument("job")
+@click.argument("job", shell_complete=jobs_there)
 @JSON
 @connection
 def status(job: str, as_json: bool, coordinator: str | None, tls: Path | None) -> None:
-    """How a job stands, and who is waited for, at what, since when."""
+    """How a job stands, and who is waited for, at what, since when.
+
+    \b
+      fedboost job status credit-1a2b3c4d
+    """
     config = settings(coordinator, tls)
 
     async def work() -> JobStatus:
@@ -159,19 +174,30 @@ def status(job: str, as_json: bool, coordinator: str | None, tls: Path | None) -
 
 
 @job_group.command("watch")
-@click.argument("job")
+@click.argument("job", shell_complete=jobs_there)
 @JSON
 @connection
 def watch(job: str, as_json: bool, coordinator: str | None, tls: Path | None) -> int:
-    """Show a job's progress until it is done."""
+    """Show a job's progress until it is done.
+
+    \b
+      fedboost job watch credit-1a2b3c4d
+      fedboost job watch credit-1a2b3c4d --json
+
+    The exit code says how it ended: 0 finished, 3 paused, others as its reason.
+    """
     return _followed(job, as_json=as_json, coordinator=coordinator, tls=tls, resume=False)
 
 
 @job_group.command("cancel")
-@click.argument("job")
+@click.argument("job", shell_complete=jobs_there)
 @connection
 def cancel(job: str, coordinator: str | None, tls: Path | None) -> None:
-    """End a job for good, on every party."""
+    """End a job for good, on every party.
+
+    \b
+      fedboost job cancel credit-1a2b3c4d
+    """
     config = settings(coordinator, tls)
 
     async def work() -> JobStatus:
@@ -181,15 +207,54 @@ def cancel(job: str, coordinator: str | None, tls: Path | None) -> None:
     click.echo(f"{job} is {run(work()).state}")
 
 
+@job_group.command("delete")
+@click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=jobs_there)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@JSON
+@connection
+def delete(
+    jobs: tuple[str, ...], yes: bool, as_json: bool, coordinator: str | None, tls: Path | None
+) -> int:
+    """Have the coordinator forget jobs that are over, with their journals.
+
+    \b
+      fedboost job delete credit-1a2b3c4d
+      fedboost job delete credit-1a2b3c4d credit-5e6f7a8b --yes
+
+    Only finished, failed and cancelled jobs, by users who may cancel. Parties keep what they have
+    of a job, models and ledgers among it, until their owners forget it: fedboost party forget.
+    """
+    config = settings(coordinator, tls)
+    if not yes and not click.confirm(f"delete {', '.join(jobs)}?", err=True):
+        click.echo("nothing was deleted", err=True)
+        return 1
+
+    async def work() -> None:
+        async with Client(config) as client:
+            for job in jobs:
+                await client.delete(job)
+                if not as_json:
+                    click.echo(f"{job} is deleted")
+
+    run(work())
+    if as_json:
+        click.echo(json.dumps({"deleted": list(jobs)}))
+    return 0
+
+
 @job_group.command("resume")
-@click.argument("job")
+@click.argument("job", shell_complete=jobs_there)
 @click.option("--watch", "watch_it", is_flag=True, help="Stay until the job is done.")
 @JSON
 @connection
 def resume(
     job: str, watch_it: bool, as_json: bool, coordinator: str | None, tls: Path | None
 ) -> int:
-    """Carry a paused or failed job on from the last round that all parties have kept."""
+    """Carry a paused or failed job on from the last round that all parties have kept.
+
+    \b
+      fedboost job resume credit-1a2b3c4d --watch
+    """
     if watch_it or as_json:
         return _followed(job, as_json=as_json, coordinator=coordinator, tls=tls, resume=True)
     config = settings(coordinator, tls)
@@ -204,7 +269,7 @@ def resume(
 
 
 @job_group.command("report")
-@click.argument("job")
+@click.argument("job", shell_complete=jobs_there)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The file to write.")
 @click.option("--config", "party", type=click.Path(path_type=Path, dir_okay=False),
               help="A party's settings file: adds its ledger and its audit of it.")  # fmt: skip
@@ -212,7 +277,12 @@ def resume(
 def report(
     job: str, out: Path | None, party: Path | None, coordinator: str | None, tls: Path | None
 ) -> None:
-    """Write the job's report: one HTML file without anything outside it."""
+    """Write the job's report: one HTML file without anything outside it.
+
+    \b
+      fedboost job report credit-1a2b3c4d --out report.html
+      fedboost job report credit-1a2b3c4d --config configs/party-bank.yaml --out own.html
+    """
     own = Own() if party is None else own_of(load(PartyConfig, party), job)
     config = settings(coordinator, tls)
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 
 import click
@@ -19,7 +18,7 @@ from fedboost.runtime import comparison, heads
 from fedboost.runtime.comparison import Difference
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.disk import SECRET_MODE, read_file, write_file
-from fedboost.runtime.judgement import Signatures, Trust, check_signed_at
+from fedboost.runtime.judgement import Signatures, Trust, checker
 from fedboost.runtime.ledger import Ledger, Row
 from fedboost.runtime.tls import Revocations, load_identity
 from fedboost.settings import load
@@ -45,7 +44,11 @@ def ledger_group() -> None:
 @click.option("--long", "in_full", is_flag=True, help="A sentence for each row.")
 @JSON
 def show(file: Path, job: str | None, in_full: bool, as_json: bool) -> None:
-    """List every payload that left or came: to whom, how much, how protected, what it tells."""
+    """List every payload that left or came: to whom, how much, how protected, what it tells.
+
+    \b
+      fedboost ledger show --config configs/party-telco.yaml --job credit-1a2b3c4d --long
+    """
     with _opened(load(PartyConfig, file)) as ledger:
         rows, head = ledger.rows(job), ledger.head()
     if as_json:
@@ -70,10 +73,14 @@ def show(file: Path, job: str | None, in_full: bool, as_json: bool) -> None:
 @CONFIG
 @JSON
 def verify(file: Path, as_json: bool) -> None:
-    """Check every row's hash, the chain and the signed heads; the first that is broken is named."""
+    """Check every row's hash, the chain and the signed heads; the first that is broken is named.
+
+    \b
+      fedboost ledger verify --config configs/party-telco.yaml
+    """
     config = load(PartyConfig, file)
     with _opened(config) as ledger:
-        head = heads.verify(ledger, config.name, _checker(config))
+        head = heads.verify(ledger, config.name, checker(config))
         signed = ledger.kept()
     own = sum(one.party == config.name for one in signed)
     if as_json:
@@ -92,10 +99,15 @@ def verify(file: Path, as_json: bool) -> None:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
               help="The file to write.")  # fmt: skip
 def export(file: Path, job: str, reader: str | None, out: Path) -> None:
-    """Write a job's rows into a signed file, with which a peer can compare its own."""
+    """Write a job's rows into a signed file, with which a peer can compare its own.
+
+    \b
+      fedboost ledger export --config party-telco.yaml --job credit-1a2b3c4d --out t.ledger
+      fedboost ledger export --config party-telco.yaml --job credit-1a2b3c4d --for bank --out t.txt
+    """
     config = load(PartyConfig, file)
     with _opened(config) as ledger:
-        heads.verify(ledger, config.name, _checker(config))
+        heads.verify(ledger, config.name, checker(config))
         text = comparison.export(ledger, config.name, job, reader, _signer(config).sign)
     write_file(out, text, SECRET_MODE)
     click.echo(f"written: {out}")
@@ -108,11 +120,16 @@ def export(file: Path, job: str, reader: str | None, out: Path) -> None:
 @click.option("--job", metavar="ID", help="Compare with what peers have signed during this job.")
 @JSON
 def diff(file: Path, other: Path | None, job: str | None, as_json: bool) -> int:
-    """Compare our rows of a job with a peer's, payload for payload; exit code 1 if they differ."""
+    """Compare our rows of a job with a peer's, payload for payload; exit code 1 if they differ.
+
+    \b
+      fedboost ledger diff --config configs/party-bank.yaml --with t.ledger
+      fedboost ledger diff --config configs/party-bank.yaml --job credit-1a2b3c4d
+    """
     if (other is None) == (job is None):
         raise ConfigError("say what to compare with", todo="give either --with FILE or --job ID")
     config = load(PartyConfig, file)
-    check = _checker(config)
+    check = checker(config)
     with _opened(config) as ledger:
         heads.verify(ledger, config.name, check)
         if other is not None:
@@ -144,18 +161,6 @@ def _opened(config: PartyConfig) -> Iterator[Ledger]:
         yield ledger
 
 
-def _checker(config: PartyConfig) -> heads.Check:
-    """Checks signatures as of their time; under insecure_loopback there is nothing to check by."""
-    if config.tls is None:
-        return lambda *_: None
-    ca_pem = config.tls.read().ca
-
-    def check(party: str, text: bytes, signature: bytes, at: datetime) -> None:
-        check_signed_at(ca_pem, party, text, signature, at)
-
-    return check
-
-
 def _signer(config: PartyConfig) -> Signatures:
     tls = config.tls
     if tls is None:
@@ -164,7 +169,7 @@ def _signer(config: PartyConfig) -> Signatures:
             todo="give the party tls: fedboost certs create",
         )
     identity = load_identity(tls, role="party", name=config.name)
-    trust = Trust(lambda: identity, tls.read().ca, Revocations(tls).check)
+    trust = Trust(lambda: identity, lambda: tls.read().ca, Revocations(tls).check)
     return Signatures(trust, insecure=False)
 
 

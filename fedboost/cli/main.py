@@ -5,12 +5,17 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import os
 import sys
+from typing import get_args
 
 import click
 
 from fedboost import __version__
 from fedboost.errors import FedboostError
+from fedboost.runtime import logs
+
+log = logging.getLogger(__name__)
 
 INTERRUPTED = 130
 
@@ -19,6 +24,7 @@ COMMANDS = {
     "audit": ("fedboost.cli.audit", "audit"),
     "certs": ("fedboost.cli.certs", "certs_group"),
     "cluster": ("fedboost.cli.cluster", "cluster_group"),
+    "completion": ("fedboost.cli.complete", "completion"),
     "coordinator": ("fedboost.cli.daemons", "coordinator_group"),
     "data": ("fedboost.cli.data", "data_group"),
     "demo": ("fedboost.cli.demo", "demo"),
@@ -47,22 +53,33 @@ class Commands(click.Group):
         return command
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="fedboost")
 @click.option("-v", "--verbose", is_flag=True, help="Log every step.")
-def cli(verbose: bool) -> None:
-    """Gradient boosting across organisations that may not pool their tables."""
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    for noisy in ("asyncio", "numba", "grpc"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+@click.option("--log-format", type=click.Choice(get_args(logs.LogFormat)), envvar="FEDBOOST_LOGS",
+              show_envvar=True, help="How log lines on stderr look; a daemon's settings file says "
+              "it as `logs:`.  [default: text]")  # fmt: skip
+def cli(verbose: bool, log_format: logs.LogFormat | None) -> None:
+    """Gradient boosting across organisations that may not pool their tables.
+
+    \b
+      fedboost demo
+      fedboost cluster run job.yaml --data bank=bank.parquet --data telco=telco.parquet
+      fedboost job submit job.yaml --watch --coordinator 127.0.0.1:7100 --tls certs
+
+    Errors are three lines on stderr: what, where, and what to do. Exit codes: 0 done, 1 the job
+    failed, 2 the command line, a file or the job is wrong, 3 somebody is not there, 4 refused by a
+    policy, 130 interrupted.
+    """
+    logs.set_up(log_format or "text", logging.DEBUG if verbose else logging.INFO)
 
 
 def main() -> None:
     """Runs the command line; every failure becomes three lines and an exit code."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it says of links we say ourselves
     try:
         code = cli(standalone_mode=False)
     except FedboostError as error:
@@ -80,8 +97,11 @@ def main() -> None:
 
 def refuse(error: FedboostError) -> int:
     """Prints an error for people, and for programs that asked for JSON; gives the exit code."""
-    for line in error.lines():
-        click.echo(line, err=True)
+    if logs.is_json():
+        log.error("%s", "; ".join(error.lines()))
+    else:
+        for line in error.lines():
+            click.echo(line, err=True)
     if "--json" in sys.argv:
         click.echo(json.dumps({"error": error.said()}))
     return error.exit_code

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedboost.cli import bagging
+from fedboost.cli.complete import models_here
 from fedboost.cli.connect import JSON, connection
 from fedboost.cli.predicting import Wish, alone, in_cluster, over_daemons
 from fedboost.cli.shelves import Shelves, host_shards, open_shelves, pairs, stores
@@ -52,7 +53,12 @@ def model_group() -> None:
 @stores
 @JSON
 def list_models(config: Path | None, cluster: Path | None, as_json: bool) -> None:
-    """Every model of which a shard lies here."""
+    """Every model of which a shard lies here.
+
+    \b
+      fedboost model list --config configs/party-bank.yaml
+      fedboost model list --cluster fedboost-cluster --json
+    """
     shelves = open_shelves(config, cluster)
     found = []
     for model in shelves.models():
@@ -77,7 +83,7 @@ def list_models(config: Path | None, cluster: Path | None, as_json: bool) -> Non
 
 
 @model_group.command("show")
-@click.argument("model", metavar="ID")
+@click.argument("model", metavar="ID", shell_complete=models_here)
 @click.option("--trees", type=click.IntRange(min=0), default=TREES_SHOWN, show_default=True,
               help="How many trees, or rounds of networks, to print.")  # fmt: skip
 @PARTY
@@ -91,7 +97,11 @@ def show(
     cluster: Path | None,
     as_json: bool,
 ) -> None:
-    """Facts, importance and the first trees of a model, as one party knows it."""
+    """Facts, importance and the first trees of a model, as one party knows it.
+
+    \b
+      fedboost model show credit-1a2b3c4d --config configs/party-bank.yaml --trees 1
+    """
     shard = open_shelves(config, cluster).shard(model, party)
     facts, shares = inspection.facts(shard.facts), inspection.importance(shard)
     lines = inspection.tree_lines(shard, trees)
@@ -120,7 +130,7 @@ def show(
 
 
 @model_group.command("rules")
-@click.argument("model", metavar="ID")
+@click.argument("model", metavar="ID", shell_complete=models_here)
 @click.option("--columns", metavar="A,B,…",
               help="Only rules that ask for one of these columns.")  # fmt: skip
 @click.option("--top", type=click.IntRange(min=1), default=RULES_SHOWN, show_default=True,
@@ -136,6 +146,9 @@ def rules(
     as_json: bool,
 ) -> None:
     """The split rules that most trees of a model share.
+
+    \b
+      fedboost model rules credit-1a2b3c4d --columns age,income --top 5
 
     A rule is all that the path to a leaf asks: rows that satisfy it get one value from the tree.
     Two rules are the same where they ask the same of the same columns, in whatever order.
@@ -160,7 +173,7 @@ def rules(
 
 
 @model_group.command("predict")
-@click.argument("models", metavar="ID…", nargs=-1, required=True)
+@click.argument("models", metavar="ID…", nargs=-1, required=True, shell_complete=models_here)
 @click.option("--data", multiple=True, required=True, metavar="PARTY=…",
               help="Once for each party (of a whole model, for one): a file; "
               "with --config a declared data set.")  # fmt: skip
@@ -235,7 +248,7 @@ def bag_files(files: tuple[Path, ...], by: By, out: Path, as_json: bool) -> None
 
 
 @model_group.command("export")
-@click.argument("model", metavar="ID")
+@click.argument("model", metavar="ID", shell_complete=models_here)
 @click.option("--format", "kind", type=click.Choice(["xgboost-json", "json"]),
               default="xgboost-json", show_default=True,
               help="The whole model for XGBoost, or one party's own shard.")  # fmt: skip
@@ -247,6 +260,10 @@ def bag_files(files: tuple[Path, ...], by: By, out: Path, as_json: bool) -> None
 @JSON
 def export(model: str, kind: str, out: Path, as_json: bool, **given: Any) -> None:
     """Write a model to a file.
+
+    \b
+      fedboost model export credit-1a2b3c4d --out model.json
+      fedboost model export credit-1a2b3c4d --format json --config party-telco.yaml --out t.json
 
     A vertical model is whole only with the shards of all its owners: each host that consents runs
     `fedboost model export ID --format json --out HOST.json` and hands the file to the guest. A
@@ -269,12 +286,18 @@ def export(model: str, kind: str, out: Path, as_json: bool, **given: Any) -> Non
 
 
 @model_group.command("delete")
-@click.argument("model", metavar="ID")
+@click.argument("model", metavar="ID", shell_complete=models_here)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @stores
 @JSON
 def delete(model: str, yes: bool, config: Path | None, cluster: Path | None, as_json: bool) -> int:
-    """Delete a model's shards here, and what its job disclosed; other parties keep theirs."""
+    """Delete a model's shards here, and what its job disclosed; other parties keep theirs.
+
+    \b
+      fedboost model delete credit-1a2b3c4d --config configs/party-bank.yaml
+
+    The daemon may run; a model that a job needs which is not over is refused.
+    """
     shelves = open_shelves(config, cluster)
     holders = list(shelves.holders(model))
     if not yes and not click.confirm(f"delete {model} of {', '.join(holders)}?", err=True):

@@ -15,8 +15,7 @@ from fedboost.flow import GUEST, Artefact
 from fedboost.model import shards
 from fedboost.model.export import FILE_BYTES_MAX, read_host_shard
 from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.disclosures import Disclosures
-from fedboost.runtime.transcripts import Transcripts
+from fedboost.runtime.forgetting import delete_model, refuse_used
 from fedboost.settings import load
 
 Command = Callable[..., Any]
@@ -80,11 +79,10 @@ class Shelves:
 
     def delete(self, model: str, party: str) -> None:
         """Removes a party's shard of a model, what its training has disclosed to the party, and
-        what the party has kept of it for an audit.
+        what the party has kept of it for an audit; a ConfigError where a job needs it.
         """
-        Disclosures(self.stores[party]).delete(model)
-        Transcripts(self.stores[party]).delete(model)
-        shards.delete(self.folder(model, party))
+        refuse_used(self.stores[party], model)
+        delete_model(self.stores[party], model)
 
 
 def stores(command: Command) -> Command:

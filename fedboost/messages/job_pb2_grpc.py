@@ -80,6 +80,11 @@ class CoordinatorStub:
                 request_serializer=fedboost_dot_messages_dot_job__pb2.JobId.SerializeToString,
                 response_deserializer=fedboost_dot_messages_dot_job__pb2.JobStatus.FromString,
                 _registered_method=True)
+        self.Delete = channel.unary_unary(
+                '/fedboost.Coordinator/Delete',
+                request_serializer=fedboost_dot_messages_dot_job__pb2.JobId.SerializeToString,
+                response_deserializer=fedboost_dot_messages_dot_job__pb2.JobStatus.FromString,
+                _registered_method=True)
 
 
 class CoordinatorServicer:
@@ -140,6 +145,13 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Delete(self, request, context):
+        """as it stood; only one that is over
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CoordinatorServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -185,6 +197,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
             ),
             'Resume': grpc.unary_unary_rpc_method_handler(
                     servicer.Resume,
+                    request_deserializer=fedboost_dot_messages_dot_job__pb2.JobId.FromString,
+                    response_serializer=fedboost_dot_messages_dot_job__pb2.JobStatus.SerializeToString,
+            ),
+            'Delete': grpc.unary_unary_rpc_method_handler(
+                    servicer.Delete,
                     request_deserializer=fedboost_dot_messages_dot_job__pb2.JobId.FromString,
                     response_serializer=fedboost_dot_messages_dot_job__pb2.JobStatus.SerializeToString,
             ),
@@ -431,6 +448,33 @@ class Coordinator:
             request,
             target,
             '/fedboost.Coordinator/Resume',
+            fedboost_dot_messages_dot_job__pb2.JobId.SerializeToString,
+            fedboost_dot_messages_dot_job__pb2.JobStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Delete(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedboost.Coordinator/Delete',
             fedboost_dot_messages_dot_job__pb2.JobId.SerializeToString,
             fedboost_dot_messages_dot_job__pb2.JobStatus.FromString,
             options,

@@ -204,6 +204,14 @@ class StopReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ForgetRequest(_message.Message):
+    __slots__ = ("id", "keeps_model")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_MODEL_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    keeps_model: bool
+    def __init__(self, id: _Optional[str] = ..., keeps_model: _Optional[bool] = ...) -> None: ...
+
 class OwnedJobs(_message.Message):
     __slots__ = ("jobs",)
     JOBS_FIELD_NUMBER: _ClassVar[int]

@@ -513,6 +513,11 @@ class OwnerStub:
                 request_serializer=fedboost_dot_messages_dot_job__pb2.JobId.SerializeToString,
                 response_deserializer=fedboost_dot_messages_dot_party__pb2.OwnedJob.FromString,
                 _registered_method=True)
+        self.Forget = channel.unary_unary(
+                '/fedboost.Owner/Forget',
+                request_serializer=fedboost_dot_messages_dot_party__pb2.ForgetRequest.SerializeToString,
+                response_deserializer=fedboost_dot_messages_dot_party__pb2.OwnedJob.FromString,
+                _registered_method=True)
 
 
 class OwnerServicer:
@@ -537,6 +542,13 @@ class OwnerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Forget(self, request, context):
+        """as it stood; only one that is over
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OwnerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -553,6 +565,11 @@ def add_OwnerServicer_to_server(servicer, server):
             'Deny': grpc.unary_unary_rpc_method_handler(
                     servicer.Deny,
                     request_deserializer=fedboost_dot_messages_dot_job__pb2.JobId.FromString,
+                    response_serializer=fedboost_dot_messages_dot_party__pb2.OwnedJob.SerializeToString,
+            ),
+            'Forget': grpc.unary_unary_rpc_method_handler(
+                    servicer.Forget,
+                    request_deserializer=fedboost_dot_messages_dot_party__pb2.ForgetRequest.FromString,
                     response_serializer=fedboost_dot_messages_dot_party__pb2.OwnedJob.SerializeToString,
             ),
     }
@@ -637,6 +654,33 @@ class Owner:
             target,
             '/fedboost.Owner/Deny',
             fedboost_dot_messages_dot_job__pb2.JobId.SerializeToString,
+            fedboost_dot_messages_dot_party__pb2.OwnedJob.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Forget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedboost.Owner/Forget',
+            fedboost_dot_messages_dot_party__pb2.ForgetRequest.SerializeToString,
             fedboost_dot_messages_dot_party__pb2.OwnedJob.FromString,
             options,
             channel_credentials,

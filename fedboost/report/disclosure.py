@@ -81,8 +81,8 @@ def disclosure(story: Story, ledger: Sequence[LedgerLine]) -> Html:
         rows.append(
             [
                 _name(one),
-                _sentence(reveals),
-                _protection(protected),
+                sentence(reveals),
+                protection(protected),
                 _ways(one.links),
                 units.in_count(sum(sent.messages for sent in one.links.values())),
                 units.in_bytes(sum(sent.bytes for sent in one.links.values())),
@@ -163,16 +163,19 @@ def _name(one: Disclosed) -> Html:
     return tag("span", one.kind.rpartition(".")[2], class_="kind", title=one.kind)
 
 
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]
+def sentence(words: str) -> Html:
+    """A message's own words as a sentence; names of settings in them look like it."""
+    whole = words[:1].upper() + words[1:]
+    pieces = whole.split("`")
+    return join(*(tag("code", one) if place % 2 else one for place, one in enumerate(pieces)))
 
 
-def _protection(words: str) -> Html:
+def protection(words: str) -> Html:
     """The sentence; whatever its receiver can read says so at a glance."""
     if words.startswith("not at all"):
         reason = words.removeprefix("not at all").strip(" ,.")
         return join(tag("span", "in the clear", class_="pill"), f" {reason}" if reason else "")
-    return join(_sentence(words))
+    return sentence(words)
 
 
 def _ways(links: Mapping[Link, Sent]) -> Html:

@@ -7,7 +7,7 @@ import re
 
 # What a file of ours never holds: controls, halves of characters, and marks that turn text around.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_VOID = frozenset({"meta", "br", "rect", "line", "circle", "polyline", "path"})
+_VOID = frozenset({"meta", "link", "br", "input", "rect", "line", "circle", "polyline", "path"})
 
 Attribute = str | float | None
 

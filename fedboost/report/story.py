@@ -58,6 +58,7 @@ class Round:
     of: int
     seconds: float
     metrics: dict[tuple[str, str], float]  # by (name, split)
+    at: float  # seconds since 1970, when it was done
 
 
 @dataclass(frozen=True)
@@ -285,7 +286,7 @@ def _rounds(events: list[Event], stage: str) -> tuple[Round, ...]:
         done = event.round
         metrics = {(metric.name, metric.split): metric.value for metric in done.metrics}
         found[done.progress.done] = Round(
-            done.progress.done, done.progress.of, done.seconds, metrics
+            done.progress.done, done.progress.of, done.seconds, metrics, event.at
         )
     return tuple(found[done] for done in sorted(found))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -58,6 +58,28 @@ class Entry:
     def noise(self) -> float:
         """The ε per row that counts for it."""
         return self.epsilon if self.told or self.state in GOING else 0.0
+
+
+@dataclass(frozen=True)
+class Total:
+    """What adds up over the jobs of one data set."""
+
+    dataset: str
+    guest: str  # who has got sums; empty: the ε per row of noisy values, which anybody may have
+    told: float
+
+
+def totals(entries: Sequence[Entry]) -> list[Total]:
+    """Of each data set what each guest has got of sums, and what all have got of noisy values."""
+    found: list[Total] = []
+    for dataset in dict.fromkeys(entry.dataset for entry in entries):
+        own = [entry for entry in entries if entry.dataset == dataset]
+        for guest in dict.fromkeys(entry.guest for entry in own if entry.planned):
+            sums = sum(entry.sums for entry in own if entry.guest == guest)
+            found.append(Total(dataset, guest, sums))
+        if any(entry.epsilon for entry in own):
+            found.append(Total(dataset, "", sum(entry.noise for entry in own)))
+    return found
 
 
 _COLUMNS = ", ".join(field.name for field in fields(Entry) if field.name != "state")

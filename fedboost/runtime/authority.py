@@ -38,6 +38,7 @@ from fedboost.runtime.identity import (
 from fedboost.runtime.tls import read_revoked
 
 CA_DAYS = 3650
+CA_NAME = "fedboost development CA"
 SKEW = timedelta(minutes=5)  # clocks of two machines may differ by this much
 # With a dot: a host name without one could be the name of another party, which it must not be.
 HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9-]+)+")
@@ -72,7 +73,9 @@ class Issued:
 
 
 @dataclass(frozen=True)
-class _Signer:
+class Signer:
+    """A CA that signs: its certificate and key."""
+
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey = field(repr=False)
 
@@ -91,7 +94,7 @@ def create(folder: Path, leaves: Sequence[Leaf], term: Term) -> dict[str, bool]:
         if not made[leaf.name]:
             _check_same_role(folder, leaf)
     _make_folder(folder)
-    signer = _create_ca(folder, term) if made["ca"] else _read_signer(folder)
+    signer = _create_ca(folder, term) if made["ca"] else read_signer(folder)
     for leaf in leaves:
         if made[leaf.name]:
             _issue(folder, signer, leaf, term, hosts)
@@ -104,27 +107,28 @@ def rotate(folder: Path, names: Sequence[str], term: Term) -> None:
     Key and certificate are each replaced in one step; a daemon that sees one of them new keeps
     what it had until both are. The old certificate stays valid until it ends or is revoked.
     """
-    signer = _read_signer(folder)
-    found = [(name, _read_leaf(folder, name)) for name in names]
+    signer = read_signer(folder)
+    found = [(name, read_leaf(folder, name)) for name in names]
     for name, old in found:
         leaf = Leaf(_role(folder, name, old), name)
         hosts = _further_names(old, leaf) or [_general_name(host) for host in term.hosts]
         _issue(folder, signer, leaf, term, hosts)
 
 
-def revoke(folder: Path, name: str, now: datetime) -> int:
+def revoke(folder: Path, name: str, now: datetime, *, superseded: bool = False) -> int:
     """Revoke every certificate of `name` that has not ended; returns how many there were.
 
-    ``rotate`` then gives the name a certificate that counts again.
+    ``rotate`` then gives the name a certificate that counts again. With `superseded` the one in
+    use stays: what rotations have replaced is revoked, of which there may be none.
     """
-    signer = _read_signer(folder)
-    certificate = _read_leaf(folder, name)
+    signer = read_signer(folder)
+    current = read_leaf(folder, name).serial_number
     old = _revoked(folder)
     serials = {one.serial for one in issued(folder) if one.name == name and one.not_after > now}
-    serials.add(certificate.serial_number)
-    if not serials - old:
+    serials = serials - {current} if superseded else serials | {current}
+    if not (serials - old or superseded):
         raise ConfigError(f"every certificate of {name} is already revoked", file=str(folder))
-    _write_crl(folder, signer, old | serials, now)
+    write_crl(folder, signer, old | serials, now)
     return len(serials - old)
 
 
@@ -133,7 +137,7 @@ def issued(folder: Path) -> list[Issued]:
     if not (folder / "ca.pem").exists():
         raise ConfigError("there is no ca.pem", file=str(folder), todo="fedboost certs create")
     revoked = _revoked(folder)
-    current = {_read_leaf(folder, name).serial_number for name in _leaf_names(folder)}
+    current = {read_leaf(folder, name).serial_number for name in _leaf_names(folder)}
     return [
         Issued(
             name=entry["name"],
@@ -160,7 +164,7 @@ def _check_leaves(leaves: Sequence[Leaf]) -> None:
 
 
 def _check_same_role(folder: Path, leaf: Leaf) -> None:
-    role = _role(folder, leaf.name, _read_leaf(folder, leaf.name))
+    role = _role(folder, leaf.name, read_leaf(folder, leaf.name))
     if role != leaf.role:
         raise ConfigError(
             f"{leaf.name} is already a {role} and cannot be a {leaf.role} too",
@@ -201,21 +205,26 @@ def _own_names(leaf: Leaf) -> list[x509.GeneralName]:
     return [x509.DNSName(leaf.name), uri]
 
 
-def _create_ca(folder: Path, term: Term) -> _Signer:
+def new_signer(common_name: str, now: datetime) -> Signer:
+    """A CA that nobody knows yet."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedboost development CA")])
-    builder = _builder(name, key.public_key(), term.now, CA_DAYS).issuer_name(name)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    builder = _builder(name, key.public_key(), now, CA_DAYS).issuer_name(name)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage(signs_others=True), critical=True)
-    signer = _Signer(builder.sign(key, hashes.SHA256()), key)
-    write_file(folder / "ca.key", _key_pem(key), SECRET_MODE)
-    _write_crl(folder, signer, (), term.now)
-    write_file(folder / "ca.pem", _pem(signer.certificate), PUBLIC_MODE)
+    return Signer(builder.sign(key, hashes.SHA256()), key)
+
+
+def _create_ca(folder: Path, term: Term) -> Signer:
+    signer = new_signer(CA_NAME, term.now)
+    write_file(folder / "ca.key", key_pem(signer.key), SECRET_MODE)
+    write_crl(folder, signer, (), term.now)
+    write_file(folder / "ca.pem", pem(signer.certificate), PUBLIC_MODE)
     return signer
 
 
 def _issue(
-    folder: Path, signer: _Signer, leaf: Leaf, term: Term, hosts: Iterable[x509.GeneralName]
+    folder: Path, signer: Signer, leaf: Leaf, term: Term, hosts: Iterable[x509.GeneralName]
 ) -> None:
     end = term.now + timedelta(days=term.days)
     if end > signer.certificate.not_valid_after_utc:
@@ -243,8 +252,8 @@ def _issue(
     )
     # Listed before it exists, so that no certificate can escape a later revocation.
     _append_issued(folder, leaf, certificate)
-    write_file(folder / f"{leaf.name}.key", _key_pem(key), SECRET_MODE)
-    write_file(folder / f"{leaf.name}.pem", _pem(certificate), PUBLIC_MODE)
+    write_file(folder / f"{leaf.name}.key", key_pem(key), SECRET_MODE)
+    write_file(folder / f"{leaf.name}.pem", pem(certificate), PUBLIC_MODE)
 
 
 def _builder(
@@ -275,7 +284,8 @@ def _usage(*, signs_others: bool) -> x509.KeyUsage:
     )
 
 
-def _write_crl(folder: Path, signer: _Signer, serials: Iterable[int], now: datetime) -> None:
+def write_crl(folder: Path, signer: Signer, serials: Iterable[int], now: datetime) -> None:
+    """The list of what is revoked, signed by this CA, in place of what it was."""
     builder = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(signer.certificate.subject)
@@ -294,21 +304,21 @@ def _revoked(folder: Path) -> frozenset[int]:
     return read_revoked(path, _read(folder / "ca.pem")) if path.exists() else frozenset()
 
 
-def _read_signer(folder: Path) -> _Signer:
+def read_signer(folder: Path) -> Signer:
+    """The CA that signs in a folder: of those in ca.pem the one whose key is ca.key."""
     try:
         key = read_key(_read(folder / "ca.key"))
     except CertificateFaultError as fault:
         raise ConfigError(f"the CA {fault}", file=str(folder / "ca.key")) from None
-    certificate = read_roots(_read(folder / "ca.pem"))[0]
-    if (
-        not isinstance(key, ec.EllipticCurvePrivateKey)
-        or key.public_key() != certificate.public_key()
-    ):
-        raise ConfigError("ca.key is not the key of ca.pem", file=str(folder / "ca.key"))
-    return _Signer(certificate, key)
+    if isinstance(key, ec.EllipticCurvePrivateKey):
+        for root in read_roots(_read(folder / "ca.pem")):
+            if root.public_key() == key.public_key():
+                return Signer(root, key)
+    raise ConfigError("ca.key is not the key of ca.pem", file=str(folder / "ca.key"))
 
 
-def _read_leaf(folder: Path, name: str) -> x509.Certificate:
+def read_leaf(folder: Path, name: str) -> x509.Certificate:
+    """The certificate that NAME.pem holds."""
     path = folder / f"{check_name(name)}.pem"
     try:
         return read_certificate(_read(path))
@@ -368,11 +378,13 @@ def _read(path: Path) -> bytes:
         raise ConfigError(f"cannot read the file: {error.strerror}", file=str(path)) from None
 
 
-def _pem(certificate: x509.Certificate) -> bytes:
+def pem(certificate: x509.Certificate) -> bytes:
+    """A certificate as its file holds it."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A key as its file holds it, unencrypted."""
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import grpc
@@ -17,7 +19,7 @@ from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import status
 from fedboost.runtime.clock import now, pauses
 from fedboost.runtime.config import Timers
-from fedboost.runtime.tls import TlsFiles, load_identity
+from fedboost.runtime.tls import ServerCertificates, TlsFiles, load_identity
 
 CLAIM_KEY = "fedboost-claims"  # who we say we are, where there is no TLS to show it
 
@@ -62,30 +64,81 @@ def options(timers: Timers) -> list[tuple[str, Any]]:
     ]
 
 
+@dataclass
+class Link:
+    """A channel, and how many calls use it."""
+
+    channel: grpc.aio.Channel
+    users: int = 0
+    is_old: bool = False  # shows a certificate that we have replaced; closed when nobody uses it
+
+
 class Dialer:
-    """Opens channels to daemons by name and address, and calls through them."""
+    """Opens channels to daemons by name and address, and calls through them.
+
+    When our certificate or the CA's changes on disk, later calls open new channels; calls under way
+    end on the old ones.
+    """
 
     def __init__(self, tls: TlsFiles | None, timers: Timers, claim: str = "") -> None:
         """Without `tls` (loopback development only) `claim`, e.g. "party:bank", says who we are."""
         self._tls = tls
         self._claim = claim
         self.timers = timers
-        self._channels: dict[tuple[str, str], grpc.aio.Channel] = {}
+        self.failed: Callable[[str], None] = lambda _: None  # told who has not been reached
+        self._certificates: ServerCertificates | None = None
+        self._links: dict[tuple[str, str], Link] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @contextmanager
+    def using(self, name: str, address: str) -> Iterator[grpc.aio.Channel]:
+        """The channel to the daemon `name`, whose certificate must carry that name.
+
+        Inside it stays open, also when our certificate changes.
+        """
+        link = self._link(name, address)
+        link.users += 1
+        try:
+            yield link.channel
+        finally:
+            link.users -= 1
+            if link.is_old:
+                self._let_go(link)
 
     def channel(self, name: str, address: str) -> grpc.aio.Channel:
-        """The channel to the daemon `name`; its certificate must carry that name."""
-        known = self._channels.get((name, address))
-        if known is None:
-            known = self._open(name, address)
-            self._channels[name, address] = known
-        return known
+        """The same for short calls: it may be closed while it is held."""
+        return self._link(name, address).channel
+
+    def _link(self, name: str, address: str) -> Link:
+        self._renew()
+        if (name, address) not in self._links:
+            self._links[name, address] = Link(self._open(name, address))
+        return self._links[name, address]
+
+    def _renew(self) -> None:
+        """Puts channels aside that show a certificate which is no longer ours."""
+        if self._certificates is None or not self._certificates.reload():
+            return
+        old, self._links = self._links, {}
+        for link in old.values():
+            link.is_old = True
+            self._let_go(link)
+
+    def _let_go(self, link: Link) -> None:
+        if not link.users:
+            closing = asyncio.create_task(link.channel.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     def _open(self, name: str, address: str) -> grpc.aio.Channel:
         wanted = options(self.timers)
         if self._tls is None:
             return grpc.aio.insecure_channel(address, options=wanted)
-        load_identity(self._tls)  # an expired certificate of ours would look like a daemon gone
-        pems = self._tls.read()
+        if self._certificates is None:
+            self._certificates = ServerCertificates(self._tls)
+        if self._certificates.identity.not_after <= datetime.now(UTC):
+            load_identity(self._tls)  # raises: to others we would look as if we were gone
+        pems = self._certificates.pems
         credentials = grpc.ssl_channel_credentials(pems.ca, pems.key, pems.cert)
         wanted.append(("grpc.ssl_target_name_override", name))
         return grpc.aio.secure_channel(address, credentials, options=wanted)
@@ -114,8 +167,11 @@ class Dialer:
         seen, pauses_s, tried = last.at, pauses(first_s, most_s), False
         while True:
             try:
-                return await start(self.channel(*target))
+                with self.using(*target) as channel:
+                    return await start(channel)
             except grpc.aio.AioRpcError as error:
+                if status.is_link_down(error):
+                    self.failed(target[0])
                 left_s = last.at + retry_s - now()
                 if not status.is_link_down(error) or retry_s <= 0 or (left_s <= 0 and tried):
                     raise status.from_call(error, *target) from None
@@ -127,9 +183,10 @@ class Dialer:
 
     async def close(self) -> None:
         """Closes every channel."""
-        for channel in self._channels.values():
-            await channel.close()
-        self._channels.clear()
+        for link in self._links.values():
+            await link.channel.close()
+        self._links.clear()
+        await asyncio.gather(*self._closing)
 
 
 class PeerLinks:

@@ -55,13 +55,14 @@ class Client:
 
     async def watch(self, job: str, after: int = 0) -> AsyncIterator[Event]:
         """The job's journal as it grows, until the job rests."""
-        stub = job_pb2_grpc.CoordinatorStub(self._dialer.channel(*self._target))
         how: dict[str, Any] = {"timeout": WATCH_S, "metadata": self._dialer.metadata}
         while True:
+            request = job_pb2.WatchRequest(id=job, after=after)
             try:
-                async for event in stub.Watch(job_pb2.WatchRequest(id=job, after=after), **how):
-                    after = event.number
-                    yield event
+                with self._dialer.using(*self._target) as channel:
+                    async for event in job_pb2_grpc.CoordinatorStub(channel).Watch(request, **how):
+                        after = event.number
+                        yield event
                 return
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -82,6 +83,11 @@ class Client:
         reply: job_pb2.JobStatus = await self._ask("Resume", JobId(id=job))
         return reply
 
+    async def delete(self, job: str) -> job_pb2.JobStatus:
+        """Has the coordinator forget a job that is over."""
+        reply: job_pb2.JobStatus = await self._ask("Delete", JobId(id=job))
+        return reply
+
     async def _ask(self, method: str, request: Any) -> Any:
         def start(channel: grpc.aio.Channel) -> Any:
             call = getattr(job_pb2_grpc.CoordinatorStub(channel), method)
@@ -92,7 +98,7 @@ class Client:
 
 
 async def ask_owner(config: ClientConfig, method: str, request: Any) -> Any:
-    """One question of a data owner to a party's daemon: Jobs, Approve or Deny."""
+    """One question of a data owner to a party's daemon: Jobs, Approve, Deny or Forget."""
     timers = Timers()
     dialer = Dialer(config.tls, timers, claim="user:user")
 

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field, model_validator
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, PolicyError
 from fedboost.runtime.identity import CertificateFaultError, Role, owner, read_certificate
+from fedboost.runtime.logs import LogFormat
 from fedboost.runtime.policy import Name, Names, Policy, undeclared
 from fedboost.runtime.tls import FilePath, TlsFiles
 from fedboost.settings import Settings, parse, read_yaml
@@ -68,6 +69,12 @@ def _address(text: str) -> str:
     return text
 
 
+def _host(text: str) -> str:
+    if HOST_PATTERN.fullmatch(text) or _is_ip(text):
+        return text.lower()
+    raise ValueError(f"{text!r} is neither a host's name nor an address; leave port and https out")
+
+
 def _dataset(text: str) -> str:
     if DATASET_PATTERN.fullmatch(text):
         return text
@@ -77,6 +84,7 @@ def _dataset(text: str) -> str:
 Listen = Annotated[str, AfterValidator(_listen)]  # host:port; port 0 takes any free one
 Address = Annotated[str, AfterValidator(_address)]  # host:port
 DatasetName = Annotated[str, AfterValidator(_dataset)]
+HostName = Annotated[str, AfterValidator(_host)]
 
 
 class Timers(Settings):
@@ -101,11 +109,46 @@ class Timers(Settings):
         return self
 
 
+class MetricsConfig(Settings):
+    """Where Prometheus asks the daemon for its figures, by plain HTTP and without signing in."""
+
+    listen: Listen
+    allow_remote: bool = False  # other addresses than loopback: whoever reaches it reads it
+
+    @model_validator(mode="after")
+    def _near(self) -> MetricsConfig:
+        if not (self.allow_remote or is_loopback(self.listen)):
+            raise ValueError(f"{self.listen} is not loopback: choose 127.0.0.1, or allow_remote")
+        return self
+
+
+class CoordinatorRetention(Settings):
+    """After how many days jobs that are over vanish by themselves; absent: never."""
+
+    jobs_days: float | None = Field(None, gt=0, le=36_500)  # since a job ended
+
+
+class Retention(CoordinatorRetention):
+    """The same at a party. Ledger, accounts and the names of deleted jobs stay for ever."""
+
+    models_days: float | None = Field(None, gt=0, le=36_500)  # since a model was made
+
+
 class Remote(Settings):
     """Another daemon: the name its certificate must carry, and where it listens."""
 
     name: Name
     address: Address
+
+
+class Page(Settings):
+    """The page that a daemon serves to people beside its own port."""
+
+    listen: Address  # a port of its own
+    user: Name  # in whose name the page acts, as far as that user may
+    allow_remote: bool = False  # by TLS with the daemon's certificate, and then from anywhere
+    names: Annotated[tuple[HostName, ...], Field(strict=False)] = ()  # by which browsers may call
+    session_hours: float = Field(12.0, gt=0.0, le=168.0)  # from signing in until it ends
 
 
 class DaemonConfig(Settings):
@@ -120,6 +163,9 @@ class DaemonConfig(Settings):
         default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=1024
     )
     insecure_loopback: bool = False  # development on one machine without TLS
+    metrics: MetricsConfig | None = None  # absent: nobody is told any
+    logs: LogFormat = "text"  # json: one object a line
+    page: Page | None = None  # absent: none is served
 
     def addresses(self) -> dict[str, str]:
         """Everybody's address by name, ours included."""
@@ -127,11 +173,18 @@ class DaemonConfig(Settings):
 
     def warnings(self) -> list[str]:
         """What the daemon must say at its start about these settings; one sentence each."""
-        return [_INSECURE] if self.insecure_loopback else []
+        found = [_INSECURE] if self.insecure_loopback else []
+        if self.metrics is not None and not is_loopback(self.metrics.listen):
+            found.append(f"whoever reaches {self.metrics.listen} reads the daemon's metrics")
+        if self.page is not None and self.page.allow_remote:
+            found.append(f"the page on {self.page.listen} can be reached from other machines")
+        return found
 
     @model_validator(mode="after")
     def _protected(self) -> DaemonConfig:
         _check_protection(self.tls, self.insecure_loopback, self.addresses())
+        if self.page is not None:
+            _check_page(self.page, self.tls)
         return self
 
 
@@ -142,6 +195,7 @@ class PartyConfig(DaemonConfig):
     peers: Mapping[Name, Address] = Field(default_factory=dict)
     datasets: Mapping[DatasetName, SourceSpec] = Field(default_factory=dict)
     policy: Policy = Policy()
+    retention: Retention = Retention()
 
     def addresses(self) -> dict[str, str]:
         """Everybody's address by name, ours and the coordinator's included."""
@@ -165,6 +219,10 @@ class PartyConfig(DaemonConfig):
         }
         for sentence in undeclared(self.policy, declared):
             raise ValueError(sentence)
+        if self.page is not None and self.page.user not in self.policy.approvers:
+            raise ValueError(
+                f"page.user is {self.page.user!r}, whom policy.approvers does not name"
+            )
         return self
 
 
@@ -191,6 +249,7 @@ class CoordinatorConfig(DaemonConfig):
     parties: Mapping[Name, Address] = Field(min_length=1)
     users: Users = Users()
     auto_resume: bool = True  # jobs that paused because somebody was gone go on when all are there
+    retention: CoordinatorRetention = CoordinatorRetention()
 
     def addresses(self) -> dict[str, str]:
         """Everybody's address by name, ours included."""
@@ -200,6 +259,8 @@ class CoordinatorConfig(DaemonConfig):
     def _consistent(self) -> CoordinatorConfig:
         if self.name in self.parties:
             raise ValueError(f"a party cannot be called {self.name!r} like the coordinator")
+        if self.page is not None and self.page.user not in self.users.read:
+            raise ValueError(f"page.user is {self.page.user!r}, whom users.read does not name")
         return self
 
 
@@ -234,6 +295,16 @@ def _check_protection(tls: TlsFiles | None, insecure: bool, addresses: Mapping[s
     for name, address in addresses.items():
         if not is_loopback(address):
             raise ValueError(f"insecure_loopback is refused: {name} at {address} is not loopback")
+
+
+def _check_page(page: Page, tls: TlsFiles | None) -> None:
+    if page.allow_remote and tls is None:
+        raise ValueError("page.allow_remote needs tls: a page goes through no network in the clear")
+    if not page.allow_remote and not is_loopback(page.listen):
+        raise ValueError(
+            f"page.listen is {page.listen}, which other machines can reach: listen on 127.0.0.1 "
+            "and come through an SSH tunnel, or set page.allow_remote"
+        )
 
 
 def client_config(

@@ -27,16 +27,18 @@ from fedboost.errors import (
 )
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, JobStatus, StateChanged
-from fedboost.runtime import faults, manifest, walker
+from fedboost.runtime import faults, logs, manifest, walker
 from fedboost.runtime.clock import pauses
 from fedboost.runtime.config import CoordinatorConfig
 from fedboost.runtime.costs import condensed
 from fedboost.runtime.errands import TELL_S, Errands
+from fedboost.runtime.forgetting import Forgetting, check_over
 from fedboost.runtime.identity import Identity, Peer
 from fedboost.runtime.journals import Journals
 from fedboost.runtime.manifest import Manifest, Member
 from fedboost.runtime.reading import greeting
 from fedboost.runtime.returns import Answering, Returns
+from fedboost.runtime.standing import at_rest, awaited, outlined
 from fedboost.runtime.store import Job, JobState, Store
 from fedboost.runtime.submitted import read_spec
 from fedboost.runtime.vigil import first_gone
@@ -81,6 +83,7 @@ class CoordinatorNode:
         self._closed = False
         self._returns = Returns(link, config.timers, self._carry_on)
         self._errands = Errands(config.timers)
+        self._forgetting = Forgetting(store)
         for job in store.jobs(JobState.RUNNING, JobState.WAITING):
             self._rest(job.id, JobState.PAUSED, UnreachableError("the coordinator was restarted"))
 
@@ -178,6 +181,27 @@ class CoordinatorNode:
             self._returns.drop(job.id)
         return self._status(self.store.job(job.id))
 
+    async def delete(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
+        """Forgets a job that is over, with its journal; gives how it stood."""
+        self._check(caller, "cancel")
+        job = check_over(self.store.job(request.id))
+        status = self._status(job)
+        if job.id in self._driven or self._errands.is_on(job.id):
+            raise JobError(
+                "not every party has heard yet how the job ended",
+                todo="start those that are gone, or wait a moment",
+                job=job.id,
+            )
+        await self._forget(job.id)
+        return status
+
+    async def forget_old(self) -> None:
+        """Deletes jobs that are older than the coordinator's owner wants to keep them."""
+        due = self._forgetting.jobs_due(self.config.retention.jobs_days)
+        for job in due:
+            if job not in self._driven and not self._errands.is_on(job):
+                await self._forget(job)
+
     async def wake(self) -> None:
         """Goes on where an earlier process of ours was interrupted; called once, at the start."""
         for job in self.store.jobs(JobState.PAUSED):
@@ -206,12 +230,31 @@ class CoordinatorNode:
         if self._tasks:  # parties that cannot be reached notice it themselves
             await asyncio.wait(self._tasks, timeout=self.config.timers.shutdown_s / 2)
 
+    # The daemon
+
+    def listen(self, hear: Callable[[Event], None]) -> None:
+        """Has `hear` told of every event of every journal, once it is on the disk."""
+        self._journals.hear = hear
+
+    def waits(self) -> list[job_pb2.Waiting]:
+        """Whom jobs wait for now: of those that run, and of those that are paused."""
+        waits = [one for driven in self._driven.values() for one in driven.walk.waited_for]
+        for job in self.store.jobs(JobState.PAUSED):
+            if job.waiting_for and job.id not in self._driven:
+                waits.append(awaited(job))
+        return waits
+
     # Inside
 
     def _check(self, caller: Peer, action: Any) -> None:
         if caller.role != "user":
             raise PolicyError(f"{caller} is not a user")
         self.config.users.judge(action, caller.name)
+
+    async def _forget(self, job: str) -> None:
+        await asyncio.to_thread(self._forgetting.forget, job)
+        self._returns.drop(job)
+        self._journals.drop(job)
 
     async def _member(self, party: str) -> Member:
         said = await self._link(party).hello()
@@ -277,6 +320,7 @@ class CoordinatorNode:
 
     async def _to_its_end(self, driven: Driven) -> None:
         walk = driven.walk
+        logs.note(job=walk.id, attempt=walk.attempt)
         try:
             state, reason = await self._walked(driven)
             await self._rested(walk.id, state, reason)
@@ -364,32 +408,13 @@ class CoordinatorNode:
         )
 
     def _status(self, job: Job) -> JobStatus:
-        terms = manifest.outline(job.manifest)
-        status = JobStatus(
-            id=job.id,
-            name=job.name,
-            protocol=terms.protocol,
-            state=job.state,
-            attempt=job.attempt,
-            created=job.created,
-            updated=job.updated,
-            submitter=terms.submitter,
-        )
         driven = self._driven.get(job.id)
-        if driven is not None:
-            status.progress.CopyFrom(driven.walk.progress)
-            status.waiting.extend(driven.walk.waited_for)
-            status.warnings.extend(driven.walk.warned)
-            return status
-        for event in self._journals.events(job.id):
-            if event.WhichOneof("what") == "round":
-                status.progress.CopyFrom(event.round.progress)
-            elif event.WhichOneof("what") == "warned":
-                status.warnings.append(event.warned.warning)
-            elif event.WhichOneof("what") == "state" and job.reason:
-                status.reason.CopyFrom(event.state.reason)
-        if job.state is JobState.PAUSED and job.waiting_for:
-            status.waiting.add(party=job.waiting_for, step="its return", since=job.since)
+        if driven is None:
+            return at_rest(job, self._journals.events(job.id))
+        status = outlined(job)
+        status.progress.CopyFrom(driven.walk.progress)
+        status.waiting.extend(driven.walk.waited_for)
+        status.warnings.extend(driven.walk.warned)
         return status
 
 

@@ -7,10 +7,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedboost.errors import FedboostError
 from fedboost.messages import (
@@ -24,19 +25,39 @@ from fedboost.messages import (
 from fedboost.runtime import authority, doctor, faults
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.channel import Dialer, PartyControl, PeerLinks
-from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
+from fedboost.runtime.config import (
+    CoordinatorConfig,
+    CoordinatorRetention,
+    DaemonConfig,
+    PartyConfig,
+)
 from fedboost.runtime.coordinator import CoordinatorNode
 from fedboost.runtime.deadline import end_within
 from fedboost.runtime.health import Health
 from fedboost.runtime.identity import Peer, Role
 from fedboost.runtime.judgement import Trust
+from fedboost.runtime.outbox import Links
 from fedboost.runtime.party import PartyNode, WriteReport
 from fedboost.runtime.server import Gate, Servicer, bind
 from fedboost.runtime.store import Store
 from fedboost.runtime.tls import Revocations, ServerCertificates, TlsFiles
 from fedboost.runtime.workers import ProcessWorkers
 
+if TYPE_CHECKING:
+    from fedboost.runtime.metrics import Metrics
+    from fedboost.runtime.party_metrics import PartyMetrics
+
 log = logging.getLogger(__name__)
+
+HOUSE_S = 3600.0  # between two looks at what is too old
+
+
+# What runs beside a node for as long as its daemon serves, such as its page.
+Beside = Callable[[Any], AbstractAsyncContextManager[None]]
+
+
+def _nothing(_: object) -> AbstractAsyncContextManager[None]:
+    return nullcontext()
 
 
 class Standing:
@@ -49,9 +70,27 @@ class Standing:
         revocations = Revocations(files)
         self.gate = Gate(revocations if config.tls else None)
         self.dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
-        self.trust = Trust(lambda: self.certificates.identity, files.read().ca, revocations.check)
+        self.trust = Trust(
+            self.certificates.fresh, lambda: self.certificates.pems.ca, revocations.check
+        )
         for warning in config.warnings():
             log.warning("%s", warning)
+
+    @contextmanager
+    def counted(
+        self, config: DaemonConfig, metrics: Metrics | None, store: Store
+    ) -> Iterator[None]:
+        """Inside, refusals and failures are counted, and whoever asks reads the figures."""
+        if metrics is None or config.metrics is None:
+            yield
+            return
+        from fedboost.runtime.metrics import served
+
+        self.gate.refused, self.dialer.failed = metrics.refused, metrics.failed
+        metrics.begin(store)
+        with served(config.metrics.listen, metrics.registry) as port:
+            log.info("metrics are on port %d", port)
+            yield
 
 
 def _throwaway(config: DaemonConfig, role: Role) -> TlsFiles:
@@ -67,12 +106,16 @@ async def serve_party(
     *,
     write_report: WriteReport | None = None,
     until_stdin_closes: bool = False,
+    beside: Beside = _nothing,
 ) -> None:
-    """A party's daemon, until SIGTERM or SIGINT."""
+    """A party's daemon, until SIGTERM or SIGINT, and what runs `beside` its node."""
     standing = Standing(config, "party")
     with Store(config.store, f"party {config.name}") as store:
         workers = ProcessWorkers(config.workers)
-        links = PeerLinks(standing.dialer, dict(config.peers))
+        links: Links = PeerLinks(standing.dialer, dict(config.peers))
+        metrics = _party_metrics(config, standing, workers)
+        if metrics is not None:
+            links = metrics.on(links)
         node = PartyNode(config, standing.trust, store, links, workers)
         node.write_report = write_report
         server, port = bind(
@@ -84,19 +127,23 @@ async def serve_party(
             (exchange_pb2.DESCRIPTOR, "Exchange", exchange_pb2_grpc.add_ExchangeServicer_to_server),
         )
         links_of = _links_of(config, standing)
-        served = Served(node, links_of)
+        served = Served(node if metrics is None else metrics.around(node), links_of)
         for descriptor, name, add in services:
             add(Servicer(served, standing.gate, descriptor.services_by_name[name]), server)
         health = _health(server, *(f"{d.package}.{name}" for d, name, _ in services))
         watch = asyncio.create_task(
             node.watch_coordinator(lambda: links_of(config.coordinator.name))
         )
+        house = _kept(node.forget_old, config.retention)
         try:
-            await _serve(server, f"party {config.name}", port, until_stdin_closes)
+            with standing.counted(config, metrics, store):
+                async with beside(node):
+                    await _serve(server, f"party {config.name}", port, until_stdin_closes)
         finally:
             end_within(config.timers.shutdown_s)
             health.stop()
             watch.cancel()
+            house.cancel()
             await node.pause_all()
             await server.stop(config.timers.shutdown_s / 2)
             await standing.dialer.close()
@@ -104,17 +151,18 @@ async def serve_party(
             node.close()
 
 
-async def serve_coordinator(config: CoordinatorConfig, *, until_stdin_closes: bool = False) -> None:
-    """The coordinator's daemon, until SIGTERM or SIGINT."""
+async def serve_coordinator(
+    config: CoordinatorConfig, *, until_stdin_closes: bool = False, beside: Beside = _nothing
+) -> None:
+    """The coordinator's daemon, until SIGTERM or SIGINT, and what runs `beside` its node."""
     standing = Standing(config, "coordinator")
     with Store(config.store, f"coordinator {config.name}") as store:
         controls = {
             name: PartyControl(standing.dialer, name, address)
             for name, address in config.parties.items()
         }
-        node = CoordinatorNode(
-            config, lambda: standing.certificates.identity, store, controls.__getitem__
-        )
+        node = CoordinatorNode(config, standing.certificates.fresh, store, controls.__getitem__)
+        metrics = _coordinator_metrics(config, standing, node)
         server, port = bind(
             standing.certificates if config.tls else None, config.listen, config.timers
         )
@@ -125,15 +173,59 @@ async def serve_coordinator(config: CoordinatorConfig, *, until_stdin_closes: bo
         )
         health = _health(server, service.full_name)
         woken = asyncio.create_task(node.wake())
+        house = _kept(node.forget_old, config.retention)
         try:
-            await _serve(server, f"coordinator {config.name}", port, until_stdin_closes)
+            with standing.counted(config, metrics, store):
+                async with beside(node):
+                    await _serve(server, f"coordinator {config.name}", port, until_stdin_closes)
         finally:
             end_within(config.timers.shutdown_s)
             health.stop()
             woken.cancel()
+            house.cancel()
             await node.close()
             await server.stop(config.timers.shutdown_s / 2)
             await standing.dialer.close()
+
+
+def _party_metrics(
+    config: PartyConfig, standing: Standing, workers: ProcessWorkers
+) -> PartyMetrics | None:
+    """A party's figures, if its owner wants any; nothing of them is even imported otherwise."""
+    if config.metrics is None:
+        return None
+    from fedboost.runtime.party_metrics import PartyMetrics
+
+    return PartyMetrics(config, standing.certificates.fresh, workers.peak_rss_bytes)
+
+
+def _coordinator_metrics(
+    config: CoordinatorConfig, standing: Standing, node: CoordinatorNode
+) -> Metrics | None:
+    """The same of a coordinator."""
+    if config.metrics is None:
+        return None
+    from fedboost.runtime.metrics import CoordinatorMetrics
+
+    metrics = CoordinatorMetrics(config, standing.certificates.fresh, node.waits)
+    node.listen(metrics.hear)
+    return metrics
+
+
+def _kept(
+    forget_old: Callable[[], Awaitable[None]], keeps: CoordinatorRetention
+) -> asyncio.Task[None]:
+    """Forgets what is too old, now and then; nothing where everything is kept for ever."""
+
+    async def house() -> None:
+        while keeps != type(keeps)():
+            try:
+                await forget_old()
+            except FedboostError as error:
+                log.error("what is too old is not deleted: %s", "; ".join(error.lines()))
+            await asyncio.sleep(HOUSE_S)
+
+    return asyncio.create_task(house())
 
 
 class Served:

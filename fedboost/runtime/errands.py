@@ -65,6 +65,10 @@ class Errands:
         if errand is not None:
             errand.cancel()
 
+    def is_on(self, job: str) -> bool:
+        """Whether somebody has to hear yet how the job ended."""
+        return job in self._under_way
+
     def close(self) -> None:
         """Leaves the rest to whoever starts next."""
         for job in list(self._under_way):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from fedboost.messages.job_pb2 import Event, StateChanged
 from fedboost.runtime.store import JobState, Store
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -28,6 +32,7 @@ class Journals:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.hear: Callable[[Event], None] = lambda _: None  # told of each event that is kept
         self._bells: dict[str, Bell] = {}
 
     def add(self, job: str, *events: Event) -> None:
@@ -36,19 +41,37 @@ class Journals:
             if event.WhichOneof("what") == "state" and event.state.state == JobState.RUNNING:
                 self._store.move(job, JobState.RUNNING)
         self._store.add_event(job, *map(_as_dict, events))
+        for event in events:
+            self._tell(job, event)
         self.bell(job).ring()
 
     def rest(self, job: str, changed: StateChanged) -> None:
         """Puts a job into a state in which nothing happens; store and journal say so at once."""
         party = next((one.value for one in changed.reason.where if one.key == "party"), "")
         state, reason = JobState(changed.state), changed.reason.what
-        event = _as_dict(Event(state=changed))
-        self._store.move(job, state, reason=reason, waiting_for=party, event=event)
+        event = Event(state=changed)
+        self._store.move(job, state, reason=reason, waiting_for=party, event=_as_dict(event))
+        self._tell(job, event)
         self.bell(job).ring()
+
+    def _tell(self, job: str, event: Event) -> None:
+        what = event.WhichOneof("what")
+        if what == "step":
+            step = event.step
+            log.debug("%s: %s %s took %.3f s", job, step.stage, step.step, step.seconds)
+        else:
+            log.debug("%s: %s", job, what)
+        self.hear(event)
 
     def bell(self, job: str) -> Bell:
         """What rings at each event of a job."""
         return self._bells.setdefault(job, Bell())
+
+    def drop(self, job: str) -> None:
+        """Lets whoever waits find out that the journal is gone."""
+        bell = self._bells.pop(job, None)
+        if bell is not None:
+            bell.ring()
 
     def events(self, job: str, after: int = 0) -> list[Event]:
         """A job's events behind number `after`."""

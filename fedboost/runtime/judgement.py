@@ -12,6 +12,7 @@ from fedboost.flow import GUEST
 from fedboost.messages.party_pb2 import Signature
 from fedboost.runtime.alignments import count_alignment
 from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.heads import Check
 from fedboost.runtime.identity import (
     Identity,
     Peer,
@@ -32,7 +33,7 @@ class Trust:
     """Who we are, and whom we believe."""
 
     identity: Callable[[], Identity]
-    ca_pem: bytes
+    ca_pem: Callable[[], bytes]  # one or more CAs: changes while the daemon runs
     refuse_revoked: Callable[[Peer], None]  # raises for a certificate that has been revoked
 
 
@@ -56,7 +57,7 @@ class Signatures:
         if self._insecure:
             return
         certificate, _, own = signature.partition(SEPARATOR)
-        peer = verify(certificate, self._trust.ca_pem, party, "party", text, own)
+        peer = verify(certificate, self._trust.ca_pem(), party, "party", text, own)
         self._trust.refuse_revoked(peer)
 
 
@@ -67,6 +68,18 @@ def check_signed_at(ca_pem: bytes, party: str, text: bytes, signature: bytes, at
     if (peer.role, peer.name) != ("party", party):
         raise PeerError(f"expected a signature of party {party[:64]}, got {peer}'s")
     check_signature(certificate, peer, text, own)
+
+
+def checker(config: PartyConfig) -> Check:
+    """Checks signatures as of their time; under insecure_loopback there is nothing to check by."""
+    if config.tls is None:
+        return lambda *_: None
+    ca_pem = config.tls.read().ca + config.tls.read_retired()
+
+    def check(party: str, text: bytes, signature: bytes, at: datetime) -> None:
+        check_signed_at(ca_pem, party, text, signature, at)
+
+    return check
 
 
 class Judge:
@@ -93,17 +106,22 @@ class Judge:
         table = terms.spec.parties.table()
         if {m.name for m in terms.members} != set(table.of(tuple(flow.Role))):
             raise PeerError("the manifest's members are not the job's parties")
-        ours = self._trust.identity()
-        if terms.certificate_of(ours.name).encode() != ours.certificate_pem:
-            raise PeerError(f"the manifest holds another certificate of {ours.name}")
-        for member in () if self.config.insecure_loopback else terms.members:
-            peer = verify_certificate(member.certificate.encode(), self._trust.ca_pem)
+        if self.config.insecure_loopback or self._is_known(terms):
+            return
+        for member in terms.members:
+            peer = verify_certificate(member.certificate.encode(), self._trust.ca_pem())
             if (peer.role, peer.name) != ("party", member.name):
                 raise PeerError(f"the manifest shows a certificate of {peer} for {member.name}")
             self._trust.refuse_revoked(peer)
 
+    def _is_known(self, terms: Manifest) -> bool:
+        """Whether we have looked at the same terms before; certificates may be renewed since."""
+        text = terms.encode()
+        return any(job.id == terms.job and job.manifest == text for job in self._store.jobs())
+
     def signatures(self, work: Work, given: list[Signature]) -> None:
-        """Refuses to begin unless every member has signed the manifest.
+        """Refuses to begin unless every member has signed the manifest, with a certificate that
+        counts now, whether or not the manifest shows that one.
 
         A later attempt at a job that goes on without lost hosts may lack theirs: all have signed
         the same before its first one.
@@ -117,38 +135,15 @@ class Judge:
         for member in work.terms.members:
             if member.name in lost:
                 continue
-            verify(
-                member.certificate.encode(),
-                self._trust.ca_pem,
-                member.name,
-                "party",
-                work.manifest_sha256,
-                by_party.get(member.name, b""),
-            )
+            signature = by_party.get(member.name, b"")
+            if not signature:
+                raise PeerError(f"the coordinator brought no signature of {member.name}")
+            self.signatures_of_jobs.check(member.name, work.manifest_sha256, signature)
 
     def job(self, work: Work) -> None:
         """Asks the owner's policy; a refusal names the party and the key."""
-        asked = work.protocol.asks(work.params) if work.protocol.asks else flow.Asks()
         name, policy = self.config.name, self.config.policy
-        selection = work.terms.spec.data.get(name)
-        dataset = None if selection is None else selection.dataset
-        protocol = work.protocol.name
-        if selection is not None and not dataset:
-            raise ConfigError("the job names no data set for this party", party=name)
-        if work.model is not None:
-            protocol = work.used_model()["protocol"]
-        ask = Ask(
-            coordinator=work.terms.coordinator,
-            peers=tuple(p for p in work.table.of(tuple(flow.Role)) if p != name),
-            dataset=dataset,
-            protocol=protocol,
-            scheme=asked.scheme,
-            key_bits=asked.key_bits,
-            gradient_bits=asked.gradient_bits,
-            insecure=asked.insecure,
-            contributors=work.contributors,
-            host_noise=None if work.role is GUEST else asked.host_noise,
-        )
+        ask = self.ask(work)
         try:
             policy.judge(ask)
             if work.model is not None and work.role is not GUEST:
@@ -160,6 +155,30 @@ class Judge:
                 raise ConfigError(
                     f"{name} has no address for {peer}", party=name, todo="add it to `peers`"
                 )
+
+    def ask(self, work: Work) -> Ask:
+        """What a job wants of this party; a ConfigError where it does not say which data set."""
+        asked = work.protocol.asks(work.params) if work.protocol.asks else flow.Asks()
+        name = self.config.name
+        selection = work.terms.spec.data.get(name)
+        dataset = None if selection is None else selection.dataset
+        protocol = work.protocol.name
+        if selection is not None and not dataset:
+            raise ConfigError("the job names no data set for this party", party=name)
+        if work.model is not None:
+            protocol = work.used_model()["protocol"]
+        return Ask(
+            coordinator=work.terms.coordinator,
+            peers=tuple(p for p in work.table.of(tuple(flow.Role)) if p != name),
+            dataset=dataset,
+            protocol=protocol,
+            scheme=asked.scheme,
+            key_bits=asked.key_bits,
+            gradient_bits=asked.gradient_bits,
+            insecure=asked.insecure,
+            contributors=work.contributors,
+            host_noise=None if work.role is GUEST else asked.host_noise,
+        )
 
     def alignment(self, work: Work) -> None:
         """Counts an attempt at an alignment; refuses more a day than policy allows.

@@ -126,6 +126,18 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Amount:
+    """All rows of one kind of message, one way, with one peer."""
+
+    direction: str
+    peer: str
+    kind: str
+    messages: int
+    bytes: int
+    values: int
+
+
+@dataclass(frozen=True)
 class Head:
     """The end of the chain: how many rows, and the last one's hash."""
 
@@ -211,6 +223,26 @@ class Ledger:
         A DataError names the first that the file holds in another form than was written.
         """
         return list(self._rows(job, first, last))
+
+    def latest(self, job: str | None, before: int, count: int) -> list[Row]:
+        """At most `count` rows in front of row `before`, of one job or of all, the newest first."""
+        where = "n < :before" + ("" if job is None else " AND job = :job")
+        text = (
+            f"SELECT {_COLUMNS} FROM ledger WHERE {where}"  # noqa: S608  our columns
+            " ORDER BY n DESC LIMIT :count"
+        )
+        values = {"job": job, "before": before, "count": count}
+        with self._mutex, on_disk(self._path):
+            return [Row(*found) for found in self._connection.execute(text, values).fetchall()]
+
+    def amounts(self, job: str) -> list[Amount]:
+        """What has left and come in a job, in the order in which each kind came first."""
+        text = (
+            'SELECT direction, peer, kind, count(*), sum(bytes), sum("values") FROM ledger'
+            " WHERE job = ? GROUP BY direction, peer, kind ORDER BY min(n)"
+        )
+        with self._mutex, on_disk(self._path):
+            return [Amount(*found) for found in self._connection.execute(text, (job,)).fetchall()]
 
     def head(self) -> Head:
         """The number of rows and the last hash; peers that keep it can hold us to it."""

@@ -23,7 +23,7 @@ from fedboost.runtime import authority
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.config import CoordinatorConfig, PartyConfig, Remote, Timers, Users
 from fedboost.runtime.coordinator import CoordinatorNode
-from fedboost.runtime.identity import Identity, Peer
+from fedboost.runtime.identity import Peer
 from fedboost.runtime.judgement import Trust
 from fedboost.runtime.party import PartyNode, WriteReport
 from fedboost.runtime.policy import Policy, PredictPolicy
@@ -176,7 +176,9 @@ async def cluster(
             store = stack.enter_context(Store(config.store, f"party {name}"))
             identity = load_identity(tls_of(certs, name))
             ca_pem = (certs / "ca.pem").read_bytes()
-            trust = Trust(_always(identity), ca_pem, Revocations(tls_of(certs, name)).check)
+            trust = Trust(
+                _always(identity), _always(ca_pem), Revocations(tls_of(certs, name)).check
+            )
             node = PartyNode(config, trust, store, links, workers)
             node.write_report = write_report
             node.cpu_clock = None
@@ -201,8 +203,8 @@ async def cluster(
         yield LocalCluster(coordinator, nodes, Peer("user", USER, fingerprint="", serial=0))
 
 
-def _always(identity: Identity) -> Any:
-    return lambda: identity
+def _always(value: Any) -> Any:
+    return lambda: value
 
 
 def tls_of(certs: Path, name: str) -> TlsFiles:

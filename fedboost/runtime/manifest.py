@@ -17,10 +17,10 @@ from fedboost.wire import CONTROL_BYTES_MAX, WIRE_VERSION
 
 
 class Member(Settings):
-    """One party of the job, known by its certificate."""
+    """One party of the job, known by its certificate; it may sign with a later one."""
 
     name: Name
-    certificate: str  # PEM
+    certificate: str  # PEM, as the job was submitted
 
 
 class Manifest(Settings):
@@ -33,13 +33,6 @@ class Manifest(Settings):
     members: list[Member]
     wire_version: int = WIRE_VERSION
     version: str = __version__
-
-    def certificate_of(self, party: str) -> str:
-        """The certificate that `party` signs with; a PeerError for a stranger."""
-        for member in self.members:
-            if member.name == party:
-                return member.certificate
-        raise PeerError(f"{party} is not in the job's manifest")
 
     def encode(self) -> bytes:
         """The canonical text: JSON with sorted keys and no spaces."""

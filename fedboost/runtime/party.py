@@ -28,6 +28,7 @@ from fedboost.runtime.account import Account
 from fedboost.runtime.answers import Answers
 from fedboost.runtime.clock import now
 from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.forgetting import Forgetting
 from fedboost.runtime.halting import Halting, restarted
 from fedboost.runtime.heads import END, Heads
 from fedboost.runtime.identity import Peer
@@ -38,7 +39,7 @@ from fedboost.runtime.reading import disclosure, greeting, owned, owned_by
 from fedboost.runtime.records import check_leader, led, recorded
 from fedboost.runtime.session import Session
 from fedboost.runtime.spending import Spending
-from fedboost.runtime.store import JobState, Store
+from fedboost.runtime.store import Job, JobState, Store
 from fedboost.runtime.work import Work
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class PartyNode:
         self._workers = workers
         self._works: dict[str, Work] = {}
         self._halting = Halting(store)
+        self._forgetting = Forgetting(store)
         for job in store.jobs(JobState.RUNNING):
             store.move(job.id, JobState.PAUSED, reason="the party's daemon was restarted")
 
@@ -106,6 +108,7 @@ class PartyNode:
         check_leader(caller)
         terms = manifest.decode(request.manifest)
         self.judge.proposal(caller, terms)
+        self._forgetting.refuse(terms.job, self.config.name)
         digest = manifest.sha256(request.manifest)
         work = self._works.get(terms.job)
         if work is not None and work.manifest_sha256 != digest:
@@ -120,7 +123,7 @@ class PartyNode:
             raise PolicyError(job.reason, party=self.config.name, job=job.id)
         if job.state is JobState.WAITING and not job.approved_by:
             return party_pb2.Agreement()
-        return party_pb2.Agreement(signature=self._identity().sign(digest))
+        return party_pb2.Agreement(signature=self.judge.signatures_of_jobs.sign(digest))
 
     async def begin(self, caller: Peer, request: party_pb2.BeginRequest) -> party_pb2.BeginReply:
         """Starts an attempt: every party has signed, our table is sound. Says how far we are."""
@@ -330,7 +333,25 @@ class PartyNode:
             self.store.move(request.id, JobState.CANCELLED, reason=reason)
         return owned(self.config.name, self.store.job(request.id))
 
+    async def forget(self, caller: Peer, request: party_pb2.ForgetRequest) -> party_pb2.OwnedJob:
+        """Deletes what is kept here of a job that is over; gives what it was."""
+        self.judge.owner(caller)
+        return owned(self.config.name, await self._forget(request.id, request.keeps_model))
+
     # Inside
+
+    async def _forget(self, id_: str, keeps_model: bool) -> Job:
+        forgotten = await asyncio.to_thread(self._forgetting.forget, id_, keeps_model=keeps_model)
+        self._works.pop(id_, None)  # of one that has failed
+        return forgotten
+
+    async def forget_old(self) -> None:
+        """Deletes jobs and models that are older than the owner wants to keep them."""
+        keeps, forgetting = self.config.retention, self._forgetting
+        for job in await asyncio.to_thread(forgetting.jobs_due, keeps.jobs_days):
+            await self._forget(job, keeps_model=True)
+        for model in await asyncio.to_thread(forgetting.models_due, keeps.models_days):
+            await asyncio.to_thread(forgetting.delete_model, model)
 
     async def watch_coordinator(self, is_there: Callable[[], Awaitable[object]]) -> None:
         """Pauses jobs whose coordinator is gone, as long as the daemon runs."""

@@ -20,7 +20,7 @@ from fedboost.errors import (
 )
 from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel, Receipt
 from fedboost.messages.party_pb2 import StepCall, StepReply
-from fedboost.runtime import status
+from fedboost.runtime import logs, status
 from fedboost.runtime.asked import hear_out
 from fedboost.runtime.channel import CLAIM_KEY, options
 from fedboost.runtime.config import Timers
@@ -38,6 +38,7 @@ class Gate:
 
     def __init__(self, revocations: Revocations | None) -> None:
         self._revocations = revocations
+        self.refused: Callable[[FedboostError], None] = lambda _: None  # told of every refusal
 
     def caller(self, context: Any) -> Peer:
         """The caller; refuses one without a certificate of our CA, or with a revoked one."""
@@ -46,8 +47,10 @@ class Gate:
         peer = peer_from_auth_context(context.auth_context())
         try:
             self._revocations.check(peer)
-        except PeerError as error:  # here it is a caller whom we do not let in
-            raise PolicyError(error.what, todo=error.todo) from None
+        except UnreachableError as error:
+            if peer.role == "user":  # no job waits for it
+                raise PolicyError(error.what, todo=error.todo) from None
+            raise
         return peer
 
     @staticmethod
@@ -87,7 +90,7 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-async def _refuse(context: Any, error: BaseException) -> None:
+async def _refuse(context: Any, error: BaseException, gate: Gate) -> None:
     if not isinstance(error, FedboostError):
         log.error("a call failed unexpectedly", exc_info=error)
         error = FedboostError(
@@ -96,33 +99,37 @@ async def _refuse(context: Any, error: BaseException) -> None:
         )
     elif error.private:
         log.warning("%s (%s)", error.what, error.private)
+    gate.refused(error)
     code, text, metadata = status.to_status(error)
     await context.abort(code, text, trailing_metadata=metadata)
 
 
 def _unary(function: Callable[[Peer, Any], Awaitable[Any]], gate: Gate) -> Any:
     async def handler(request: Any, context: Any) -> Any:
+        logs.note_call(getattr(request, "envelope", request))
         try:
             return await function(gate.caller(context), request)
         except Exception as error:  # every failure becomes one typed refusal
-            await _refuse(context, error)
+            await _refuse(context, error, gate)
 
     return handler
 
 
 def _stream(function: Callable[[Peer, Any], AsyncIterator[Any]], gate: Gate) -> Any:
     async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
+        logs.note_call(request)
         try:
             async for reply in function(gate.caller(context), request):
                 yield reply
         except Exception as error:
-            await _refuse(context, error)
+            await _refuse(context, error, gate)
 
     return handler
 
 
 def _heartbeats(node: Any, gate: Gate) -> Any:
     async def handler(request: StepCall, context: Any) -> AsyncIterator[StepReply]:
+        logs.note_call(request)
         try:
             task = asyncio.ensure_future(node.run_step(gate.caller(context), request))
             task.add_done_callback(hear_out)  # the caller may have gone when it ends
@@ -131,7 +138,7 @@ def _heartbeats(node: Any, gate: Gate) -> Any:
                 await asyncio.wait((task,), timeout=HEARTBEAT_S)
             yield task.result()
         except Exception as error:
-            await _refuse(context, error)
+            await _refuse(context, error, gate)
 
     return handler
 
@@ -144,11 +151,12 @@ def _deliveries(node: Any, gate: Gate) -> Any:
             if first is None or not first.HasField("envelope"):
                 raise PeerError(f"{caller} began a message without an envelope")
             envelope = first.envelope
+            logs.note_call(envelope)
             node.admit(caller, envelope)
             payload = await _assemble(chunks, envelope)
             return Receipt(duplicate=await node.accept(caller, envelope, payload))
         except Exception as error:
-            await _refuse(context, error)
+            await _refuse(context, error, gate)
             raise
 
     return handler

@@ -24,6 +24,7 @@ from fedboost.flow import About, Artefact, Out, Seat, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import StepCost, Told
 from fedboost.messages.party_pb2 import StepCall, StepReply, TurnReply
+from fedboost.runtime import logs
 from fedboost.runtime.asked import Asked, Started, hear_out
 from fedboost.runtime.bridge import Bridge
 from fedboost.runtime.clock import now
@@ -248,6 +249,7 @@ class Session:
         return Started(call, task)
 
     async def _perform(self, step: Step, call: Future[Asked]) -> TurnReply:
+        logs.note(stage=self.protocol.name, step=step.name)
         started = now()
         worked = self.seat.workers.busy_seconds()
         before = {peer: (sent.bytes, sent.messages) for peer, sent in self.sent.items()}

@@ -13,6 +13,7 @@ from fedboost.flow import START, Keeps, Place, Step
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, Progress, StepDone, Told
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
+from fedboost.runtime import logs
 from fedboost.runtime.clock import now
 from fedboost.runtime.costs import Costs
 
@@ -73,6 +74,7 @@ class StageWalk(flow.Run):
             return self.job.controls[party].run_step(own, partial(self.job.hear, party))
 
         named = ", ".join(dict.fromkeys(step.name for step in steps))
+        logs.note(stage=self.protocol.name, step=named)
         started = now()
         replies = await self.job.ask(tuple(turns), named, call)
         if any(step.hears for step in steps):

@@ -31,6 +31,8 @@ from fedboost.runtime.sealing import Vault, job_id
 
 SCHEMA_VERSION = 1
 FOLDERS = ("jobs", "models", "predictions", "reports")
+# What a job leaves in files, and how their names end.
+KINDS = {"models": "", "disclosures": "", "predictions": ".parquet", "reports": ".html", "jobs": ""}
 
 SCHEMA = """
 CREATE TABLE owner (name TEXT NOT NULL) STRICT;
@@ -176,6 +178,10 @@ class Store:
             jobs = [_job(row) for row in rows]
         return [job for job in jobs if not states or job.state in states]
 
+    def counts(self) -> dict[str, int]:
+        """How many jobs there are in each state that one is in."""
+        return dict(self._read("SELECT state, count(*) FROM jobs GROUP BY state"))
+
     def move(
         self,
         id_: str,
@@ -238,25 +244,10 @@ class Store:
             self.job(id_)
             self._set(id_, "result", json.dumps(result))
 
-    def delete_job(self, id_: str) -> None:
-        """Remove a job that neither runs nor waits, with its journal, checkpoints and secrets."""
-        with self._write() as sql:
-            state = self.job(id_).state
-            if state not in (*FINAL, JobState.FAILED):
-                raise JobError(f"the job is {state}", todo="fedboost job cancel", job=id_)
-            sql.execute("DELETE FROM jobs WHERE id = ?", (id_,))
-        self.vault.destroy(id_)
-        folder = self.job_folder(id_)
-        with on_disk(folder):
-            if folder.exists():
-                shutil.rmtree(folder)
-
-    def discard(self, id_: str) -> None:
-        """Remove what a cancelled job has left in files: checkpoints, and what would have been."""
-        kinds = ("models", "disclosures", "predictions", "reports", "jobs")
-        found = [self.folder / kind / f"{job_id(id_)}{end}" for kind, end in zip(
-            kinds, ("", "", ".parquet", ".html", ""), strict=True)]  # fmt: skip
-        for path in found:
+    def discard(self, id_: str, *kinds: str) -> None:
+        """Remove a job's files of these `KINDS`, or, as of a cancelled job, of all."""
+        for kind in kinds or KINDS:
+            path = self.folder / kind / f"{job_id(id_)}{KINDS[kind]}"
             with on_disk(path):
                 if path.is_dir():
                     shutil.rmtree(path)
@@ -316,6 +307,10 @@ class Store:
                 (peer, day, rows),
             )
         return used + rows
+
+    def now(self) -> float:
+        """Seconds since 1970, UTC, by the clock of all that is written here."""
+        return self._clock()
 
     def today(self) -> str:
         """The day (``2026-01-31``, UTC)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 from cryptography import x509
 from pydantic import AfterValidator, Field
 
-from fedboost.errors import ConfigError, PeerError
+from fedboost.errors import ConfigError, UnreachableError
 from fedboost.runtime.identity import (
     CertificateFaultError,
     Identity,
@@ -47,6 +48,7 @@ PEM_BYTES_MAX = 1 << 20  # a bundle of CAs fits; anything larger is not a PEM fi
 # A path written in a settings file; ~ is the home folder, relative means relative to where the
 # command runs.
 FilePath = Annotated[Path, Field(strict=False), AfterValidator(Path.expanduser)]
+_LIST = re.compile(rb"-----BEGIN X509 CRL-----.*?(?:-----END X509 CRL-----|\Z)", re.DOTALL)
 _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -61,6 +63,15 @@ class TlsFiles(Settings):
     def crl(self) -> Path:
         """The CA's list of revoked certificates, beside the CA: ``ca.pem`` -> ``ca.crl``."""
         return self.ca.with_suffix(".crl")
+
+    @property
+    def retired(self) -> Path:
+        """CAs that sign nobody any more, beside the CA, for signatures of then: ``ca.retired``."""
+        return self.ca.with_suffix(".retired")
+
+    def read_retired(self) -> bytes:
+        """Their certificates; none where there is no such file."""
+        return _read(self.retired) if self.retired.exists() else b""
 
     def read(self) -> Pems:
         """The three files' contents; a ConfigError names the one that cannot be read."""
@@ -118,7 +129,7 @@ def _identity(
 
 
 class ServerCertificates:
-    """A daemon's certificate as gRPC asks for it at each new connection.
+    """A daemon's certificate as gRPC asks for it at each new connection, and links out show it.
 
     Give `initial()` and the object itself to ``grpc.dynamic_ssl_server_credentials``. After
     ``certs rotate`` new connections get the new certificate; old ones live on. Files that are
@@ -131,6 +142,8 @@ class ServerCertificates:
         self._stamp = self._stamp_now()
         self._pems = tls.read()
         self._expected = (role, name)
+        self._shown = self._pems  # what gRPC has been given last
+        self._bad: _Stamp | None = None  # files that were refused, and said so
         self._identity = _identity(tls, self._pems, self._expected, datetime.now(UTC))
 
     @property
@@ -139,13 +152,30 @@ class ServerCertificates:
         with self._lock:
             return self._identity
 
+    def fresh(self) -> Identity:
+        """The same, once the files have been looked at again."""
+        self.reload()
+        return self.identity
+
+    @property
+    def pems(self) -> Pems:
+        """The files' contents that are in use."""
+        with self._lock:
+            return self._pems
+
     def initial(self) -> Any:
         """The ``grpc.ServerCertificateConfiguration`` to start with."""
+        self._shown = self._pems
         return _configuration(self._pems)
 
     def __call__(self) -> Any:
-        """The new configuration, or None where nothing (good) has changed."""
-        return _configuration(self._pems) if self.reload() else None
+        """The new configuration, or None where gRPC has been given all that is good."""
+        self.reload()
+        pems = self.pems
+        if pems is self._shown:
+            return None
+        self._shown = pems
+        return _configuration(pems)
 
     def reload(self) -> bool:
         """Read the files again if they changed; True where a new certificate is in use."""
@@ -157,11 +187,15 @@ class ServerCertificates:
                 pems = self._tls.read()
                 fresh = _identity(self._tls, pems, self._expected, datetime.now(UTC))
             except ConfigError as error:
-                log.warning("keeping the old certificate: %s", "; ".join(error.lines()))
+                if stamp != self._bad:
+                    log.warning("keeping the old certificate: %s", "; ".join(error.lines()))
                 # A rotation replaces key and certificate one after the other: look again.
+                self._bad = stamp
                 return False
             changed = pems != self._pems
-            self._stamp, self._pems, self._identity = stamp, pems, fresh
+            self._stamp, self._identity = stamp, fresh
+            if changed:
+                self._pems = pems
             return changed
 
     def _stamp_now(self) -> _Stamp:
@@ -183,21 +217,26 @@ class Revocations:
         self._refresh()
 
     def check(self, peer: Peer) -> None:
-        """Nothing; a PeerError if `peer`'s certificate is revoked, a ConfigError as above."""
+        """Nothing; an UnreachableError if `peer`'s certificate is revoked, or nobody is let in.
+
+        Whoever has no certificate that counts is not there: jobs pause, and go on when that is
+        mended.
+        """
         with self._lock:
             try:
                 self._refresh()
             except ConfigError as error:
                 log.error("nobody is let in: %s", "; ".join(error.lines()))
-                raise ConfigError(
+                raise UnreachableError(
                     "the list of revoked certificates cannot be used, so nobody is let in",
                     todo="ask the daemon's owner, whose log says more",
                 ) from None
             revoked = peer.serial in self._serials
         if revoked:
-            raise PeerError(
+            raise UnreachableError(
                 f"the certificate of {peer} has been revoked",
                 todo="ask whoever runs the CA for a new one: fedboost certs rotate",
+                **({"party": peer.name} if peer.role == "party" else {}),
             )
 
     def _refresh(self) -> None:
@@ -211,14 +250,21 @@ class Revocations:
 
 
 def read_revoked(path: Path, ca_pem: bytes) -> frozenset[int]:
-    """The serial numbers in a revocation list; a ConfigError unless a CA of `ca_pem` signed it."""
-    try:
-        listed = x509.load_pem_x509_crl(_read(path))
-    except ValueError:
-        raise ConfigError("the revocation list is damaged", file=str(path)) from None
-    if not any(_signed_by(listed, root) for root in read_roots(ca_pem)):
-        raise ConfigError("the revocation list is not signed by our CA", file=str(path))
-    return frozenset(entry.serial_number for entry in listed)
+    """The serial numbers in a file of revocation lists, one or one of each CA.
+
+    A ConfigError unless a CA of `ca_pem` has signed each.
+    """
+    text, roots = _read(path), read_roots(ca_pem)
+    serials: set[int] = set()
+    for block in _LIST.findall(text) or [text]:
+        try:
+            listed = x509.load_pem_x509_crl(block)
+        except ValueError:
+            raise ConfigError("the revocation list is damaged", file=str(path)) from None
+        if not any(_signed_by(listed, root) for root in roots):
+            raise ConfigError("the revocation list is not signed by our CA", file=str(path))
+        serials |= {entry.serial_number for entry in listed}
+    return frozenset(serials)
 
 
 def _signed_by(listed: x509.CertificateRevocationList, root: x509.Certificate) -> bool:

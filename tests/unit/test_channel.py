@@ -51,7 +51,7 @@ def called(link, retry_s=TIMERS.peer_lost_s, contact=None):
 
     async def run():
         dialer = Dialer(None, TIMERS)
-        dialer.channel = lambda *_: None  # type: ignore[method-assign]
+        dialer._open = lambda *_: None  # type: ignore[method-assign]
         try:
             said = await dialer.call(TARGET, link, retry_s=retry_s, contact=contact)
         except Exception as error:

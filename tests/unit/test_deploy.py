@@ -1,7 +1,10 @@
 """The container files fit together: commands, settings, addresses, mounts, secrets."""
 
+import configparser
+import json
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -17,6 +20,7 @@ from fedboost.runtime.config import (
     CoordinatorConfig,
     DaemonConfig,
     PartyConfig,
+    Timers,
     client_config,
     split_address,
 )
@@ -32,10 +36,13 @@ SERVICES = COMPOSE["services"]
 PARTIES = ["bank", "telco", "shop"]
 DAEMONS = ["coordinator", *PARTIES]
 CERTS = "/run/fedboost/certs"
+MONITORING = ["prometheus", "grafana"]
+OURS = [name for name in SERVICES if name not in MONITORING]
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 SERVICE_KEYS = {
     "build", "cap_drop", "command", "depends_on", "environment", "healthcheck", "image", "init",
-    "networks", "profiles", "read_only", "restart", "security_opt", "stop_grace_period", "tmpfs",
-    "volumes",
+    "networks", "ports", "profiles", "read_only", "restart", "security_opt", "stop_grace_period",
+    "tmpfs", "user", "volumes",
 }  # fmt: skip
 
 
@@ -75,15 +82,61 @@ def prepared(tmp_path_factory):
     return out
 
 
-def test_the_services_are_the_daemons_and_one_job():
-    assert set(SERVICES) == {*DAEMONS, "submit"}
+def test_the_services_are_the_daemons_one_job_and_what_watches_them():
+    assert set(SERVICES) == {*DAEMONS, "submit", *MONITORING}
     for name, service in SERVICES.items():
         assert set(service) <= SERVICE_KEYS, name
-        assert set(service["networks"]) == set(COMPOSE["networks"])
+        assert "federation" in service["networks"]
+        assert set(service["networks"]) <= set(COMPOSE["networks"])
     assert COMPOSE["networks"]["federation"]["internal"] is True
+    assert all(SERVICES[name]["profiles"] == ["monitoring"] for name in MONITORING)
 
 
-@pytest.mark.parametrize("service", SERVICES)
+def test_nothing_is_published_but_pages_and_grafana_on_loopback():
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert set(published) == {*DAEMONS, "grafana"}
+    ports = [port for ports in published.values() for port in ports]
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    assert len({port.split(":")[1] for port in ports}) == len(ports)
+    for name in published:  # an internal network publishes none
+        assert "people" in SERVICES[name]["networks"]
+    for name in DAEMONS:
+        page = config(name).page
+        assert page is not None
+        assert published[name][0].split(":")[2] == page.listen.split(":")[1]
+        assert "127.0.0.1" in page.names
+
+
+def test_prometheus_asks_every_daemon_where_it_shows_its_metrics():
+    asked = yaml.safe_load((DEPLOY / "monitoring" / "prometheus.yml").read_text())
+    (scrape,) = asked["scrape_configs"]
+    (targets,) = (one["targets"] for one in scrape["static_configs"])
+    assert scrape["job_name"] == "fedboost"
+    assert sorted(targets) == sorted(f"{name}:9100" for name in DAEMONS)
+    for name in DAEMONS:
+        metrics = config(name).metrics
+        assert metrics is not None
+        assert metrics.listen == "0.0.0.0:9100"
+    assert asked["rule_files"] == ["/etc/prometheus/alerts.yml"]
+    assert mounts("prometheus")["/etc/prometheus/alerts.yml"][0] == "./monitoring/alerts.yml"
+
+
+def test_grafana_shows_the_dashboard_and_lets_nobody_in_without_the_password(prepared):
+    provider = yaml.safe_load((DEPLOY / "monitoring" / "grafana" / "dashboards.yml").read_text())
+    folder = provider["providers"][0]["options"]["path"]
+    assert mounts("grafana")[f"{folder}/fedboost.json"][0] == "./monitoring/dashboard.json"
+    source = yaml.safe_load((DEPLOY / "monitoring" / "grafana" / "datasource.yml").read_text())
+    board = json.loads((DEPLOY / "monitoring" / "dashboard.json").read_text())
+    used = {panel["datasource"]["uid"] for panel in board["panels"] if "datasource" in panel}
+    assert used == {source["datasources"][0]["uid"]}
+    password = prepared / "certs" / "grafana" / "password"
+    assert len(password.read_text()) == 32
+    assert stat.S_IMODE(password.stat().st_mode) & 0o077 == 0
+    said = SERVICES["grafana"]["environment"]["GF_SECURITY_ADMIN_PASSWORD__FILE"]
+    assert mounts("grafana")[str(Path(said).parent)][0] == "./certs/grafana"
+
+
+@pytest.mark.parametrize("service", OURS)
 def test_every_command_exists(service):
     check([str(word) for word in SERVICES[service]["command"]])
 
@@ -94,7 +147,11 @@ def test_every_settings_file_loads_and_is_its_services(service):
     assert found.name == service
     assert str(found.store) == "/var/lib/fedboost"
     assert not found.insecure_loopback
-    assert found.warnings() == []
+    assert found.logs == "json"
+    assert found.retention.jobs_days is not None
+    metrics, page = found.warnings()  # both behind networks that others do not reach
+    assert "0.0.0.0:9100" in metrics
+    assert "0.0.0.0:7180" in page
     assert mounts(service)["/var/lib/fedboost"] == (f"{service}-store", "rw")
 
 
@@ -130,14 +187,14 @@ def test_a_container_writes_to_its_store_only(service):
             assert mode == "ro", target
         else:
             assert source in COMPOSE["volumes"]
-    stores = [name for one in DAEMONS for name, _ in mounts(one).values() if name[0] != "."]
+    stores = [name for one in SERVICES for name, _ in mounts(one).values() if name[0] != "."]
     assert len(set(stores)) == len(stores)
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_mounted_path_exists(service, prepared):
     for target, (source, _) in mounts(service).items():
-        if source.startswith("./configs"):
+        if source.startswith(("./configs", "./monitoring")):
             assert (DEPLOY / source).is_file(), source
         elif source.startswith("."):
             assert any((prepared / source).iterdir()), f"{source} for {target}"
@@ -230,3 +287,67 @@ def test_what_the_image_copies_exists_and_is_not_ignored():
 def test_the_shell_script_is_a_script():
     assert shutil.which("sh")
     subprocess.run(["sh", "-n", str(DEPLOY / "prepare.sh")], check=True)
+
+
+def test_what_is_renewed_appears_whole(prepared, tmp_path):
+    """A daemon may read a file at any moment: it is never written where it lies."""
+    text = (DEPLOY / "prepare.sh").read_text()
+    assert not re.search(r"^\s*cp .*certs", text, re.MULTILINE)
+    assert text.index('"$name.key" "$name.pem"') > 0, "the key before its certificate"
+    assert not list(prepared.rglob("*.new"))
+    assert {"ca.pem", "ca.crl"} <= {path.name for path in (prepared / "certs" / "bank").iterdir()}
+
+
+# Units of systemd
+
+
+def unit(path):
+    """A unit file's settings; a key that stands twice is an error."""
+    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), strict=True)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read_string(path.read_text())
+    return parser
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_starts_a_command_that_exists_and_may_write_to_its_store_only(path):
+    service = unit(path)["Service"]
+    program, *args = shlex.split(service["ExecStart"])
+    assert program == "/opt/fedboost/bin/fedboost"
+    check(args)
+    name = "%i" if "@" in path.name else "coordinator"
+    assert args[-1] == f"/etc/fedboost/{name}.yaml"
+    assert service["StateDirectory"] == f"fedboost/{name}"
+    assert service["WorkingDirectory"] == f"/var/lib/fedboost/{name}"
+    assert service["ProtectSystem"] == "strict"
+    assert service["StateDirectoryMode"] == "0700"
+    assert service["NoNewPrivileges"] == "true"
+    assert service["CapabilityBoundingSet"] == ""
+    assert service["User"] == "fedboost"
+    assert "ReadWritePaths" not in service
+    assert "MemoryDenyWriteExecute" not in service, "numba compiles"
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_stops_a_daemon_as_it_wants_to_be_stopped_and_starts_it_again(path):
+    service = unit(path)["Service"]
+    assert service["KillSignal"] == "SIGTERM"
+    assert float(service["TimeoutStopSec"]) > Timers().shutdown_s
+    assert service["Restart"] == "on-failure"
+
+
+def test_the_units_are_those_of_a_party_and_of_a_coordinator():
+    assert [path.name for path in UNITS] == [
+        "fedboost-coordinator.service", "fedboost-party@.service",
+    ]  # fmt: skip
+
+
+def test_systemd_finds_nothing_wrong_with_the_units(tmp_path):
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not installed here")
+    for path in UNITS:
+        text = path.read_text().replace("/opt/fedboost/bin/fedboost", "/bin/true")
+        (tmp_path / path.name.replace("@", "@bank")).write_text(text)
+    command = ["systemd-analyze", "verify", "--man=no", *map(str, sorted(tmp_path.iterdir()))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

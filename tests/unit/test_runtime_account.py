@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from fedboost.cli.daemons import party_group
 from fedboost.errors import StoreError
 from fedboost.runtime.account import Account, Entry
+from fedboost.runtime.forgetting import Forgetting
 from fedboost.runtime.store import JobState, Store
 
 INF = float("inf")
@@ -130,7 +131,7 @@ def test_a_row_outlives_its_job(store, account):
     account.tell("j1")
     account.count("j1", 0.05, is_all=True)
     store.move("j1", JobState.FINISHED)
-    store.delete_job("j1")
+    Forgetting(store).forget("j1")
     assert account.sums("credit", "bank") == 0.05
     assert account.entry("j1").state == ""
 

@@ -17,6 +17,7 @@ import pytest
 from fedboost.errors import JobError, PolicyError, ProtocolError, StoreError
 from fedboost.runtime.checkpoints import Checkpoints
 from fedboost.runtime.disk import write_file
+from fedboost.runtime.forgetting import Forgetting
 from fedboost.runtime.store import FINAL, MOVES, JobState, Store
 
 START = 1_700_000_000.0  # 2023-11-14 22:13:20 UTC
@@ -328,10 +329,11 @@ def test_deleting_a_job_leaves_nothing_of_it(store):
     begin(store)
     store.add_event("j1", {})
     Checkpoints().save(store.job_folder("j1"), (1,), {}, ARRAYS)
+    forgetting = Forgetting(store)
     with pytest.raises(JobError, match="running"):
-        store.delete_job("j1")
+        forgetting.forget("j1")
     store.move("j1", JobState.FAILED)
-    store.delete_job("j1")
+    forgetting.forget("j1")
     assert not store.job_folder("j1").exists()
     assert store.jobs() == []
     begin(store)

@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fedboost.cli.certs import certs_group
-from fedboost.errors import ConfigError, PeerError
+from fedboost.errors import ConfigError, UnreachableError
 from fedboost.runtime import authority
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.tls import Revocations, ServerCertificates, TlsFiles, load_identity
@@ -157,7 +157,7 @@ def test_a_revoked_certificate_is_refused_until_rotated(certs):
     revocations = Revocations(tls)
     revocations.check(load_identity(tls).peer)
     assert authority.revoke(certs, "bank", NOW) == 1
-    with pytest.raises(PeerError, match="party bank has been revoked"):
+    with pytest.raises(UnreachableError, match="party bank has been revoked"):
         revocations.check(load_identity(tls).peer)
     revocations.check(load_identity(files(certs, "coord")).peer)
     authority.rotate(certs, ["bank"], Term(NOW))
@@ -171,7 +171,7 @@ def test_revoking_reaches_certificates_that_were_rotated_away(certs):
     first = load_identity(tls).peer
     authority.rotate(certs, ["bank"], Term(NOW))
     assert authority.revoke(certs, "bank", NOW) == 2
-    with pytest.raises(PeerError, match="revoked"):
+    with pytest.raises(UnreachableError, match="revoked"):
         Revocations(tls).check(first)
     with pytest.raises(ConfigError, match="already revoked"):
         authority.revoke(certs, "bank", NOW)
@@ -189,11 +189,11 @@ def test_a_list_that_vanishes_or_is_not_our_cas_lets_nobody_in(certs, other_cert
     revocations = Revocations(tls)
     whole = tls.crl.read_bytes()
     tls.crl.unlink()
-    with pytest.raises(ConfigError, match="nobody is let in"):
+    with pytest.raises(UnreachableError, match="nobody is let in"):
         revocations.check(peer)
     for broken in (b"", whole[:-60], (other_certs / "ca.crl").read_bytes()):
         tls.crl.write_bytes(broken)
-        with pytest.raises(ConfigError, match="nobody is let in"):
+        with pytest.raises(UnreachableError, match="nobody is let in"):
             revocations.check(peer)
     tls.crl.write_bytes(whole)
     revocations.check(peer)
@@ -234,5 +234,5 @@ def test_a_second_revocation_keeps_the_first(certs):
     for peer in peers:
         authority.revoke(certs, peer.name, NOW)
     for peer in peers:
-        with pytest.raises(PeerError, match="revoked"):
+        with pytest.raises(UnreachableError, match="revoked"):
             Revocations(files(certs, "coord")).check(peer)

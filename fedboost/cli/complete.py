@@ -1,0 +1,101 @@
+"""`fedboost completion`: what a shell completes, ids of jobs and models among it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import get_completion_class
+
+from fedboost.errors import FedboostError
+
+LOOK_S = 2.0  # a coordinator that takes longer completes nothing
+VARIABLE = "_FEDBOOST_COMPLETE"
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print what makes a shell complete commands, options, files and ids.
+
+    \b
+      fedboost completion bash > ~/.local/share/bash-completion/completions/fedboost
+      fedboost completion zsh > ~/.zfunc/_fedboost
+      fedboost completion fish > ~/.config/fish/completions/fedboost.fish
+
+    For one session: eval "$(fedboost completion bash)". Ids of jobs are those of the coordinator
+    that --coordinator and --tls, variables or client.yaml name, or of the party's store that
+    --config names; ids of models those of the store or local cluster at hand.
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    root = click.get_current_context().find_root().command
+    click.echo(kind(root, {}, "fedboost", VARIABLE).source())
+
+
+def jobs_there(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
+    """Jobs at the coordinator."""
+    from fedboost.runtime.client import Client
+    from fedboost.runtime.config import client_config
+
+    async def ask() -> list[str]:
+        given = context.params
+        config = client_config(given.get("coordinator"), given.get("tls"), os.environ, Path.home())
+        async with asyncio.timeout(LOOK_S), Client(config) as client:
+            return [job.id for job in await client.jobs()]
+
+    try:
+        return _begin(asyncio.run(ask()), typed)
+    except (FedboostError, TimeoutError, OSError):
+        return []
+
+
+def jobs_here(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
+    """Jobs in the store of the party whose file is in --config."""
+    from fedboost.runtime.config import PartyConfig
+    from fedboost.runtime.disk import on_disk, opened
+    from fedboost.settings import load
+
+    path = context.params.get("config")
+    if path is None:
+        return []
+    try:
+        database = load(PartyConfig, Path(path)).store / "store.sqlite"
+        with on_disk(database), closing(opened(database, "ro")) as connection:
+            found = connection.execute("SELECT id FROM jobs ORDER BY created DESC").fetchall()
+    except (FedboostError, OSError):
+        return []
+    return _begin((id_ for (id_,) in found), typed)
+
+
+def models_here(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
+    """Models in the stores at hand."""
+    from fedboost.cli.shelves import open_shelves
+
+    given: dict[str, Any] = context.params
+    try:
+        found = open_shelves(given.get("config"), given.get("cluster")).models()
+    except (FedboostError, OSError):
+        return []
+    return _begin(found, typed)
+
+
+def certificates_here(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
+    """Names of the certificates in the folder of a development CA."""
+    from fedboost.runtime import authority
+
+    try:
+        found = authority.issued(context.params.get("folder") or Path("certs"))
+    except (FedboostError, OSError):
+        return []
+    return _begin(sorted({one.name for one in found if one.current}), typed)
+
+
+def _begin(names: Iterable[str], typed: str) -> list[str]:
+    return [name for name in names if name.startswith(typed)]

@@ -1,0 +1,172 @@
+"""A job as its party's owner has to judge it: who asks, what the policy says, what would leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from fedboost import flow, protocols
+from fedboost.errors import FedboostError
+from fedboost.flow import GUEST
+from fedboost.messages.reveals import REVEALS
+from fedboost.report import units
+from fedboost.report.tables import names
+from fedboost.runtime import manifest
+from fedboost.runtime.manifest import Manifest
+from fedboost.runtime.party import PartyNode
+from fedboost.runtime.policy import Ask, Policy
+from fedboost.runtime.store import Job
+from fedboost.runtime.work import Work
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One key of the policy, beside what the job asks."""
+
+    about: str
+    asked: str
+    allowed: str
+    key: str  # of the policy
+    is_later: bool = False  # judged when the table is read, or when the rows are known
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """One kind of message that this party would send."""
+
+    stage: str
+    name: str
+    to: tuple[str, ...]
+    reveals: str
+    protected: str
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What a job wants of this party."""
+
+    terms: Manifest
+    digest: str  # SHA-256 of the manifest, in hex: what is approved
+    role: str
+    rules: Sequence[Rule]
+    refusal: FedboostError | None  # what the policy says against it
+    leaving: Sequence[Leaving]
+    tells: str  # what sums would tell of our table; empty: nothing
+    told: str  # what the coordinator hears from us
+
+
+def read(node: PartyNode, job: Job) -> Asking:
+    """A job from the party's store; a FedboostError where this version cannot read it."""
+    terms = manifest.decode(job.manifest)
+    digest = manifest.sha256(job.manifest)
+    work = Work(node.config.name, terms, digest, node.store)
+    policy, ask, refusal = node.config.policy, None, None
+    try:
+        ask = node.judge.ask(work)
+        node.judge.job(work)
+    except FedboostError as error:
+        refusal = error
+    return Asking(
+        terms=terms,
+        digest=digest.hex(),
+        role=" and ".join(work.table.roles_of(node.config.name)),
+        rules=() if ask is None else tuple(_rules(work, ask, policy)),
+        refusal=refusal,
+        leaving=tuple(_leaving(work)),
+        tells=node.spending.said(job),
+        told=_told(work, policy),
+    )
+
+
+def _rules(work: Work, ask: Ask, policy: Policy) -> Iterator[Rule]:
+    yield Rule("Coordinator", ask.coordinator, _any(policy.coordinators), "coordinators")
+    yield Rule("Other parties", names(ask.peers), _any(policy.peers), "peers")
+    if ask.dataset is not None:
+        yield Rule("Data set", ask.dataset, _any(policy.datasets), "datasets")
+    yield Rule("Protocol", ask.protocol, _any(policy.protocols), "protocols")
+    if ask.insecure:
+        allowed = "also schemes that hide nothing" if policy.allow_insecure else "none of that kind"
+        yield Rule("Encryption", f"{ask.scheme}: hides nothing", allowed, "allow_insecure")
+    elif ask.key_bits is not None:
+        asked, least = f"{ask.scheme}, {ask.key_bits} bits", f"{policy.key_bits_min} bits at least"
+        yield Rule("Encryption", asked, least, "key_bits_min")
+    if ask.gradient_bits is not None:
+        most = f"{policy.gradient_bits_max} bits at most"
+        yield Rule("Gradients", f"{ask.gradient_bits} bits each", most, "gradient_bits_max")
+    if ask.contributors is not None:
+        least = f"{policy.aggregation_parties_min} at least"
+        asked = units.plural(ask.contributors, "party", "parties") + " in each sum"
+        yield Rule("Sums under masks", asked, least, "aggregation_parties_min")
+    if ask.host_noise is not None:
+        least = f"{policy.host_noise_min:g} at least"
+        yield Rule("Noise on our sums", f"{ask.host_noise:g}", least, "host_noise_min")
+    yield from _later(work, policy)
+
+
+def _later(work: Work, policy: Policy) -> Iterator[Rule]:
+    """What can be judged only once the table is read, or the rows in common are known."""
+    asks = work.protocol.asks(work.params) if work.protocol.asks else flow.Asks()
+    if asks.epsilon is not None and work.role is not GUEST:
+        asked = "without noise" if asks.epsilon == inf else f"ε {asks.epsilon:g}"
+        element, row = _most(policy.epsilon_element_max), _most(policy.epsilon_row_max)
+        yield Rule("Noise per value", asked, element, "epsilon_element_max", is_later=True)
+        yield Rule(
+            "Noise per row", f"{asked} for each column", row, "epsilon_row_max", is_later=True
+        )
+    if work.protocol.releases is not None and work.role is not GUEST:
+        most = "any number" if policy.disclosure_max == inf else f"{policy.disclosure_max:g}"
+        asked = "as said below"
+        yield Rule("Sums per bin and row", asked, most, "disclosure_max", is_later=True)
+        least = f"{policy.group_rows_min} at least"
+        yield Rule(
+            "Rows between cuts", "as our policy has it", least, "group_rows_min", is_later=True
+        )
+    if work.model is not None and work.role is not GUEST:
+        most = f"{units.in_count(policy.predict.rows_per_day)} a day"
+        yield Rule("Rows to score", "all in common", most, "predict.rows_per_day", is_later=True)
+
+
+def _leaving(work: Work) -> Iterator[Leaving]:
+    """Every kind of message that this party sends in the job's stages, once a stage."""
+    own = work.table.roles_of(work.party)
+    for stage in work.stages:
+        protocol = protocols.named(stage)
+        given = [s for s in protocol.flow if s.gives is not None and set(s.roles) & set(own)]
+        for kind in dict.fromkeys(step.gives for step in given):
+            assert kind is not None
+            name = kind.DESCRIPTOR.full_name
+            takers = [role for step in protocol.taker(name) for role in step.roles]
+            to = tuple(p for p in work.table.of(tuple(takers)) if p != work.party)
+            if to:
+                yield Leaving(stage, kind.DESCRIPTOR.name, to, *REVEALS[name])
+
+
+def _told(work: Work, policy: Policy) -> str:
+    """What the coordinator hears from this party, in a sentence."""
+    always = "that steps are done, how long they took, and how many bytes went to whom"
+    if work.role is not GUEST and not work.protocol.is_horizontal:
+        return f"The coordinator hears {always}."
+    words = {"metrics": "the metrics of every round", "curves": "curves and importance at the end"}
+    more = [words[tell] for tell in words if tell in policy.tells]
+    return f"The coordinator hears {', '.join(['row counts', *more, always])}."
+
+
+def in_words(settings: dict[str, Any], depth: int = 3) -> Iterator[tuple[str, str]]:
+    """Settings one by one, nested ones under names with dots."""
+    for key, value in settings.items():
+        if isinstance(value, dict) and value and depth:
+            yield from ((f"{key}.{name}", words) for name, words in in_words(value, depth - 1))
+        elif isinstance(value, list):
+            yield key, ", ".join(map(str, value))
+        else:
+            yield key, str(value)
+
+
+def _any(allowed: Sequence[str]) -> str:
+    return ", ".join(allowed) or "none"
+
+
+def _most(limit: float | None) -> str:
+    return "none may leave" if limit is None else "any" if limit == inf else f"ε {limit:g} at most"

@@ -1,0 +1,114 @@
+"""`fedboost audit` beside a daemon, in a process of its own that gives way to the daemon's work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedboost.errors import ConfigError, FedboostError, JobError
+
+AUDIT_S_MAX = 3600.0  # then it is ended
+SAID_BYTES_MAX = 4096  # of what it writes, the last ones
+NICE = 10
+
+
+@dataclass(frozen=True)
+class Running:
+    """An audit at work."""
+
+    job: str
+    since: float  # seconds since 1970
+
+
+class Audits:
+    """At most one audit at a time. All methods belong to the event loop's thread."""
+
+    def __init__(self, file: Path | None) -> None:
+        """`file` holds the party's settings; without it no audit can be started here."""
+        self._file = file
+        self._task: asyncio.Task[None] | None = None
+        self.running: Running | None = None
+        self._failed: dict[str, FedboostError] = {}
+
+    @property
+    def can_start(self) -> bool:
+        """Whether an audit could be started at all."""
+        return self._file is not None
+
+    def failure(self, job: str) -> FedboostError | None:
+        """Why the last audit of a job has ended without findings."""
+        return self._failed.get(job)
+
+    def start(self, job: str) -> None:
+        """Starts one; a JobError while another is at work."""
+        if self._file is None:
+            raise ConfigError("this daemon does not know its settings file", todo="fedboost audit")
+        if self.running is not None:
+            raise JobError(
+                "an audit is at work already", todo="wait for its end", job=self.running.job
+            )
+        self._failed.pop(job, None)
+        self.running = Running(job, time.time())
+        self._task = asyncio.create_task(self._run(job, self._file))
+
+    async def close(self) -> None:
+        """Ends the one at work."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self, job: str, file: Path) -> None:
+        nice = shutil.which("nice")
+        before = [nice, "-n", str(NICE)] if nice else []
+        command = [sys.executable, "-m", "fedboost", "audit", "--json", "--config", str(file)]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(*before, *command, "--", job),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            try:
+                async with asyncio.timeout(AUDIT_S_MAX):
+                    said = await _last(process)
+                    code = await process.wait()
+            finally:
+                if process.returncode is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    await process.wait()
+            if code:
+                self._failed[job] = _told(said)
+        except TimeoutError:
+            self._failed[job] = JobError(f"the audit took over {AUDIT_S_MAX:.0f} s and was ended")
+        except OSError as error:
+            self._failed[job] = JobError(f"the audit could not be started: {error.strerror}")
+        finally:
+            self.running = None
+
+
+async def _last(process: asyncio.subprocess.Process) -> str:
+    """The last of what a process writes."""
+    assert process.stdout is not None
+    kept = b""
+    while piece := await process.stdout.read(SAID_BYTES_MAX):
+        kept = (kept + piece)[-SAID_BYTES_MAX:]
+    return kept.decode("utf-8", "replace")
+
+
+def _told(said: str) -> FedboostError:
+    """The error with which a command has ended, from its last line of JSON."""
+    try:
+        error = json.loads(said.splitlines()[-1])["error"]
+        return FedboostError(str(error["what"]), todo=str(error["todo"]))
+    except (ValueError, KeyError, TypeError, IndexError):
+        return FedboostError("the audit failed", todo="run it as a command: fedboost audit JOB")

@@ -1,0 +1,282 @@
+"""What the coordinator's page shows: its jobs, and one job as it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedboost.errors import FedboostError
+from fedboost.messages.job_pb2 import JobJournal, JobStatus
+from fedboost.pages import frame, parts
+from fedboost.pages.sessions import Session
+from fedboost.report import costs, outcome, story, terms, training, units
+from fedboost.report.html import Html, join, tag
+from fedboost.report.story import Story
+from fedboost.report.tables import Column, Row, absent, details, names, section, table
+from fedboost.runtime.manifest import outline
+from fedboost.runtime.store import FINAL, Job, JobState
+
+ENDED_PER_PAGE = 25
+RESUMABLE = (JobState.PAUSED, JobState.FAILED)
+METRICS_SHOWN = 2
+
+
+@dataclass(frozen=True)
+class May:
+    """What the page's user may do here."""
+
+    submit: bool
+    cancel: bool
+
+
+def board(
+    active: Sequence[JobStatus], ended: Sequence[Job], at: int, may: May, said: str = ""
+) -> list[object]:
+    """The jobs that go on, a card each, and those that have ended, `at` being the page of these."""
+    head = tag("h1", "Jobs")
+    submit = (
+        parts.actions(parts.link("Submit a job", "/submit", "strong-button")) if may.submit else ""
+    )
+    cards = [_card(status) for status in active]
+    now = tag("div", *cards, class_="cards") if cards else absent("No job goes on now.")
+    first = (at - 1) * ENDED_PER_PAGE
+    shown = ended[first : first + ENDED_PER_PAGE]
+    rows: list[Row] = [_ended_row(job) for job in shown]
+    heads = [Column("job"), Column("protocol"), Column("parties"), Column("came to")]
+    heads += [Column("took", "number"), Column("ended", "number")]
+    past = table("Jobs that have ended", heads, rows, folds=True)
+    return [
+        tag("div", head, submit, class_="head"),
+        parts.note(said) if said else "",
+        parts.live("active", parts.announced(_said_of(active)), now),
+        section(
+            "ended",
+            "Ended",
+            parts.live("ended", past) if rows else absent("No job has ended yet."),
+            parts.pages("/?", at, len(ended), ENDED_PER_PAGE),
+        ),
+    ]
+
+
+def _said_of(active: Sequence[JobStatus]) -> str:
+    told = [f"{status.name} is {status.state}" for status in active]
+    return f"{units.plural(len(active), 'job goes', 'jobs go')} on. {'; '.join(told)}"
+
+
+def _card(status: JobStatus) -> Html:
+    name = tag(
+        "h2", tag("a", status.name, href=f"/jobs/{status.id}"), " ", parts.badge(status.state)
+    )
+    by = join(status.protocol, " · by ", status.submitter, " · ", parts.moment(status.created))
+    reason = status.reason.what
+    return tag(
+        "article",
+        name,
+        tag("p", by, class_="facts"),
+        parts.progress(status),
+        tag("p", reason, class_="reason") if reason else "",
+        parts.waits(status),
+        class_=f"card {_edge(status.state)}".strip(),
+    )
+
+
+def _edge(state: str) -> str:
+    return "edge-go" if state == JobState.RUNNING else "edge-wait"
+
+
+def _ended_row(job: Job) -> Row:
+    terms = outline(job.manifest)
+    return [
+        join(tag("a", job.name, href=f"/jobs/{job.id}"), " ", parts.badge(job.state)),
+        terms.protocol,
+        names(terms.parties),
+        _came_to(job),
+        units.in_seconds(float(round(job.since - job.created))),
+        parts.moment(job.since),
+    ]
+
+
+def _came_to(job: Job) -> str:
+    """The metrics that count, or why there are none."""
+    if job.result is None:
+        return job.reason or units.NOTHING
+    metrics = job.result.get("metrics") or {}
+    split = "validation" if "validation" in metrics else next(iter(metrics), "")
+    told = list(metrics.get(split, {}).items())[:METRICS_SHOWN]
+    return ", ".join(f"{split} {name} {units.measured(value)}" for name, value in told) or "done"
+
+
+# One job
+
+
+def job(journal: JobJournal, session: Session, may: May, said: str = "") -> list[object]:
+    """Everything of one job; an error stands where its journal cannot be read."""
+    try:
+        told = story.read(journal)
+    except FedboostError as error:
+        return [_head(journal.status, None), frame.refusal(error, "The journal cannot be read")]
+    status = journal.status
+    return [
+        _head(status, told),
+        parts.note(said) if said else "",
+        parts.live("actions", _actions(status, session, may)),
+        parts.live("state", _state(told)),
+        parts.live("figures", outcome.figures(told)),
+        parts.live("learning", training.learning(told)),
+        parts.live("time", costs.times(told)),
+        parts.live("bytes", costs.traffic(told)),
+        parts.live("timeline", terms.timeline(told)),
+        terms.terms(told),
+    ]
+
+
+def _head(status: JobStatus, told: Story | None) -> Html:
+    parties = "" if told is None else names(list(told.roles))
+    by = f"by {status.submitter}" if status.submitter else ""
+    known = [status.protocol, parties, by]
+    words: list[object] = [f"{fact} · " for fact in known if fact]
+    attempt = f" · attempt {status.attempt}" if status.attempt > 1 else ""
+    return tag(
+        "div",
+        tag("p", tag("a", "Jobs", href="/"), " / ", tag("code", status.id), class_="kicker"),
+        tag("h1", status.name or status.id),
+        tag("p", *words, parts.moment(status.created), attempt, class_="facts"),
+        class_="title",
+    )
+
+
+def _actions(status: JobStatus, session: Session, may: May) -> Html:
+    here = f"/jobs/{status.id}"
+    resume = may.submit and status.state in RESUMABLE
+    return parts.actions(
+        parts.button("Resume", f"{here}/resume", session.csrf, tone="strong-button")
+        if resume
+        else "",
+        parts.link("Full report", f"{here}/report"),
+        parts.link("Submit again…", f"/submit?from={status.id}") if may.submit else "",
+        parts.link("Cancel…", f"{here}/cancel", "danger")
+        if may.cancel and status.state not in FINAL
+        else "",
+    )
+
+
+def _state(told: Story) -> Html:
+    """How it stands, who waits for whom, and what its parties' owners were warned of."""
+    status = told.status
+    state = tag("p", parts.badge(told.state), *_lasting(status), class_="state-line")
+    warned = [tag("li", warning) for warning in status.warnings]
+    warnings = (
+        tag(
+            "section",
+            tag("h2", "Warnings", id="warnings-title"),
+            tag("ul", *warned),
+            class_="warnings",
+            aria_labelledby="warnings-title",
+        )
+        if warned
+        else ""
+    )
+    sentence = f"{status.name} is {told.state}"
+    if status.waiting:
+        sentence += ", waiting for " + names(list(dict.fromkeys(w.party for w in status.waiting)))
+    how_far, waits = parts.progress(status, told.rounds), parts.waits(status)
+    now = tag("div", state, how_far, waits, class_=f"now {told.state}")
+    # Whoever hears the page is not told of each step of a job that runs.
+    spoken = parts.announced(told.state if told.state == parts.RUNNING else sentence)
+    return join(spoken, now, outcome.trouble(told), warnings)
+
+
+def _lasting(status: JobStatus) -> tuple[object, ...]:
+    """For how long it goes on, or how long ago it came to rest."""
+    if status.state in (JobState.RUNNING, JobState.WAITING):
+        return (" submitted ", parts.since(status.created), " ago")
+    return (" for ", parts.since(status.updated)) if status.state == JobState.PAUSED else ()
+
+
+def cancel(status: JobStatus, session: Session) -> list[object]:
+    """Asks whether a job shall really end."""
+    done = status.progress.done
+    kept = (
+        f" {units.plural(done, status.progress.round or 'round')} done so far are lost."
+        if done
+        else ""
+    )
+    yes = parts.button("Cancel the job", f"/jobs/{status.id}/cancel", session.csrf, tone="danger")
+    no = parts.link("Keep it", f"/jobs/{status.id}")
+    return [
+        tag("h1", f"Cancel {status.name}?"),
+        tag(
+            "p",
+            f"It ends for good, on every party, and what it has left there is removed.{kept} "
+            "The ledgers keep what has left.",
+            class_="intro",
+        ),
+        parts.actions(yes, no),
+    ]
+
+
+def submit(
+    text: str,
+    session: Session,
+    known: Mapping[str, str],
+    parties: Sequence[str],
+    said: Html | str = "",
+) -> list[object]:
+    """The form for a job's file; `known` is each protocol's sentence."""
+    area = tag(
+        "textarea",
+        # A browser takes away the first line break.
+        "\n" + text,
+        id="text",
+        name="text",
+        rows=24,
+        spellcheck="false",
+        autocapitalize="off",
+        autocomplete="off",
+        aria_describedby="text-note",
+    )
+    form = tag(
+        "form",
+        frame.hidden("csrf", session.csrf),
+        tag("label", "A file", for_="file"),
+        tag(
+            "input",
+            type="file",
+            id="file",
+            name="file",
+            accept=".yaml,.yml,.json",
+            data_into="text",
+        ),
+        tag("label", "or its text", for_="text"),
+        area,
+        tag(
+            "p", "YAML, as for ", tag("code", "fedboost job submit"), id="text-note", class_="note"
+        ),
+        tag(
+            "div",
+            tag(
+                "button",
+                "Submit",
+                type="submit",
+                name="act",
+                value="submit",
+                class_="strong-button",
+            ),
+            tag("button", "Only check", type="submit", name="act", value="check"),
+            class_="actions",
+        ),
+        method="post",
+        action="/submit",
+        enctype="multipart/form-data",
+        class_="submit",
+    )
+    listed = [(tag("code", name), words) for name, words in known.items()]
+    aside = tag(
+        "aside",
+        tag("h2", "What it may name"),
+        parts.facts([("Parties", names(parties))]),
+        details("Protocols", parts.facts(listed)),
+        class_="aside",
+    )
+    kicker = tag("p", tag("a", "Jobs", href="/"), class_="kicker")
+    return [kicker, tag("h1", "Submit a job"), said, tag("div", form, aside, class_="beside")]

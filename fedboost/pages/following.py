@@ -1,0 +1,80 @@
+"""A coordinator's jobs as a page follows them: each journal is read once, then what has come since.
+
+Reading and rendering happen in threads: a long journal must not hold up the jobs that run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from fedboost.messages import job_pb2
+from fedboost.messages.job_pb2 import Event, JobJournal, JobStatus
+from fedboost.runtime.coordinator import RESTS, CoordinatorNode
+from fedboost.runtime.costs import condensed
+from fedboost.runtime.identity import Peer
+from fedboost.runtime.journals import Journals
+from fedboost.runtime.standing import at_rest
+from fedboost.runtime.store import Job
+
+JOURNALS_MAX = 16  # that are kept at hand, those looked at last
+
+
+@dataclass
+class _Read:
+    """A journal as far as it has been read."""
+
+    events: list[Event] = field(default_factory=list)  # condensed
+    last: int = 0
+    busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Followed:
+    """The jobs of one coordinator, for one user who may read them."""
+
+    def __init__(self, node: CoordinatorNode, user: Peer) -> None:
+        self._node, self._user = node, user
+        self._journals = Journals(node.store)
+        self._read: OrderedDict[str, _Read] = OrderedDict()
+
+    async def jobs(self) -> list[Job]:
+        """All jobs, the newest first."""
+        self._check()
+        return list(reversed(await asyncio.to_thread(self._node.store.jobs)))
+
+    async def status(self, job: Job) -> JobStatus:
+        """How a job stands, and who is waited for since when."""
+        if job.state not in RESTS:
+            return await self._node.status(self._user, job_pb2.JobId(id=job.id))
+        self._check()
+        return at_rest(job, await self._events(job.id))
+
+    async def journal(self, id_: str) -> JobJournal:
+        """Everything the coordinator knows of a job, condensed; a JobError where there is none."""
+        self._check()
+        job = await asyncio.to_thread(self._node.store.job, id_)
+        status = await self.status(job)
+        events = await self._events(id_)
+        spec = json.loads(job.manifest)["spec"]  # also of a job that another version wrote
+        return JobJournal(status=status, spec=json.dumps(spec).encode(), events=events)
+
+    def _check(self) -> None:
+        self._node.config.users.judge("read", self._user.name)
+
+    async def _events(self, id_: str) -> list[Event]:
+        known = self._read.setdefault(id_, _Read())
+        self._read.move_to_end(id_)
+        while len(self._read) > JOURNALS_MAX:
+            self._read.popitem(last=False)
+        async with known.busy:
+            known.events, known.last = await asyncio.to_thread(self._grown, id_, known)
+        return known.events
+
+    def _grown(self, id_: str, known: _Read) -> tuple[list[Event], int]:
+        fresh = self._journals.events(id_, known.last)
+        if not fresh:
+            return known.events, known.last
+        # What was condensed counts its calls, so it can be condensed again with what has come.
+        return condensed([*known.events, *fresh]), fresh[-1].number

@@ -1,0 +1,171 @@
+"""What every page has around its content: head, bar with the way around, foot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+from importlib import resources
+
+from fedboost import __version__
+from fedboost.errors import FedboostError
+from fedboost.pages.sessions import Session
+from fedboost.report.html import Html, join, tag
+
+STATIC = "/static"
+FILES = {  # name of a file: the package that holds it, and its type
+    "report.css": ("fedboost.report", "page.css", "text/css"),
+    "pages.css": ("fedboost.pages", "static/pages.css", "text/css"),
+    "pages.js": ("fedboost.pages", "static/pages.js", "text/javascript"),
+    "icon.svg": ("fedboost.pages", "static/icon.svg", "image/svg+xml"),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """One entry of the bar."""
+
+    path: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Site:
+    """Whose pages these are."""
+
+    role: str  # "coordinator" | "party"
+    name: str
+    user: str  # in whose name they act
+    places: Sequence[Place]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One page's content."""
+
+    title: str
+    main: Sequence[object]
+    place: str = ""  # the path of the bar's entry that it belongs to
+    follows_s: float = 0.0  # seconds between two looks whether it has changed; 0: it does not
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def static(name: str) -> tuple[bytes, str] | None:
+    """A file of ours and its type; None for a name that is none."""
+    if name not in FILES:
+        return None
+    package, file, kind = FILES[name]
+    return _content(package, file), kind
+
+
+def whole(site: Site, shown: Shown, session: Session | None) -> str:
+    """The page as a browser gets it."""
+    main = tag("main", *shown.main, id="main", tabindex="-1")
+    skip = tag("a", "Skip to the content", href="#main", class_="skip")
+    lost = tag("div", "", id="lost", role="status", class_="lost")
+    body = tag(
+        "body",
+        skip,
+        _bar(site, shown, session),
+        lost,
+        main,
+        _foot(site),
+        data_now=f"{time.time():.3f}",
+        data_follows=f"{shown.follows_s:g}" if shown.follows_s else None,
+    )
+    page = tag("html", _head(site, shown.title), body, lang="en")
+    return f"<!DOCTYPE html>\n{page}\n"
+
+
+def refusal(error: FedboostError, title: str = "This did not work") -> Html:
+    """What, where and what to do, of an error."""
+    lines = error.lines()
+    more = (tag("p", line) for line in lines[1:])
+    return tag("div", tag("h2", f"{title}: {lines[0]}"), *more, role="alert", class_="trouble")
+
+
+def _head(site: Site, title: str) -> Html:
+    styles = (_linked(name) for name in ("report.css", "pages.css"))
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="robots", content="noindex"),
+        tag("title", f"{title} – {site.name} – fedboost"),
+        tag("link", rel="icon", href=_address("icon.svg"), type="image/svg+xml"),
+        *styles,
+        tag("script", src=_address("pages.js"), defer=""),
+    )
+
+
+def _bar(site: Site, shown: Shown, session: Session | None) -> Html:
+    brand = tag(
+        "a",
+        tag("span", "fedboost", class_="mark"),
+        " ",
+        tag("span", site.name, class_="who"),
+        " ",
+        "" if site.role == site.name else tag("span", site.role, class_="role"),
+        href="/",
+        class_="brand",
+    )
+    if session is None:
+        return tag("header", tag("div", brand, class_="inner"), class_="bar")
+    links = [
+        tag(
+            "li",
+            tag(
+                "a",
+                place.words,
+                href=place.path,
+                aria_current="page" if place.path == shown.place else None,
+            ),
+        )
+        for place in site.places
+    ]
+    leave = tag(
+        "form",
+        hidden("csrf", session.csrf),
+        tag("span", site.user, class_="user", title="In whose name this page acts"),
+        tag("button", "Sign out", type="submit", class_="plain"),
+        method="post",
+        action="/sign-out",
+        class_="leave",
+    )
+    around = tag("nav", tag("ul", *links), aria_label="Pages")
+    return tag("header", tag("div", brand, around, leave, class_="inner"), class_="bar")
+
+
+def hidden(name: str, value: str) -> Html:
+    """A field that a form sends along."""
+    return tag("input", type="hidden", name=name, value=value)
+
+
+def _foot(site: Site) -> Html:
+    who = site.name if site.name == site.role else f"{site.role} {site.name}"
+    words = f"fedboost {__version__} · {who} · times are UTC"
+    return tag("footer", tag("p", join(words)))
+
+
+def _linked(name: str) -> Html:
+    return tag("link", rel="stylesheet", href=_address(name))
+
+
+def _address(name: str) -> str:
+    """A file's path, another one whenever its content is another."""
+    package, file, _ = FILES[name]
+    return f"{STATIC}/{name}?{_version(package, file)}"
+
+
+@cache
+def _version(package: str, file: str) -> str:
+    return sha256(_content(package, file)).hexdigest()[:12]
+
+
+@cache
+def _content(package: str, file: str) -> bytes:
+    return resources.files(package).joinpath(file).read_bytes()

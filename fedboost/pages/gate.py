@@ -1,0 +1,288 @@
+"""Who gets past the door: hosts, headers, sessions and forms, before any page is asked.
+
+Refused are a Host that is not ours (a name that a stranger has pointed at this machine), forms that
+another site has sent, and everything but the sign-in from whoever has not signed in.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from http import HTTPStatus
+from urllib.parse import quote, urlsplit
+
+from aiohttp import web
+
+from fedboost.errors import (
+    ConfigError,
+    DataError,
+    FedboostError,
+    JobError,
+    PolicyError,
+    ProtocolError,
+    StoreError,
+    UnreachableError,
+)
+from fedboost.pages import frame
+from fedboost.pages.frame import Shown, Site
+from fedboost.pages.sessions import Session, Sessions, SignInRefusedError, same
+from fedboost.pages.token import ANYWHERE, SIGN_IN
+from fedboost.report import page as report
+from fedboost.report.html import tag
+from fedboost.runtime.config import DaemonConfig, split_address
+from fedboost.settings import FILE_BYTES_MAX
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+BODY_BYTES_MAX = FILE_BYTES_MAX + (64 << 10)  # a job file and the rest of its form
+TICKING = re.compile(r'(<time class="(?:since|until)"[^>]*>)[^<]*')
+HERE = ("localhost", "127.0.0.1", "::1")  # also through a tunnel, whatever its port
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # with none at all a form of ours would have no Origin
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+REPORT_POLICY = f"{report.POLICY}; frame-ancestors 'none'"  # which has its style inside
+STATUS: tuple[tuple[type[FedboostError], int], ...] = (
+    (SignInRefusedError, 403),
+    (StoreError, 500),
+    (PolicyError, 403),
+    (JobError, 404),
+    (ProtocolError, 409),
+    (UnreachableError, 502),
+    (ConfigError, 422),
+    (DataError, 422),
+)
+
+
+class Gate:
+    """One daemon's door; its two middlewares stand in front of every handler."""
+
+    def __init__(self, config: DaemonConfig, site: Site, sessions: Sessions) -> None:
+        assert config.page is not None
+        self.site, self.sessions = site, sessions
+        self._is_tls = config.page.allow_remote
+        host, _ = split_address(config.page.listen)
+        own = {*HERE, *config.page.names, *({host.lower()} - set(ANYWHERE))}
+        self._hosts = frozenset(own)
+        # Cookies know no ports: several daemons on one machine need several names.
+        prefix = "__Host-" if self._is_tls else ""
+        self._cookie = f"{prefix}fedboost-{site.role}-{site.name}"
+        self._lasts_s = int(3600 * config.page.session_hours)
+
+    def application(self) -> web.Application:
+        """An application with the door and what stands in front of it: sign-in, static files."""
+        app = web.Application(
+            middlewares=[self._protected, self._admitted], client_max_size=BODY_BYTES_MAX
+        )
+        app.add_routes(
+            [
+                web.get(SIGN_IN, self._sign_in_form),
+                web.post(SIGN_IN, self._sign_in),
+                web.post("/sign-out", self._sign_out),
+                web.get(f"{frame.STATIC}/{{name}}", _static),
+            ]
+        )
+        return app
+
+    def session(self, request: web.Request) -> Session | None:
+        """Whose request it is; None for whoever has not signed in."""
+        cookie = request.cookies.get(self._cookie, "")
+        return self.sessions.find(cookie) if cookie else None
+
+    def answer(self, request: web.Request, shown: Shown) -> web.Response:
+        """A page, or only that it has not changed since the browser got it."""
+        text = frame.whole(self.site, shown, self.session(request))
+        still = TICKING.sub(r"\1", text.partition("<main")[2])  # that time passes is no change
+        mark = f'"{sha256(still.encode()).hexdigest()[:32]}"'
+        if request.headers.get("If-None-Match") == mark and shown.status == 200:
+            return web.Response(status=304, headers={"ETag": mark})
+        return web.Response(
+            text=text,
+            content_type="text/html",
+            charset="utf-8",
+            status=shown.status,
+            headers={"ETag": mark, **shown.headers},
+        )
+
+    # In front of every handler
+
+    @web.middleware
+    async def _protected(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Gives every answer its headers, and every failure a page."""
+        try:
+            response = await self._guarded(request, handler)
+        except web.HTTPException as answer:
+            response = self._of_http(request, answer)
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        return response
+
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPException:
+            raise
+        except FedboostError as error:
+            return self._refused(request, error)
+        except Exception:
+            log.exception("the page %s failed unexpectedly", request.path)
+            unknown = FedboostError("the page failed unexpectedly", todo="see the daemon's log")
+            return self._refused(request, unknown)
+
+    @web.middleware
+    async def _admitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Lets nobody in who has not signed in, and no form that our own page has not sent."""
+        if not self._is_ours(request.headers.get("Host", "")):
+            raise PolicyError(
+                "this host is none of the page's",
+                todo="call it by the address that it listens on, or add the host to page.names",
+                key="page.names",
+            )
+        if request.method not in ("GET", "HEAD", "POST"):
+            raise web.HTTPMethodNotAllowed(request.method, ["GET", "HEAD", "POST"])
+        if request.method == "POST" and not self._is_own_form(request):
+            raise PolicyError("this form was not sent by the page itself", todo="open the page")
+        if request.path == SIGN_IN or request.path.startswith(f"{frame.STATIC}/"):
+            return await handler(request)
+        session = self.session(request)
+        if session is None:
+            there = f"?next={quote(request.path_qs)}" if request.method == "GET" else ""
+            raise web.HTTPSeeOther(f"{SIGN_IN}{there if request.path != '/' else ''}")
+        if request.method == "POST":
+            form = await request.post()
+            if not same(str(form.get("csrf", "")), session.csrf):
+                raise PolicyError("this form is out of date", todo="open the page again")
+        return await handler(request)
+
+    def _is_ours(self, host: str) -> bool:
+        try:
+            called = urlsplit(f"//{host}").hostname or ""
+            urlsplit(f"//{host}").port  # noqa: B018  a ValueError where it is none
+        except ValueError:
+            return False
+        try:
+            called = str(ipaddress.ip_address(called))
+        except ValueError:
+            called = called.lower()
+        return called in self._hosts
+
+    def _is_own_form(self, request: web.Request) -> bool:
+        """Whether the browser says that our own page has sent it."""
+        scheme = "https" if self._is_tls else "http"
+        origin, fetched = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
+        if origin is None:  # no browser, or a very old one: the form's own token decides
+            return fetched in (None, "same-origin")
+        own = f"{scheme}://{request.headers.get('Host', '')}"
+        return origin.lower() == own.lower() and fetched in (None, "same-origin")
+
+    # Signing in and out
+
+    async def _sign_in_form(self, request: web.Request) -> web.Response:
+        if self.session(request) is not None:
+            raise web.HTTPSeeOther(_next(request.query.get("next", "")))
+        return self.answer(request, self._form(_next(request.query.get("next", ""))))
+
+    async def _sign_in(self, request: web.Request) -> web.Response:
+        form = await request.post()
+        there = _next(str(form.get("next", "")))
+        try:
+            cookie = self.sessions.sign_in(str(form.get("token", "")).strip())
+        except SignInRefusedError as error:
+            log.warning("a sign-in to the page was refused: %s", error.what)
+            return self.answer(request, self._form(there, error))
+        response = web.Response(status=303, headers={"Location": there})
+        response.set_cookie(
+            self._cookie,
+            cookie,
+            max_age=self._lasts_s,
+            httponly=True,
+            samesite="Strict",
+            secure=self._is_tls,
+            path="/",
+        )
+        return response
+
+    async def _sign_out(self, request: web.Request) -> web.Response:
+        self.sessions.sign_out(request.cookies.get(self._cookie, ""))
+        response = web.Response(status=303, headers={"Location": SIGN_IN})
+        response.del_cookie(self._cookie, path="/", secure=self._is_tls, httponly=True)
+        return response
+
+    def _form(self, there: str, error: SignInRefusedError | None = None) -> Shown:
+        """The form that asks for the token; a script fills it from the link's last part."""
+        command = f"fedboost {self.site.role} page --config FILE"
+        form = tag(
+            "form",
+            tag("label", "Token", for_="token"),
+            tag(
+                "input",
+                id="token",
+                name="token",
+                type="password",
+                required="",
+                autocomplete="off",
+                autofocus="",
+                spellcheck="false",
+            ),
+            frame.hidden("next", there),
+            tag("button", "Sign in", type="submit", class_="strong-button"),
+            method="post",
+            action=SIGN_IN,
+            id="sign-in",
+        )
+        hint = tag("p", "The link with the token is printed by ", tag("code", command), ".")
+        said = "" if error is None else frame.refusal(error, "Not signed in")
+        wait = {} if error is None or not error.wait_s else {"Retry-After": str(error.wait_s)}
+        title = tag("h1", f"Sign in to {self.site.name}")
+        status = 200 if error is None else 429 if error.wait_s else 403
+        card = tag("div", title, said, form, hint, class_="sign-in")
+        return Shown("Sign in", [card], status=status, headers=wait)
+
+    # Failures
+
+    def _refused(self, request: web.Request, error: FedboostError) -> web.Response:
+        status = next((code for kind, code in STATUS if isinstance(error, kind)), 500)
+        main = [tag("h1", "Not possible"), frame.refusal(error), _back()]
+        return self.answer(request, Shown("Not possible", main, status=status))
+
+    def _of_http(self, request: web.Request, answer: web.HTTPException) -> web.StreamResponse:
+        if answer.status < HTTPStatus.BAD_REQUEST:  # a way to somewhere else
+            return web.Response(
+                status=answer.status, headers={"Location": answer.headers["Location"]}
+            )
+        words = HTTPStatus(answer.status).phrase
+        main = [tag("h1", words), tag("p", f"{request.path}: {words.lower()}."), _back()]
+        return self.answer(request, Shown(words, main, status=answer.status))
+
+
+def _back() -> object:
+    return tag("p", tag("a", "To the jobs", href="/"))
+
+
+def _next(path: str) -> str:
+    """A path of this page to go to; its first one for anything else."""
+    is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if is_own and not path.startswith(SIGN_IN) else "/"
+
+
+async def _static(request: web.Request) -> web.Response:
+    found = frame.static(request.match_info["name"])
+    if found is None:
+        raise web.HTTPNotFound
+    content, kind = found
+    kept = {"Cache-Control": "public, max-age=31536000, immutable"}
+    return web.Response(body=content, content_type=kind, charset="utf-8", headers=kept)

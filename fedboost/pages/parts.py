@@ -1,0 +1,152 @@
+"""The small parts of which pages are made: badges, times that tick, buttons, live regions."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from fedboost.messages.job_pb2 import JobStatus
+from fedboost.pages.frame import hidden
+from fedboost.report import units
+from fedboost.report.html import Html, join, tag
+from fedboost.report.page import TONES
+from fedboost.report.progress import RECENT_ROUNDS
+from fedboost.report.story import Round
+from fedboost.report.tables import names
+
+RUNNING = "running"
+# What a step that is no protocol's own is called, where a party is waited for.
+WAITS = {
+    "approval": "the owner’s approval",
+    "its return": "its return",
+    "begin": "beginning: reading its table",
+    "open": "opening the stage",
+    "close": "closing the stage",
+    "finish": "finishing",
+}
+
+
+def live(name: str, *content: object) -> Html:
+    """A part of the page that is looked at again and again."""
+    return tag("div", *content, id=f"live-{name}", class_="live")
+
+
+def badge(state: str) -> Html:
+    """A job's state."""
+    tone = TONES.get(state, "go" if state == RUNNING else "wait" if "waiting" in state else "")
+    return tag("span", state or "unknown", class_=f"badge {tone}".strip())
+
+
+def since(at: float) -> Html:
+    """How long ago something was, in seconds since 1970; ticks where scripts run."""
+    return tag(
+        "time", _ago(at), class_="since", data_since=f"{at:.0f}", datetime=_stamp(at),
+        title=f"since {units.moment(at)} UTC",
+    )  # fmt: skip
+
+
+def until(at: float) -> Html:
+    """How long it is until then; ticks where scripts run."""
+    left = units.in_seconds(float(round(max(0.0, at - time.time()))))
+    return tag("time", left, class_="until", data_until=f"{at:.0f}", datetime=_stamp(at))
+
+
+def moment(at: float) -> Html:
+    """A moment, to the minute."""
+    words = units.moment(at)
+    return tag("time", words[:16], datetime=_stamp(at), title=f"{words} UTC")
+
+
+def progress(status: JobStatus, rounds: Sequence[Round] = ()) -> Html:
+    """How far a job is, and when it will end if the next rounds are like the last ones."""
+    done, of = status.progress.done, status.progress.of
+    if not of:
+        return join()
+    name = status.progress.round or "round"
+    words = f"{units.in_count(done)} of {units.plural(of, name)}"
+    drawn = tag("progress", words, value=done, max=of, aria_label=f"{words} done")
+    left = _ends(status, rounds)
+    facts: list[object] = [tag("b", words)]
+    if left is not None:
+        facts += [" · about ", until(left), f" left, until {units.clock_time(left)[:5]} UTC"]
+    return tag("div", drawn, tag("p", *facts, class_="progress-words"), class_="progress")
+
+
+def waits(status: JobStatus) -> Html:
+    """Who is waited for, at what, since when: a line for each step."""
+    steps: dict[str, list[tuple[str, float]]] = {}
+    for one in status.waiting:
+        steps.setdefault(one.step, []).append((one.party, one.since))
+    lines = []
+    for step, who in steps.items():
+        parties = [tag("b", names([party for party, _ in who]))]
+        what = WAITS.get(step) or step.replace("_", " ")
+        first = min(at for _, at in who)
+        lines.append(tag("li", "waits for ", *parties, f", {what}, ", since(first)))
+    return tag("ul", *lines, class_="waits") if lines else join()
+
+
+def button(
+    words: str, action: str, csrf: str, *, tone: str = "", fields: Sequence[tuple[str, str]] = ()
+) -> Html:
+    """A form of one button."""
+    sent = [hidden(name, value) for name, value in fields]
+    pressed = tag("button", words, type="submit", class_=tone or None)
+    return tag("form", hidden("csrf", csrf), *sent, pressed, method="post", action=action)
+
+
+def link(words: str, to: str, tone: str = "") -> Html:
+    """A link that looks like a button."""
+    return tag("a", words, href=to, class_=f"button {tone}".strip())
+
+
+def actions(*parts: object) -> Html:
+    """Buttons beside each other; nothing where there are none."""
+    shown = [part for part in parts if part]
+    return tag("div", *shown, class_="actions") if shown else join()
+
+
+def facts(rows: Sequence[tuple[object, object]]) -> Html:
+    """Names with what they stand for."""
+    found = (join(tag("dt", name), tag("dd", value)) for name, value in rows if value != "")
+    return tag("dl", *found, class_="facts-list")
+
+
+def note(words: object) -> Html:
+    """What has just been done."""
+    return tag("p", words, role="status", class_="done-note")
+
+
+def announced(words: str) -> Html:
+    """For screen readers: said whenever it changes."""
+    return tag("p", words, role="status", class_="hidden", id="said")
+
+
+def pages(path: str, at: int, count: int, per_page: int) -> Html:
+    """Links to the pages of a long list; `at` counts from 1."""
+    last = max(1, -(-count // per_page))
+    if last == 1:
+        return join()
+    newer = tag("a", "← Newer", href=f"{path}page={at - 1}", rel="prev") if at > 1 else ""
+    older = tag("a", "Older →", href=f"{path}page={at + 1}", rel="next") if at < last else ""
+    where = tag("span", f"page {at} of {last}")
+    return tag("nav", newer, where, older, class_="pages", aria_label="Further pages")
+
+
+def _ends(status: JobStatus, rounds: Sequence[Round]) -> float | None:
+    """When the last round will be done, in seconds since 1970."""
+    took = [one.seconds for one in rounds[-RECENT_ROUNDS:]]
+    left = status.progress.of - status.progress.done
+    if not took or left <= 0 or status.state != RUNNING or rounds[-1].done != status.progress.done:
+        return None
+    return rounds[-1].at + left * statistics.median(took)
+
+
+def _ago(at: float) -> str:
+    return units.in_seconds(float(round(max(0.0, time.time() - at))))
+
+
+def _stamp(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

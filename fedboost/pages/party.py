@@ -1,0 +1,303 @@
+"""A party's page for its owner: jobs to decide about, what has left, what there is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+from aiohttp import web
+
+from fedboost.audit.findings import Finding
+from fedboost.errors import FedboostError, PolicyError
+from fedboost.messages import job_pb2
+from fedboost.messages.party_pb2 import OwnedJob
+from fedboost.pages import asking, frame, owner, parts, records
+from fedboost.pages.asking import Asking
+from fedboost.pages.audits import Audits
+from fedboost.pages.coordinator import FOLLOWS_S, number
+from fedboost.pages.frame import Place, Shown, Site
+from fedboost.pages.gate import REPORT_POLICY, Gate
+from fedboost.pages.owner import Audited, Known, Seen
+from fedboost.pages.sessions import Session, Sessions
+from fedboost.pages.shapes import Shapes
+from fedboost.pages.token import page_of, token
+from fedboost.report.html import Html
+from fedboost.runtime import heads, manifest
+from fedboost.runtime.disk import read_file
+from fedboost.runtime.identity import Peer
+from fedboost.runtime.judgement import checker
+from fedboost.runtime.ledger import Amount, Head, Ledger
+from fedboost.runtime.ledger import Row as LedgerRow
+from fedboost.runtime.party import PartyNode
+from fedboost.runtime.reading import owned
+from fedboost.runtime.store import FINAL, Job
+from fedboost.runtime.transcripts import Transcripts
+
+HTML = "text/html"
+SAID = {  # what was done, by a word in the address
+    "approved": "You have approved the job.",
+    "denied": "You have denied the job.",
+    "audit": "The audit is at work; what it finds will stand below.",
+    "again": "The data sets are read again.",
+}
+
+
+def party_site(node: PartyNode, file: Path | None) -> web.Application:
+    """The application that serves the page of a party's settings, which `file` holds."""
+    config, page = node.config, page_of(node.config)
+    places = (
+        Place("/", "Jobs"),
+        Place("/ledger", "Ledger"),
+        Place("/told", "Told"),
+        Place("/data", "Data sets"),
+    )
+    site = Site("party", config.name, page.user, places)
+    sessions = Sessions(lambda: token(config.store), 3600 * page.session_hours)
+    gate = Gate(config, site, sessions)
+    own = _Pages(node, gate, Peer("user", page.user, fingerprint="", serial=0), Audits(file))
+    app = gate.application()
+    app.cleanup_ctx.append(own.background)
+    app.add_routes(
+        [
+            web.get("/", own.jobs),
+            web.get("/jobs/{job}", own.job),
+            web.get("/jobs/{job}/report", own.report),
+            web.get("/jobs/{job}/approve", own.approve_form),
+            web.post("/jobs/{job}/approve", own.approve),
+            web.get("/jobs/{job}/deny", own.deny_form),
+            web.post("/jobs/{job}/deny", own.deny),
+            web.post("/jobs/{job}/audit", own.audit),
+            web.get("/ledger", own.ledger),
+            web.post("/ledger/verify", own.verify),
+            web.get("/told", own.told),
+            web.get("/data", own.data),
+            web.post("/data", own.read_again),
+        ]
+    )
+    return app
+
+
+class _Pages:
+    """One handler for each page and form; the node judges what the user may do."""
+
+    def __init__(self, node: PartyNode, gate: Gate, user: Peer, audits: Audits) -> None:
+        self._node, self._gate, self._user, self._audits = node, gate, user, audits
+        self._shapes = Shapes()
+        self._transcripts = Transcripts(node.config.store)
+        self._over: dict[str, Seen] = {}  # jobs that do not change any more
+
+    async def background(self, _: web.Application) -> AsyncIterator[None]:
+        """What works beside the handlers, and ends with them."""
+        yield
+        await self._audits.close()
+        await self._shapes.close()
+
+    # Jobs
+
+    async def jobs(self, request: web.Request) -> web.Response:
+        """Every job that this party has seen."""
+        self._check()
+        seen = await asyncio.to_thread(self._every_job)
+        at, said = number(request.query.get("page", "1")), SAID.get(request.query.get("done", ""))
+        main = await asyncio.to_thread(owner.jobs, seen, at, said or "")
+        return self._gate.answer(request, Shown("Jobs", main, "/", follows_s=FOLLOWS_S))
+
+    async def job(self, request: web.Request) -> web.Response:
+        """One job: what it asks, what the policy says, what has left, what an audit found."""
+        self._check()
+        session, said = self._session(request), SAID.get(request.query.get("done", ""))
+        one, main = await asyncio.to_thread(
+            self._job, request.match_info["job"], session, said or ""
+        )
+        is_over = one.job.state in FINAL and self._audits.running is None
+        shown = Shown(one.owned.name, main, "/", follows_s=0.0 if is_over else FOLLOWS_S)
+        return self._gate.answer(request, shown)
+
+    async def report(self, request: web.Request) -> web.Response:
+        """The report that a guest's daemon has written."""
+        self._check()
+        job = await asyncio.to_thread(self._node.store.job, request.match_info["job"])
+        path = self._report(job.id)
+        if not path.exists():
+            raise web.HTTPNotFound
+        content = await asyncio.to_thread(read_file, path)
+        headers = {"Content-Security-Policy": REPORT_POLICY}
+        return web.Response(
+            body=content, content_type="text/html", charset="utf-8", headers=headers
+        )
+
+    async def approve_form(self, request: web.Request) -> web.Response:
+        """Shows exactly what would leave, and asks."""
+        self._check()
+        one, wants = await asyncio.to_thread(self._asked, request.match_info["job"])
+        main = owner.approve(one, wants, self._session(request))
+        return self._gate.answer(request, Shown(f"Approve {one.owned.name}?", main, "/"))
+
+    async def approve(self, request: web.Request) -> web.Response:
+        """Lets a job run, as far as it is the one that was shown."""
+        form, id_ = await request.post(), request.match_info["job"]
+        stored = await asyncio.to_thread(self._node.store.job, id_)
+        shown = manifest.sha256(stored.manifest).hex()
+        if form.get("digest") != shown or form.get("read") != "yes":
+            raise PolicyError("what will leave was not shown", todo="open the job again", job=id_)
+        await self._node.approve(self._user, job_pb2.JobId(id=id_))
+        raise web.HTTPSeeOther(f"/jobs/{id_}?done=approved")
+
+    async def deny_form(self, request: web.Request) -> web.Response:
+        """Asks before a job is denied."""
+        self._check()
+        one = await asyncio.to_thread(self._seen, request.match_info["job"])
+        main = owner.deny(one, self._session(request))
+        return self._gate.answer(request, Shown(f"Deny {one.owned.name}?", main, "/"))
+
+    async def deny(self, request: web.Request) -> web.Response:
+        """Refuses a job."""
+        id_ = request.match_info["job"]
+        await self._node.deny(self._user, job_pb2.JobId(id=id_))
+        raise web.HTTPSeeOther(f"/jobs/{id_}?done=denied")
+
+    async def audit(self, request: web.Request) -> web.Response:
+        """Has the job's record attacked, in a process of its own."""
+        self._check()
+        job = await asyncio.to_thread(self._node.store.job, request.match_info["job"])
+        self._audits.start(job.id)
+        raise web.HTTPSeeOther(f"/jobs/{job.id}?done=audit#audit")
+
+    # Records
+
+    async def ledger(self, request: web.Request) -> web.Response:
+        """One page of the ledger."""
+        return await self._ledger(request)
+
+    async def verify(self, request: web.Request) -> web.Response:
+        """Checks every row's hash, the chain and the signed heads."""
+        try:
+            said = parts.note(await asyncio.to_thread(self._verified))
+        except FedboostError as error:
+            return await self._ledger(request, frame.refusal(error, "The ledger is not whole"))
+        return await self._ledger(request, said)
+
+    async def told(self, request: web.Request) -> web.Response:
+        """The accounts of what jobs have told."""
+        self._check()
+        entries = await asyncio.to_thread(self._node.spending.account.entries)
+        main = records.disclosed(entries, self._node.config.policy)
+        return self._gate.answer(request, Shown("What was told", main, "/told"))
+
+    async def data(self, request: web.Request) -> web.Response:
+        """The data sets' shapes."""
+        self._check()
+        declared = self._node.config.datasets
+        shapes = {name: await self._shapes.of(name, source) for name, source in declared.items()}
+        main = records.data_sets(self._node.config, shapes, self._session(request))
+        follows = FOLLOWS_S if None in shapes.values() else 0.0
+        return self._gate.answer(request, Shown("Data sets", main, "/data", follows_s=follows))
+
+    async def read_again(self, _: web.Request) -> web.Response:
+        """Has the data sets read again."""
+        self._check()
+        self._shapes.forget()
+        raise web.HTTPSeeOther("/data?done=again")
+
+    # Inside; what reads files runs in threads
+
+    def _check(self) -> None:
+        self._node.judge.owner(self._user)
+
+    def _session(self, request: web.Request) -> Session:
+        session = self._gate.session(request)
+        assert session is not None  # the door lets nobody else in
+        return session
+
+    def _every_job(self) -> list[Seen]:
+        """All jobs, the newest first."""
+        jobs = reversed(self._node.store.jobs())
+        seen = [self._over.get(job.id) or self._read(job) for job in jobs]
+        self._over = {one.job.id: one for one in seen if one.job.state in FINAL}
+        return seen
+
+    def _seen(self, id_: str) -> Seen:
+        return self._read(self._node.store.job(id_))
+
+    def _read(self, job: Job) -> Seen:
+        name = self._node.config.name
+        try:
+            return Seen(job, owned(name, job, self._node.spending.said(job)))
+        except FedboostError:  # a job of another version, of which little can be read
+            terms = manifest.outline(job.manifest)
+            shown = OwnedJob(
+                id=job.id,
+                name=job.name,
+                protocol=terms.protocol,
+                state=job.state,
+                coordinator=terms.coordinator,
+                submitter=terms.submitter,
+                parties=terms.parties,
+            )
+            return Seen(job, shown)
+
+    def _asked(self, id_: str) -> tuple[Seen, Asking]:
+        one = self._seen(id_)
+        return one, asking.read(self._node, one.job)
+
+    def _job(self, id_: str, session: Session, said: str) -> tuple[Seen, list[object]]:
+        one = self._seen(id_)
+        wants: Asking | FedboostError
+        try:
+            wants = asking.read(self._node, one.job)
+        except FedboostError as error:
+            wants = error
+        with closing(self._own_ledger()) as ledger:
+            amounts: list[Amount] = ledger.amounts(id_)
+        known = Known(wants, amounts, self._audited(id_), self._report(id_).exists())
+        return one, owner.job(one, known, session, said)
+
+    def _audited(self, id_: str) -> Audited:
+        failure = self._audits.failure(id_)
+        try:
+            found = [Finding(**one) for one in self._transcripts.findings(id_)]
+        except (FedboostError, TypeError):
+            found, failure = (
+                [],
+                failure
+                or FedboostError(
+                    "what the last audit found cannot be read", todo="audit the job again"
+                ),
+            )
+        has_record = any(self._transcripts.folder(id_).glob("part-*.npz"))
+        can_start = self._audits.can_start and has_record
+        return Audited(found, failure, self._audits.running, can_start)
+
+    def _report(self, id_: str) -> Path:
+        return self._node.store.folder / "reports" / f"{id_}.html"
+
+    def _own_ledger(self) -> Ledger:
+        """The ledger through a connection of ours: who reads long must not hold up the jobs."""
+        return Ledger(self._node.store.database, read_only=True)
+
+    async def _ledger(self, request: web.Request, said: Html | str = "") -> web.Response:
+        self._check()
+        job = request.query.get("job", "")[:100]
+        before = number(request.query.get("before", "0"), otherwise=0)
+        rows, head = await asyncio.to_thread(self._ledger_page, job, before)
+        main = records.ledger(rows, job, head, self._session(request), said)
+        return self._gate.answer(request, Shown("Ledger", main, "/ledger"))
+
+    def _ledger_page(self, job: str, before: int) -> tuple[list[LedgerRow], Head]:
+        with closing(self._own_ledger()) as ledger:
+            head = ledger.head()
+            rows = ledger.latest(job or None, before or head.n + 1, records.ROWS_PER_PAGE)
+            return rows, head
+
+    def _verified(self) -> str:
+        config = self._node.config
+        with closing(self._own_ledger()) as ledger:
+            head = heads.verify(ledger, config.name, checker(config))
+            signed = ledger.kept()
+        own = sum(one.party == config.name for one in signed)
+        return (
+            f"The ledger is whole: {head.n} rows. Signed heads: {own} of our own, "
+            f"{len(signed) - own} of our peers."
+        )

@@ -1,0 +1,180 @@
+"""What a party's page shows besides jobs: the ledger, data sets, and what was told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from fedboost.data.outline import Outline, kind
+from fedboost.errors import FedboostError
+from fedboost.pages import frame, parts
+from fedboost.pages.sessions import Session
+from fedboost.report import units
+from fedboost.report.charts import Bar, bars
+from fedboost.report.html import Html, join, tag
+from fedboost.report.story import COLOURS
+from fedboost.report.tables import Column, Row, absent, details, table
+from fedboost.runtime.account import Entry, totals
+from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.ledger import Head
+from fedboost.runtime.ledger import Row as LedgerRow
+from fedboost.runtime.policy import Policy
+
+ROWS_PER_PAGE = 50
+COLUMNS_MAX = 300  # listed of a data set
+SPENT, LIMIT = 1, COLOURS  # colours, as in the style sheet
+
+
+def ledger(
+    rows: Sequence[LedgerRow], job: str, head: Head, session: Session, said: Html | str = ""
+) -> list[object]:
+    """One page of the ledger, the newest row first."""
+    of_job = join(" of ", tag("code", job)) if job else ""
+    drawn: Html = absent("Nothing has left or come." if not job else "Nothing in this job.")
+    if rows:
+        heads = [Column("n", "number"), Column("at"), Column("way"), Column("message")]
+        heads += [Column(h, "number") for h in ("bytes", "values", "rows", "smallest group")]
+        drawn = table("Rows, newest first", heads, [_ledger_row(row) for row in rows], folds=True)
+    query = f"job={job}&" if job else ""
+    links: list[object] = []
+    if rows and rows[0].n < head.n:
+        links.append(tag("a", "Newest", href=f"/ledger?{query}"))
+    if len(rows) == ROWS_PER_PAGE and rows[-1].n > 1:
+        links.append(tag("a", "Older →", href=f"/ledger?{query}before={rows[-1].n}", rel="next"))
+    further = tag("nav", *links, class_="pages", aria_label="Further rows") if links else ""
+    everything = tag("p", tag("a", "The rows of all jobs", href="/ledger")) if job else ""
+    verify = parts.button("Verify the ledger", "/ledger/verify", session.csrf)
+    intro = (
+        "A row for each payload that has left or come, chained by hashes: what it was, for whom, "
+        "how much. It never holds the payload itself."
+    )
+    count = units.plural(head.n, "row")
+    return [
+        tag("div", tag("h1", "Ledger", of_job), parts.actions(verify), class_="head"),
+        tag("p", intro, class_="intro"),
+        said,
+        tag("p", f"{count}, head ", tag("code", head.hash[:16], title=head.hash), class_="facts"),
+        everything,
+        drawn,
+        further,
+    ]
+
+
+def _ledger_row(row: LedgerRow) -> Row:
+    way = f"to {row.peer}" if row.direction == "out" else f"from {row.peer}"
+    name = tag("span", row.kind.rpartition(".")[2], class_="kind", title=row.kind)
+    message = details(name, tag("p", row.sentence), _place(row))
+    counts = (row.rows, row.smallest_group)
+    known = ["" if count is None else units.in_count(count) for count in counts]
+    at = row.at[:19].replace("T", " ")
+    return [
+        str(row.n),
+        at,
+        way,
+        message,
+        units.in_bytes(row.bytes),
+        units.in_count(row.values),
+        *known,
+    ]
+
+
+def _place(row: LedgerRow) -> Html:
+    job = tag("a", row.job, href=f"/jobs/{row.job}")
+    place = f"{row.stage}, {row.step}, attempt {row.attempt}"
+    return parts.facts([("Job", job), ("Step", place), ("SHA-256", tag("code", row.sha256))])
+
+
+def data_sets(
+    config: PartyConfig, shapes: Mapping[str, Outline | FedboostError | None], session: Session
+) -> list[object]:
+    """Each data set's name, kind, columns and rows; never a cell."""
+    cards = [_data_set(name, config, shapes[name]) for name in config.datasets]
+    again = parts.actions(parts.button("Read them again", "/data", session.csrf)) if cards else ""
+    intro = "Names, types and counts. Values of cells are not shown, here or to anybody."
+    shown = tag("div", *cards, class_="cards") if cards else absent(
+        "The settings declare no data set: this party adds up what others send."
+    )  # fmt: skip
+    return [
+        tag("div", tag("h1", "Data sets"), again, class_="head"),
+        tag("p", intro, class_="intro"),
+        parts.live("sets", shown),
+    ]
+
+
+def _data_set(name: str, config: PartyConfig, shape: Outline | FedboostError | None) -> Html:
+    source = config.datasets[name]
+    allowed = name in config.policy.datasets
+    mark = (
+        tag("span", "✓ jobs may use it", class_="pill good")
+        if allowed
+        else tag("span", "no job may use it", class_="pill wait")
+    )
+    rows: list[tuple[object, object]] = [("Kind", kind(source)), ("From", source.name)]
+    if isinstance(shape, Outline):
+        rows += [
+            ("Rows", units.in_count(shape.rows)),
+            ("Columns", units.in_count(len(shape.columns))),
+        ]
+    body: object = tag("p", "being read …", role="status", class_="working")
+    if isinstance(shape, FedboostError):
+        body = frame.refusal(shape, "It cannot be read")
+    elif isinstance(shape, Outline):
+        listed: list[Row] = [
+            [tag("code", column), words] for column, words in shape.columns[:COLUMNS_MAX]
+        ]
+        if len(shape.columns) > COLUMNS_MAX:
+            listed.append([f"and {units.in_count(len(shape.columns) - COLUMNS_MAX)} more", ""])
+        heads = [Column("column"), Column("type")]
+        body = details("Columns", table(f"Columns of {name}", heads, listed))
+    return tag("article", tag("h2", name), tag("p", mark), parts.facts(rows), body, class_="card")
+
+
+def disclosed(entries: Sequence[Entry], policy: Policy) -> list[object]:
+    """What jobs have told of each data set, of what the policy allows."""
+    intro = (
+        "Each sum that leaves is an equation about who is in a bin; sums count per bin of the most "
+        "told column and row, for each guest alone. ε per row adds up over all jobs. A job that "
+        "goes on counts with all that it may tell."
+    )
+    head = [tag("h1", "What was told"), tag("p", intro, class_="intro")]
+    if not entries:
+        return [*head, absent("No job has told anything of any data set.")]
+    rows: list[Row] = [
+        [one.dataset, one.guest or "anybody", _spent(one.told, policy, sums=bool(one.guest))]
+        for one in totals(entries)
+    ]
+    heads = [Column("data set"), Column("told to"), Column("so far, and the limits", "wide")]
+    listed: list[Row] = [_entry(one) for one in reversed(entries)]
+    columns = [Column("job"), Column("data set"), Column("guest"), Column("at"), Column("state")]
+    columns += [Column(h, "number") for h in ("sums", "at most", "ε per row")]
+    return [
+        *head,
+        table("In all", heads, rows, folds=True),
+        table("By job, newest first", columns, listed, folds=True),
+    ]
+
+
+def _spent(told: float, policy: Policy, *, sums: bool) -> Html:
+    if sums:
+        words = f"{told:.3g} sums per bin and row"
+        limits = [
+            ("warned above", policy.disclosure_warn),
+            ("refused above", policy.disclosure_max),
+        ]
+    else:
+        words = "without noise" if told == inf else f"ε {told:g} per row"
+        most = policy.epsilon_row_max
+        limits = [("refused above", inf if most is None else most)]
+    shown = [(what, limit) for what, limit in limits if limit < inf]
+    most = max([told if told < inf else 1.0, *(limit for _, limit in shown)], default=1.0)
+    group = [Bar(min(told, most), SPENT, words)]
+    group += [Bar(limit, LIMIT, f"{what} {limit:g}") for what, limit in shown]
+    return bars(group, most)
+
+
+def _entry(one: Entry) -> Row:
+    sums = (f"{one.counted:.3g}", f"{one.planned:.3g}") if one.planned else ("", "")
+    epsilon = "" if not one.epsilon else "no noise" if one.epsilon == inf else f"{one.epsilon:g}"
+    at, state = one.at[:19].replace("T", " "), one.state or "deleted"
+    job = tag("a", one.job, href=f"/jobs/{one.job}") if one.state else one.job
+    return [job, one.dataset, one.guest, at, parts.badge(state), *sums, epsilon]

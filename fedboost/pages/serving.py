@@ -1,0 +1,106 @@
+"""A page beside a daemon: starts with its node, stops with it, and never harms it."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from aiohttp import web
+
+from fedboost.errors import FedboostError
+from fedboost.pages import token
+from fedboost.pages.coordinator import coordinator_site
+from fedboost.pages.party import party_site
+from fedboost.runtime.config import (
+    CoordinatorConfig,
+    DaemonConfig,
+    PartyConfig,
+    split_address,
+)
+from fedboost.runtime.coordinator import CoordinatorNode
+from fedboost.runtime.identity import Role
+from fedboost.runtime.party import PartyNode
+from fedboost.runtime.tls import ServerCertificates, TlsFiles
+
+log = logging.getLogger(__name__)
+
+STOP_S = 1.0  # that open connections may take when the daemon ends
+IDLE_S = 30.0  # a connection that asks for nothing is closed
+
+
+def beside_coordinator(
+    config: CoordinatorConfig,
+) -> Callable[[CoordinatorNode], AbstractAsyncContextManager[None]]:
+    """What `daemon.serve_coordinator` runs beside its node: the page of the settings."""
+    return lambda node: _served(config, "coordinator", lambda: coordinator_site(node))
+
+
+def beside_party(
+    config: PartyConfig, file: Path | None = None
+) -> Callable[[PartyNode], AbstractAsyncContextManager[None]]:
+    """The same of a party; `file` holds its settings, for the audit that runs beside the daemon."""
+    return lambda node: _served(config, "party", lambda: party_site(node, file))
+
+
+@asynccontextmanager
+async def _served(
+    config: DaemonConfig, role: Role, application: Callable[[], web.Application]
+) -> AsyncIterator[None]:
+    runner = await _started(config, role, application)
+    try:
+        yield
+    finally:
+        if runner is not None:
+            await runner.cleanup()
+
+
+async def _started(
+    config: DaemonConfig, role: Role, application: Callable[[], web.Application]
+) -> web.AppRunner | None:
+    """The page as it listens; None where it cannot, which the log says: the daemon serves on."""
+    page = token.page_of(config)
+    runner: web.AppRunner | None = None
+    try:
+        token.token(config.store)
+        runner = web.AppRunner(
+            application(), access_log=None, shutdown_timeout=STOP_S, keepalive_timeout=IDLE_S
+        )
+        await runner.setup()
+        host, port = split_address(page.listen)
+        secured = _Secured(config.tls, role, config.name).context if page.allow_remote else None
+        await web.TCPSite(runner, host, port, ssl_context=secured).start()
+    except (FedboostError, OSError) as error:
+        lines = error.lines() if isinstance(error, FedboostError) else [str(error)]
+        log.error("%s %s serves no page: %s", role, config.name, "; ".join(lines))
+        if runner is not None:
+            await runner.cleanup()
+        return None
+    who, at = f"{role} {config.name}", token.address(config)
+    log.info("the page of %s is at %s; sign in by: fedboost %s page --config FILE", who, at, role)
+    return runner
+
+
+class _Secured:
+    """TLS by the daemon's own certificate, read again when it is another one."""
+
+    def __init__(self, tls: TlsFiles | None, role: Role, name: str) -> None:
+        assert tls is not None
+        self._tls = tls
+        self._certificates = ServerCertificates(tls, role=role, name=name)
+        self.context = self._fresh()
+        self.context.sni_callback = self._connecting
+
+    def _fresh(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_cert_chain(self._tls.cert, self._tls.key)
+        return context
+
+    def _connecting(self, socket: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        if self._certificates.reload():
+            self.context = self._fresh()
+            self.context.sni_callback = self._connecting
+        socket.context = self.context

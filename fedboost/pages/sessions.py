@@ -1,0 +1,89 @@
+"""Who has signed in: sessions in memory, by random cookies, and how often a token may be wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+
+from fedboost.errors import PolicyError
+
+SESSIONS_MAX = 32  # browsers of one owner; the oldest session makes room
+WRONG_MAX, WRONG_S = 10, 60.0  # wrong tokens in so many seconds, before all have to wait
+SECRET_BYTES = 32
+
+
+class SignInRefusedError(PolicyError):
+    """A token was wrong, or too many were; `wait_s` is how long to wait, if at all."""
+
+    wait_s = 0
+
+
+@dataclass(frozen=True)
+class Session:
+    """One browser that has shown the token."""
+
+    csrf: str  # what its forms send along
+    token: bytes  # the digest of the token that opened it
+    ends: float  # by the clock of `Sessions`
+
+
+class Sessions:
+    """The sessions of one daemon's page; all methods belong to the event loop's thread."""
+
+    def __init__(
+        self, token: Callable[[], str], lasts_s: float, clock: Callable[[], float] = monotonic
+    ) -> None:
+        """`token` gives the token that is good now; a session ends when it is another one."""
+        self._token, self._lasts_s, self._clock = token, lasts_s, clock
+        self._open: dict[bytes, Session] = {}  # by the digest of their cookies
+        self._wrong: deque[float] = deque(maxlen=WRONG_MAX)
+
+    def sign_in(self, given: str) -> str:
+        """A new session's cookie for whoever has the token; a SignInRefusedError otherwise."""
+        now = self._clock()
+        if len(self._wrong) == WRONG_MAX and now - self._wrong[0] < WRONG_S:
+            refused = SignInRefusedError(
+                "too many wrong tokens", todo=f"try again in {WRONG_S:.0f} seconds"
+            )
+            refused.wait_s = int(WRONG_S)
+            raise refused
+        good = _digest(self._token())
+        if not hmac.compare_digest(good, _digest(given)):
+            self._wrong.append(now)
+            raise SignInRefusedError(
+                "this is not the token of this page",
+                todo="open the link that `fedboost party page` or `fedboost coordinator page` "
+                "prints",
+            )
+        cookie = secrets.token_urlsafe(SECRET_BYTES)
+        own = Session(secrets.token_urlsafe(SECRET_BYTES), good, now + self._lasts_s)
+        self._open = {key: one for key, one in self._open.items() if one.ends > now}
+        while len(self._open) >= SESSIONS_MAX:
+            del self._open[next(iter(self._open))]
+        self._open[_digest(cookie)] = own
+        return cookie
+
+    def find(self, cookie: str) -> Session | None:
+        """The session of a cookie, while it lasts and its token is still the page's."""
+        own = self._open.get(_digest(cookie))
+        if own is None or own.ends <= self._clock():
+            return None
+        return own if hmac.compare_digest(own.token, _digest(self._token())) else None
+
+    def sign_out(self, cookie: str) -> None:
+        """Ends a session."""
+        self._open.pop(_digest(cookie), None)
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two secrets are the same, in constant time."""
+    return hmac.compare_digest(_digest(one), _digest(other))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()

@@ -1,0 +1,55 @@
+"""The shapes of a party's data sets, read in the background, once for each state of a file."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from fedboost.data.outline import Outline, outline, stamp
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import FedboostError
+
+
+@dataclass(frozen=True)
+class _Known:
+    stamp: tuple[int, int] | None
+    found: Outline | FedboostError
+
+
+class Shapes:
+    """One table is read at a time. All methods belong to the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._reading: dict[str, asyncio.Task[None]] = {}
+        self._one = asyncio.Semaphore(1)
+
+    async def of(self, name: str, source: SourceSpec) -> Outline | FedboostError | None:
+        """The data set's shape, or why it cannot be read; None while it is being read."""
+        now = await asyncio.to_thread(stamp, source)
+        known = self._known.get(name)
+        if known is not None and known.stamp == now:
+            return known.found
+        if name not in self._reading:
+            self._reading[name] = asyncio.create_task(self._read(name, source, now))
+        return None
+
+    def forget(self) -> None:
+        """Has every data set read again."""
+        self._known.clear()
+
+    async def close(self) -> None:
+        """Waits for nothing more."""
+        for task in self._reading.values():
+            task.cancel()
+        await asyncio.gather(*self._reading.values(), return_exceptions=True)
+
+    async def _read(self, name: str, source: SourceSpec, now: tuple[int, int] | None) -> None:
+        try:
+            async with self._one:
+                found: Outline | FedboostError = await asyncio.to_thread(outline, source)
+        except FedboostError as error:
+            found = error
+        finally:
+            self._reading.pop(name, None)
+        self._known[name] = _Known(now, found)

@@ -1,0 +1,83 @@
+"""The token by which a daemon's owner signs in to its page: drawn once, kept in the store."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from fedboost.errors import ConfigError, StoreError
+from fedboost.runtime.config import DaemonConfig, Page, split_address
+from fedboost.runtime.disk import SECRET_MODE, make_folder, on_disk, read_file, write_file
+
+FILE = "page-token"  # in the store
+TOKEN_BYTES = 32  # from the operating system
+SIGN_IN = "/sign-in"
+ANYWHERE = ("0.0.0.0", "::")  # noqa: S104  addresses that a browser cannot ask for
+
+
+def token(store: Path) -> str:
+    """The token in a store's folder, drawn where there is none yet.
+
+    A StoreError where others than the owner could read it, or the disk refuses.
+    """
+    path = store / FILE
+    if not path.exists():
+        _draw(path, anew=False)
+    with on_disk(path):
+        if path.stat().st_mode & 0o077:
+            raise StoreError(
+                "the page's token could be read by others",
+                todo="draw another one: fedboost party page --new, or coordinator page --new",
+                private=str(path),
+                file=path.name,
+            )
+    return read_file(path).decode("ascii", "replace").strip()
+
+
+def renew(store: Path) -> str:
+    """Another token in place of the one that was; whoever has signed in has to do so again."""
+    _draw(store / FILE, anew=True)
+    return token(store)
+
+
+def address(config: DaemonConfig) -> str:
+    """Where a browser on this machine finds the page: ``http://127.0.0.1:7180``."""
+    page = page_of(config)
+    host, port = split_address(page.listen)
+    host = next(iter(page.names), "localhost") if host in ANYWHERE else host
+    written = f"[{host}]" if ":" in host else host
+    return f"{'https' if page.allow_remote else 'http'}://{written}:{port}"
+
+
+def sign_in_url(config: DaemonConfig, own: str) -> str:
+    """A link that signs its owner in; the token is in the part that browsers never send."""
+    return f"{address(config)}{SIGN_IN}#token={own}"
+
+
+def page_of(config: DaemonConfig) -> Page:
+    """The settings of a daemon's page; a ConfigError where it has none."""
+    if config.page is None:
+        raise ConfigError(
+            f"the settings of {config.name} have no page",
+            todo="add  page: {listen: 127.0.0.1:7180, user: NAME}  and start the daemon again",
+            key="page",
+        )
+    return config.page
+
+
+def _draw(path: Path, *, anew: bool) -> None:
+    """Writes a fresh token; unless `anew`, one that somebody has drawn meanwhile stays."""
+    make_folder(path.parent)
+    drawn = path.with_name(f"{path.name}.{os.getpid()}")
+    write_file(drawn, secrets.token_urlsafe(TOKEN_BYTES).encode(), SECRET_MODE)
+    with on_disk(path):
+        try:
+            if anew:
+                drawn.replace(path)
+            else:
+                os.link(drawn, path)
+        except FileExistsError:
+            pass
+        finally:
+            drawn.unlink(missing_ok=True)

@@ -1,0 +1,303 @@
+"""The pages of real daemons in a real browser: who gets in, and all that an owner or user does."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+
+from fedboost.runtime.cluster import Cluster, _free_ports
+from fedboost.runtime.local import COORDINATOR, USER
+from tests import browser as browsers
+from tests import small_jobs
+from tests.browser import Browser, faults
+from tests.conftest import ROOT
+from tests.e2e import world
+
+pytestmark = pytest.mark.e2e
+PICTURES = ROOT / "docs" / "pictures"
+PARTIES = ("bank", "telco", "shop")
+JOB = """\
+name: credit
+protocol: secureboost
+parties: {guest: bank, hosts: [telco, shop]}
+data:
+  bank:  {dataset: data, label: y}
+  telco: {dataset: data}
+  shop:  {dataset: data}
+validation: {fraction: 0.3, seed: 7}
+params:
+  objective: binary:logistic
+  n_estimators: 8
+  max_depth: 3
+  max_bin: 16
+  eval_metric: [auc, logloss]
+  encryption: {scheme: plain}
+"""
+LONG = """\
+name: patience
+protocol: echo
+parties: {guest: bank, hosts: [shop]}
+data: {bank: {dataset: data}, shop: {dataset: data}}
+params: {rounds: 1000, parts: 4, numbers: 100}
+"""
+
+
+@dataclass(eq=False)
+class Town:
+    """Daemons with pages, and a browser."""
+
+    cluster: Cluster
+    browser: Browser
+    draws: bool  # pictures for the documents
+
+    @cache  # noqa: B019  one town
+    def link(self, name: str) -> str:
+        """What the owner is given to sign in."""
+        kind = "coordinator" if name == COORDINATOR else "party"
+        return world.fedboost(kind, "page", "--config", self.cluster.config(name)).out.strip()
+
+    def tab(self, name: str, **how: bool) -> Any:
+        """A tab in which somebody has signed in."""
+        tab = self.browser.tab(**how)
+        tab.goto(self.link(name))
+        tab.wait_for_selector("text=Sign out")
+        return tab
+
+    def draw(self, tab: Any, name: str) -> None:
+        """A picture for the documents, where they are to be renewed."""
+        if self.draws:
+            PICTURES.mkdir(exist_ok=True)
+            tab.screenshot(path=PICTURES / f"pages-{name}.png")
+
+
+@pytest.fixture(scope="module")
+def town(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    tables = small_jobs.tables("secureboost", rows=600)
+    sources = {name: world.write(folder / f"{name}.parquet", t) for name, t in tables.items()}
+    cluster = Cluster(
+        folder / "c", world.spec(world.job()), sources, timers=world.TIMERS, workers=1
+    )
+    ports = dict(zip((COORDINATOR, "telco", "bank"), _free_ports(3), strict=True))
+    for name, port in ports.items():
+        page = {"listen": f"127.0.0.1:{port}", "user": USER}
+        world.edit(cluster, name, lambda raw, page=page: raw.update(page=page))
+    world.edit(cluster, "telco", lambda raw: raw["policy"].update(approve="always"))
+    draws = request.config.getoption("--rewrite")
+    with browsers.browser() as browser, cluster:
+        yield Town(cluster, browser, draws)
+        assert world.tracebacks(cluster) == []
+        assert all(p.poll() is None for p in cluster.processes.values())
+        assert browser.strangers == [], "a page has asked another machine"
+        assert browser.complaints == []
+
+
+@pytest.fixture(scope="module")
+def board(town):
+    """The coordinator's page."""
+    return town.tab(COORDINATOR)
+
+
+@pytest.fixture(scope="module")
+def house(town):
+    """telco's page for its owner."""
+    return town.tab("telco")
+
+
+def submit(board, text: str) -> str:
+    """Hands in a job on the page; gives its id."""
+    board.click("nav >> text=Submit")
+    board.get_by_label("or its text").fill(text)
+    board.get_by_role("button", name="Submit", exact=True).click()
+    board.wait_for_selector("text=The job is submitted.")
+    return re.search(r"/jobs/([a-z0-9-]+)", board.url)[1]
+
+
+def go(tab, path: str) -> None:
+    """Another page of the same daemon."""
+    tab.goto(re.match(r"https?://[^/]+", tab.url)[0] + path)
+
+
+def shows(tab, words: str, where: str = "main") -> None:
+    """Waits until the page says so by itself."""
+    tab.locator(where, has_text=words).first.wait_for()
+
+
+def test_nobody_gets_in_without_the_token(town):
+    tab = town.browser.tab()
+    at = town.link("telco").partition("/sign-in")[0]
+    tab.goto(f"{at}/ledger")
+    assert tab.url == f"{at}/sign-in?next=/ledger"
+    assert "BlindedSet" not in tab.content()
+    tab.fill("#token", "guessed")
+    tab.get_by_role("button", name="Sign in").click()
+    shows(tab, "this is not the token of this page")
+    tab.goto(town.link("telco"))
+    tab.wait_for_selector("text=Sign out")
+    assert "token" not in tab.url
+    tab.click("text=Sign out")
+    tab.goto(f"{at}/")
+    assert "/sign-in" in tab.url
+    log = town.cluster.log("telco").read_text()
+    assert town.link("telco").partition("token=")[2] not in log
+
+
+def test_what_is_wrong_with_a_job_is_said_beside_its_text(board):
+    board.click("nav >> text=Submit")
+    board.fill("#text", JOB.replace("max_depth", "max_dept"))
+    board.get_by_role("button", name="Submit", exact=True).click()
+    shows(board, "unknown key 'max_dept'", "[role=alert]")
+    shows(board, "did you mean 'max_depth'?", "[role=alert]")
+    assert "max_dept: 3" in board.input_value("#text")
+    board.fill("#text", JOB)
+    board.get_by_role("button", name="Only check").click()
+    shows(board, "credit: sound.")
+
+
+def test_a_job_is_submitted_approved_watched_and_audited_on_the_pages(town, board, house):
+    job = submit(board, JOB)
+    shows(board, "waits for telco, the owner’s approval")
+    shows(house, "user at coordinator wants to run secureboost on data", ".card")
+    town.draw(house, "asked")
+    house.click("text=Look at it and decide")
+    shows(house, "Your policy allows this job.")
+    shows(house, "CandidateSums", "#leaving")
+    house.click("text=Approve…")
+    shows(house, "CandidateSums", "#leaving")
+    town.draw(house, "approve")
+    house.get_by_role("button", name="Approve").click()  # not before it was read
+    assert house.url.endswith("/approve")
+    house.check("text=I have read what will leave.")
+    house.get_by_role("button", name="Approve").click()
+    shows(house, "You have approved the job.")
+    shows(board, "of 8 trees", "progress + p")
+    board.wait_for_selector("svg polyline.line")
+    shows(board, "finished", ".badge")
+    shows(board, "sum_candidates", "#time")
+    town.draw(board, "job")
+    shows(house, "finished", ".badge")
+    shows(house, "Left: ", "#passed")
+    house.get_by_role("button", name="Audit it").click()
+    house.locator("#audit table").wait_for(timeout=60_000)
+    go(board, f"/jobs/{job}/report")
+    assert board.locator("h1", has_text="credit").is_visible()
+    go(board, "/")
+    shows(board, "validation auc", "#ended")
+
+
+def test_the_ledger_the_account_and_the_data_sets_are_the_owners_to_read(town, house):
+    go(house, "/ledger")
+    assert house.locator("tbody tr").count() == 50
+    house.locator("tbody summary").first.click()
+    shows(house, "Protected:", "tbody details")
+    house.click("text=Older →")
+    shows(house, "BlindedSet", "tbody")
+    house.click("text=Verify the ledger")
+    shows(house, "The ledger is whole")
+    town.draw(house, "ledger")
+    go(house, "/told")
+    shows(house, "sums per bin and row", "svg")
+    go(house, "/data")
+    shows(house, "600", "dl")
+    shows(house, "parquet", "dl")
+    house.click("text=Columns >> visible=true")
+    assert house.locator("tbody tr").count() == 5
+
+
+def test_a_denied_job_says_so_on_both_pages(board, house):
+    submit(board, JOB)
+    go(house, "/")
+    house.click("text=Look at it and decide")
+    house.click("text=Deny…")
+    house.get_by_role("button", name="Deny it").click()
+    shows(house, "You have denied the job.")
+    shows(house, "cancelled", ".badge")
+    shows(board, "telco's owner denied the job", "[role=alert]")
+    shows(board, "failed", ".badge")
+
+
+def test_a_dead_party_is_shown_and_the_job_is_cancelled_by_two_clicks(town, board):
+    job = submit(board, LONG)
+    shows(board, "of 1,000 calls", "progress + p")
+    town.cluster.kill("shop")
+    board.locator(".waits", has_text="shop, its return").wait_for(timeout=1000 * world.SHOWN_S)
+    shows(board, "paused", ".badge")
+    go(board, "/")
+    shows(board, "waits for shop, its return", ".card")
+    town.draw(board, "dead")
+    town.cluster.start("shop")
+    town.cluster.wait("shop")
+    shows(board, "running", ".card .badge")
+    go(board, f"/jobs/{job}")
+    board.click("text=Cancel…")
+    shows(board, "It ends for good")
+    board.get_by_role("button", name="Cancel the job").click()
+    shows(board, "The job is cancelled.")
+    shows(board, "cancelled by user", "[role=alert]")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", [COORDINATOR, "telco"])
+def test_every_page_is_readable_on_a_phone_and_by_whoever_sees_little(town, name, dark):
+    tab = town.tab(name, phone=True, dark=dark)
+    job = tab.locator("a[href^='/jobs/']").last.get_attribute("href")
+    own = ["/submit", f"{job}/report"] if name == COORDINATOR else ["/ledger", "/told", "/data"]
+    for path in ("/", job, *own):
+        go(tab, path)
+        if not path.endswith("/report"):
+            assert faults(tab) == [], path
+        assert tab.evaluate("document.documentElement.scrollWidth") <= browsers.PHONE["width"]
+    go(tab, "/" if name == COORDINATOR else job)
+    town.draw(tab, f"phone-{name}-{'dark' if dark else 'light'}")
+
+
+def test_a_keyboard_reaches_the_content_and_everything_that_it_does(town, board):
+    go(board, "/")
+    board.keyboard.press("Tab")
+    assert board.evaluate("document.activeElement.textContent") == "Skip to the content"
+    board.keyboard.press("Enter")
+    assert board.evaluate("document.activeElement.id") == "main"
+    board.keyboard.press("Tab")
+    assert board.evaluate("document.activeElement.textContent") == "Submit a job"
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert board.evaluate(outline) == "solid"
+
+
+def test_without_scripts_a_reload_shows_the_same(town):
+    link = town.link(COORDINATOR)
+    tab = town.browser.tab(scripts=False)
+    tab.goto(link)
+    tab.fill("#token", link.partition("token=")[2])
+    tab.click("button")
+    shows(tab, "Jobs", "h1")
+    submit(tab, JOB)
+    tab.click("text=Cancel…")
+    tab.click("button:text-is('Cancel the job')")
+    shows(tab, "The job is cancelled.")
+
+
+def test_whoever_draws_another_token_signs_everybody_out(town):
+    tab = town.tab("bank")
+    told = world.fedboost("party", "page", "--config", town.cluster.config("bank"), "--new")
+    tab.reload()
+    assert "/sign-in" in tab.url
+    tab.goto(told.out.strip())
+    tab.wait_for_selector("text=Sign out")
+    path = town.cluster.store("bank") / "page-token"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_page_says_that_its_daemon_is_gone_and_goes_on_when_it_is_back(town, board):
+    go(board, "/")
+    board.wait_for_selector("text=Sign out")
+    town.cluster.kill(COORDINATOR)
+    shows(board, "The daemon has not answered since", "#lost")
+    town.cluster.start(COORDINATOR)
+    town.cluster.wait(COORDINATOR)
+    shows(board, "Sign in to coordinator")
+    board.goto(town.link(COORDINATOR))
+    shows(board, "Jobs", "h1")

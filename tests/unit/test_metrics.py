@@ -1,0 +1,386 @@
+"""Figures for Prometheus: right, bounded in number, without secrets, and named in the documents."""
+
+import asyncio
+import json
+import re
+import threading
+import time
+import urllib.request
+from datetime import UTC, datetime
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from fedboost.errors import BY_CODE, ConfigError, PeerError, PolicyError
+from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.messages.job_pb2 import (
+    Event,
+    LinkBytes,
+    PartyLost,
+    Progress,
+    RoundDone,
+    StageDone,
+    StateChanged,
+    StepCost,
+    StepDone,
+    Waiting,
+    Warned,
+)
+from fedboost.messages.party_pb2 import StepCall, StepReply, Turn, TurnReply
+from fedboost.runtime import families, metrics
+from fedboost.runtime.account import Account, Entry
+from fedboost.runtime.config import CoordinatorConfig, PartyConfig
+from fedboost.runtime.identity import Peer
+from fedboost.runtime.ledger import Ledger
+from fedboost.runtime.metrics import CoordinatorMetrics
+from fedboost.runtime.party_metrics import PartyMetrics
+from fedboost.runtime.store import JobState, Store
+from fedboost.settings import parse
+from tests.conftest import ROOT
+
+NOWHERE = "127.0.0.1:9"
+SECRET = "salary of mallory"
+
+
+class Ours:
+    """An identity that ends at a known moment."""
+
+    not_after = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class Node:
+    """What a party's figures read of its node."""
+
+    def __init__(self, store):
+        self.ledger, self.spending = Ledger(store.database), self
+        self.account = Account(store.database)
+
+
+def values(made):
+    """Every number on the page, by name and labels."""
+    from prometheus_client import generate_latest
+
+    found = {}
+    for family in text_string_to_metric_families(generate_latest(made.registry).decode()):
+        for sample in family.samples:
+            found[sample.name, tuple(sample.labels.values())] = sample.value
+    return found
+
+
+def page(made, store):
+    """The same, asked for while the event loop runs, as by the server's thread."""
+
+    async def inside():
+        made.begin(store)
+        return await asyncio.to_thread(values, made)
+
+    return asyncio.run(inside())
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "store", "party bank") as opened:
+        yield opened
+
+
+@pytest.fixture
+def coordinator():
+    config = parse(CoordinatorConfig, {
+        "name": "coord", "listen": NOWHERE, "insecure_loopback": True, "store": "x",
+        "parties": {"bank": NOWHERE, "telco": NOWHERE},
+    })  # fmt: skip
+    waits = [
+        Waiting(party="bank", step="open_layer", since=time.time() - 5),
+        Waiting(party="bank", step="blind", since=time.time() - 50),
+        Waiting(party="telco", step="its return", since=time.time() - 7),
+        Waiting(party="mallory", step="approval", since=time.time() + 100),
+    ]
+    return CoordinatorMetrics(config, Ours, lambda: waits)
+
+
+@pytest.fixture
+def party(store):
+    config = parse(PartyConfig, {
+        "name": "bank", "listen": NOWHERE, "insecure_loopback": True, "store": "x",
+        "coordinator": {"name": "coord", "address": NOWHERE}, "peers": {"telco": NOWHERE},
+        "datasets": {"credit": {"path": "x.csv"}},
+    })  # fmt: skip
+    made = PartyMetrics(config, Ours, lambda: 4096)
+    node = Node(store)
+    made.around(node)
+    yield made
+    node.ledger.close()
+    node.account.close()
+
+
+def step(name="sum_candidates", stage="secureboost", calls=1, party="telco"):
+    cost = StepCost(party=party, seconds=2.0, cpu_seconds=1.5)
+    cost.sent.append(LinkBytes(peer="bank", bytes=1000, messages=1))
+    return Event(step=StepDone(stage=stage, step=name, seconds=3.0, calls=calls, costs=[cost]))
+
+
+# What a coordinator counts
+
+
+def test_a_coordinator_counts_what_its_journals_say(coordinator, store):
+    done = RoundDone(stage="secureboost", progress=Progress(done=1, of=2))
+    for event in (
+        step(), step(calls=4), Event(round=done), Event(round=done),
+        Event(stage=StageDone(stage="align", seconds=1.5)),
+        Event(state=StateChanged(state="running")), Event(state=StateChanged(state="paused")),
+        Event(state=StateChanged(state="finished")), Event(lost=PartyLost(party="telco")),
+        Event(warned=Warned(party="bank")),
+    ):  # fmt: skip
+        coordinator.hear(event)
+    found = page(coordinator, store)
+    at = ("secureboost", "sum_candidates")
+    assert found["fedboost_step_seconds_count", at] == 5
+    assert found["fedboost_step_seconds_sum", at] == pytest.approx(6.0)
+    assert found["fedboost_party_seconds_total", ("telco", "secureboost")] == 4.0
+    assert found["fedboost_party_cpu_seconds_total", ("telco", "secureboost")] == 3.0
+    assert found["fedboost_link_bytes_total", ("bank", "telco")] == 2000
+    assert found["fedboost_rounds_total", ("secureboost",)] == 2
+    assert found["fedboost_stage_seconds_sum", ("align",)] == 1.5
+    assert found["fedboost_job_ends_total", ("paused",)] == 1
+    assert found["fedboost_job_ends_total", ("finished",)] == 1
+    assert ("fedboost_job_ends_total", ("running",)) not in found
+    assert found["fedboost_job_ends_total", ("failed",)] == 0, "a first event must be a rise"
+    assert found["fedboost_parties_lost_total", ("telco",)] == 1
+    assert found["fedboost_warnings_total", ("bank",)] == 1
+
+
+def test_whom_jobs_wait_for_is_read_when_asked(coordinator, store):
+    found = page(coordinator, store)
+    assert found["fedboost_waiting_seconds", ("bank", "step")] == pytest.approx(50, abs=5)
+    assert found["fedboost_waiting_seconds", ("telco", "return")] == pytest.approx(7, abs=5)
+    assert found["fedboost_waiting_seconds", ("other", "approval")] == 0.0
+    assert 0 <= found["fedboost_event_loop_lag_seconds", ()] < 2.0
+
+
+def test_names_that_peers_make_up_are_one_label(coordinator, store):
+    for name in (SECRET, "x" * 1000, "y"):
+        coordinator.hear(step(name=name, party=name))
+        coordinator.hear(step(stage=name, name=name))
+        coordinator.failed(name)
+        error = PeerError(name)
+        error.code = name
+        coordinator.refused(error)
+    found = page(coordinator, store)
+    assert found["fedboost_step_seconds_count", ("secureboost", "other")] == 3
+    assert found["fedboost_step_seconds_count", ("other", "other")] == 3
+    assert found["fedboost_connection_failures_total", ("other",)] == 3
+    assert found["fedboost_calls_refused_total", ("other",)] == 3
+    assert not any(SECRET in label or "xx" in label for _, labels in found for label in labels)
+
+
+def test_jobs_are_counted_by_state_and_refusals_by_code(coordinator, store):
+    for n in range(3):
+        store.add_job(f"job-{n}", SECRET, b"{}", JobState.WAITING)
+    store.move("job-0", JobState.RUNNING)
+    coordinator.refused(PolicyError("no"))
+    coordinator.refused(PolicyError("no"))
+    found = page(coordinator, store)
+    assert found["fedboost_jobs", ("waiting for approval",)] == 2
+    assert found["fedboost_jobs", ("running",)] == 1
+    assert found["fedboost_jobs", ("finished",)] == 0
+    assert found["fedboost_calls_refused_total", ("policy",)] == 2
+    assert found["fedboost_certificate_end_timestamp_seconds", ()] == Ours.not_after.timestamp()
+    assert found["fedboost_store_free_bytes", ()] > 0
+    assert set(BY_CODE) >= {"policy", "peer"}
+
+
+def test_a_loop_that_is_stuck_is_seen_and_not_waited_for(coordinator, store, monkeypatch):
+    monkeypatch.setattr(metrics, "LOOP_S", 0.2)
+
+    async def inside():
+        coordinator.begin(store)
+        asked = []
+        thread = threading.Thread(target=lambda: asked.append(values(coordinator)))
+        thread.start()
+        thread.join()  # the loop does nothing else meanwhile
+        return asked[0]
+
+    found = asyncio.run(inside())
+    assert found["fedboost_event_loop_lag_seconds", ()] == 0.2
+    assert not any(name == "fedboost_waiting_seconds" for name, _ in found)
+
+
+# What a party counts
+
+
+def test_a_partys_steps_count_once_however_often_they_are_answered(party, store):
+    call = StepCall(job="j", attempt=1, stage="secureboost", turns=[
+        Turn(step="open_layer", number=4), Turn(step="choose_splits", number=6)])  # fmt: skip
+    turn = TurnReply(cost=StepCost(seconds=1.0, cpu_seconds=0.5))
+    for _ in range(3):
+        party.stepped(call, StepReply(turns=[turn, turn]))
+    found = page(party, store)
+    assert found["fedboost_own_step_seconds_count", ("secureboost", "open_layer")] == 1
+    assert found["fedboost_own_step_cpu_seconds_total", ("secureboost",)] == 1.0
+    party.over("j")
+    party.over("j")
+
+
+def test_payloads_count_by_direction_and_peer(party, store):
+    envelope = Envelope(payload_bytes=700)
+    party.passed("out", "telco", envelope)
+    party.passed("in", "telco", envelope)
+    party.passed("in", "telco", envelope)
+    party.kept("secureboost")
+    found = page(party, store)
+    assert found["fedboost_payload_bytes_total", ("out", "telco")] == 700
+    assert found["fedboost_payloads_total", ("in", "telco")] == 2
+    assert found["fedboost_checkpoints_total", ("secureboost",)] == 1
+    assert found["fedboost_worker_memory_peak_bytes", ()] == 4096
+
+
+def test_the_account_of_data_sets_is_shown(party, store):
+    account = party._node.account
+    for job, dataset, guest, planned, epsilon in (
+        ("a", "credit", "telco", 0.03, 0.0), ("b", "credit", "telco", 0.02, 0.0),
+        ("c", "credit", "telco", 0.0, 2.5), ("d", SECRET, SECRET, 0.01, 0.0),
+    ):  # fmt: skip
+        store.add_job(job, job, b"{}", JobState.RUNNING)
+        account.open(
+            Entry(job, "", dataset, guest, "secureboost", 10, planned, 0, 0, epsilon, 0, "")
+        )
+    found = page(party, store)
+    assert found["fedboost_disclosed_sums", ("credit", "telco")] == pytest.approx(0.05)
+    assert found["fedboost_disclosed_sums", ("other", "other")] == pytest.approx(0.01)
+    assert found["fedboost_disclosed_epsilon_row", ("credit",)] == 2.5
+    assert found["fedboost_disclosed_sums_limit", ("max",)] == 0.15
+    assert found["fedboost_ledger_rows", ()] == 0
+
+
+def test_a_node_and_its_links_are_counted_at_the_border(party):
+    class Working:
+        """A node that does what it is asked, and has had every second message before."""
+
+        had = True
+
+        async def accept(self, *_):
+            self.had = not self.had
+            return self.had
+
+        async def hello(self, *_):
+            return "hello"
+
+    class Delivers:
+        """A link that works."""
+
+        async def deliver(self, *_):
+            return None
+
+    counted = party.around(Working())
+    telco, envelope = Peer("party", "telco", "", 0), Envelope(payload_bytes=10, receiver="telco")
+    for _ in range(2):
+        asyncio.run(counted.accept(telco, envelope, b""))
+    asyncio.run(party.on(Delivers()).deliver(envelope, b""))
+    assert asyncio.run(counted.hello()) == "hello"
+    got = party.registry.get_sample_value
+    for direction in ("in", "out"):
+        labels = {"direction": direction, "peer": "telco"}
+        assert got("fedboost_payloads_total", labels) == 1
+
+
+# The page, and what names it
+
+
+@pytest.mark.parametrize("role", ["coordinator", "party"])
+def test_every_family_of_the_table_is_on_the_page_and_nothing_else(role, store, request):
+    made = request.getfixturevalue(role)
+
+    async def collected():
+        made.begin(store)
+        return await asyncio.to_thread(lambda: list(made.registry.collect()))
+
+    found = asyncio.run(collected())
+    shown = {family.name for family in found}
+    shown |= {f"{family.name}_total" for family in found if family.type == "counter"}
+    wanted = {family.name for family in families.of(role)}
+    assert wanted <= shown
+    ours = {name for name in shown if name.startswith("fedboost_")}
+    assert ours <= wanted | {name.removesuffix("_total") for name in wanted}
+
+
+def test_the_page_is_served_and_stops_with_its_daemon(coordinator, store):
+    async def inside():
+        coordinator.begin(store)
+        with metrics.served("127.0.0.1:0", coordinator.registry) as port:
+            url = f"http://127.0.0.1:{port}/metrics"
+            read = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=10).read())
+            twice = metrics.served(f"127.0.0.1:{port}", coordinator.registry)
+            with pytest.raises(ConfigError, match="cannot show metrics"):
+                twice.__enter__()
+        with pytest.raises(OSError):
+            urllib.request.urlopen(url, timeout=1)
+        return read.decode()
+
+    before = threading.active_count()
+    text = asyncio.run(inside())
+    assert 'fedboost_info{name="coord",role="coordinator"' in text
+    assert threading.active_count() <= before + 1  # that of to_thread
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:9100", "10.0.0.1:9100", "bank:9100"])
+def test_other_addresses_than_loopback_must_be_wanted_and_are_warned_of(listen):
+    raw = {
+        "name": "coord", "listen": NOWHERE, "insecure_loopback": True, "store": "x",
+        "parties": {"bank": NOWHERE},
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="not loopback"):
+        parse(CoordinatorConfig, {**raw, "metrics": {"listen": listen}})
+    wanted = {**raw, "metrics": {"listen": listen, "allow_remote": True}}
+    assert any(listen in said for said in parse(CoordinatorConfig, wanted).warnings())
+    near = {**raw, "metrics": {"listen": "127.0.0.1:9100"}}
+    assert not any("metrics" in said for said in parse(CoordinatorConfig, near).warnings())
+
+
+KNOWN = {
+    *(name for family in families.FAMILIES.values() for name in families.series(family)),
+    *families.PROCESS,
+    "up",
+}
+NAME = re.compile(r"\b(?:fedboost|process)_[a-z_]+\b|\bup\b")
+
+
+def expressions():
+    """Every query of the dashboard and of the alert rules, by what it is for."""
+    board = json.loads((ROOT / "deploy" / "monitoring" / "dashboard.json").read_text())
+    for panel in board["panels"]:
+        for target in panel.get("targets", []):
+            yield panel["title"], target["expr"]
+    rules = yaml.safe_load((ROOT / "deploy" / "monitoring" / "alerts.yml").read_text())
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            yield rule.get("alert") or rule["record"], rule["expr"]
+
+
+def test_dashboard_and_alerts_ask_for_metrics_that_exist():
+    found = list(expressions())
+    assert len(found) > 20
+    for title, query in found:
+        names = NAME.findall(query)
+        assert names, title
+        assert set(names) <= KNOWN, (title, set(names) - KNOWN)
+
+
+def test_labels_in_queries_are_those_of_the_metric():
+    labels = {name: {*family.labels, "le", "job", "instance"}
+              for family in families.FAMILIES.values()
+              for name in families.series(family)}  # fmt: skip
+    for title, query in expressions():
+        for name, given in re.findall(r"(fedboost_[a-z_]+)\{([^}]*)\}", query):
+            used = set(re.findall(r"(\w+)\s*(?:=~|!=|!~|=)", given))
+            assert used <= labels[name], (title, name, used)
+
+
+def test_the_documents_list_every_metric_with_its_labels():
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    for family in families.FAMILIES.values():
+        named = ", ".join(f"`{label}`" for label in family.labels) or "none"
+        row = f"| `{family.name}` | {family.kind} | {named} | {family.says} |"
+        assert row in text, row
+    for name in families.PROCESS:
+        assert f"`{name}`" in text, name

@@ -1,0 +1,226 @@
+"""Certificates and CAs that follow one another: at no moment does somebody who may not count."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from fedboost.errors import ConfigError, PeerError, UnreachableError
+from fedboost.runtime import authority, succession
+from fedboost.runtime.authority import Leaf, Term
+from fedboost.runtime.channel import Dialer
+from fedboost.runtime.config import Timers
+from fedboost.runtime.identity import verify_certificate
+from fedboost.runtime.judgement import check_signed_at
+from fedboost.runtime.local import tls_of
+from fedboost.runtime.tls import Revocations, ServerCertificates, load_identity
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+NAMES = ("coord", "bank", "ana")
+LEAVES = [Leaf("coordinator", "coord"), Leaf("party", "bank"), Leaf("user", "ana")]
+
+
+@pytest.fixture
+def certs(tmp_path):
+    folder = tmp_path / "certs"
+    authority.create(folder, LEAVES, Term(NOW))
+    return folder
+
+
+def ca(folder):
+    return (folder / "ca.pem").read_bytes()
+
+
+def all_count(folder):
+    """Whether everybody's certificate counts with what the folder's ca.pem says now."""
+    for name in NAMES:
+        load_identity(tls_of(folder, name))
+    return True
+
+
+def test_a_new_ca_signs_while_the_old_one_still_counts(certs):
+    old = ca(certs)
+    before = (certs / "bank.pem").read_bytes()
+    succession.begin(certs, NOW)
+    assert all_count(certs)
+    authority.rotate(certs, ["bank"], Term(NOW))
+    assert all_count(certs)
+    after = (certs / "bank.pem").read_bytes()
+    assert verify_certificate(before, ca(certs)).name == "bank"
+    with pytest.raises(PeerError, match="not signed"):
+        verify_certificate(after, old)
+
+
+def test_the_old_ca_retires_once_nobody_needs_it(certs):
+    signed = load_identity(tls_of(certs, "bank"))
+    text = signed.certificate_pem + b"\0" + signed.sign(b"a head of then")
+    succession.begin(certs, NOW)
+    authority.rotate(certs, ["bank", "coord"], Term(NOW))
+    with pytest.raises(ConfigError, match="certificates of the old CA are in use: ana") as error:
+        succession.retire(certs)
+    assert error.value.todo == "fedboost certs rotate ana"
+    authority.rotate(certs, ["ana"], Term(NOW))
+    assert succession.retire(certs) == 1
+    assert all_count(certs)
+    with pytest.raises(PeerError):
+        verify_certificate(signed.certificate_pem, ca(certs))
+    roots = ca(certs) + tls_of(certs, "bank").read_retired()
+    check_signed_at(roots, "bank", b"a head of then", text, NOW)
+    assert succession.retire(certs) == 0, "once more does no harm"
+
+
+def test_one_change_of_cas_ends_before_the_next_begins(certs):
+    succession.begin(certs, NOW)
+    with pytest.raises(ConfigError, match="ca.pem holds 2 CAs already"):
+        succession.begin(certs, NOW)
+
+
+def test_who_is_revoked_stays_so_under_the_next_ca_and_needs_no_certificate_for_it(certs):
+    peer = load_identity(tls_of(certs, "ana")).peer
+    authority.revoke(certs, "ana", NOW)
+    succession.begin(certs, NOW)
+    revocations = Revocations(tls_of(certs, "bank"))
+    with pytest.raises(UnreachableError, match="ana has been revoked"):
+        revocations.check(peer)
+    authority.rotate(certs, ["bank", "coord"], Term(NOW))
+    assert succession.retire(certs) == 1
+    with pytest.raises(UnreachableError, match="ana has been revoked"):
+        revocations.check(peer)
+
+
+@pytest.mark.parametrize("written", [1, 2, 3])
+def test_a_crash_between_two_files_leaves_a_folder_that_signs(certs, monkeypatch, written):
+    class PowerCutError(Exception):
+        """Nothing more is written."""
+
+    left = [written]
+    real = succession.write_file
+
+    def write(*args):
+        if not left[0]:
+            raise PowerCutError
+        left[0] -= 1
+        real(*args)
+
+    for module in (succession, authority):
+        monkeypatch.setattr(module, "write_file", write)
+    try:
+        succession.begin(certs, NOW)
+    except PowerCutError:
+        assert written < 3
+    monkeypatch.undo()
+    assert all_count(certs)
+    authority.rotate(certs, NAMES, Term(NOW))
+    assert all_count(certs)
+    Revocations(tls_of(certs, "bank")).check(load_identity(tls_of(certs, "ana")).peer)
+    succession.retire(certs)
+    assert all_count(certs)
+
+
+def test_what_rotations_have_replaced_can_be_revoked_alone(certs):
+    old = load_identity(tls_of(certs, "bank")).peer
+    assert authority.revoke(certs, "bank", NOW, superseded=True) == 0
+    authority.rotate(certs, ["bank"], Term(NOW))
+    assert authority.revoke(certs, "bank", NOW, superseded=True) == 1
+    revocations = Revocations(tls_of(certs, "coord"))
+    revocations.check(load_identity(tls_of(certs, "bank")).peer)
+    with pytest.raises(UnreachableError, match="party bank has been revoked") as error:
+        revocations.check(old)
+    assert error.value.where == {"party": "bank"}
+
+
+def test_the_lists_of_two_cas_may_stand_in_one_file(certs, tmp_path):
+    other = tmp_path / "other"
+    authority.create(other, LEAVES, Term(NOW))
+    peers = [load_identity(tls_of(folder, "ana")).peer for folder in (certs, other)]
+    for folder in (certs, other):
+        authority.revoke(folder, "ana", NOW)
+    lists = (certs / "ca.crl").read_bytes() + (other / "ca.crl").read_bytes()
+    (certs / "ca.pem").write_bytes(ca(certs) + ca(other))
+    (certs / "ca.crl").write_bytes(lists)
+    revocations = Revocations(tls_of(certs, "bank"))
+    for peer in peers:
+        with pytest.raises(UnreachableError, match="revoked"):
+            revocations.check(peer)
+    (certs / "ca.pem").write_bytes(ca(certs)[: len(ca(certs)) // 2])
+    (certs / "ca.crl").write_bytes(lists + b"\n")
+    with pytest.raises(UnreachableError, match="nobody is let in"):
+        revocations.check(peers[0])
+
+
+# Daemons and commands that run
+
+
+def test_a_server_is_given_a_new_certificate_once_whoever_has_looked_first(certs):
+    server = ServerCertificates(tls_of(certs, "bank"), role="party", name="bank")
+    server.initial()
+    assert server() is None
+    authority.rotate(certs, ["bank"], Term(NOW))
+    first = server.fresh().peer.serial
+    assert first == load_identity(tls_of(certs, "bank")).peer.serial
+    assert server() is not None
+    assert server() is None
+
+
+def test_files_that_do_not_fit_are_complained_of_once(certs, caplog):
+    server = ServerCertificates(tls_of(certs, "bank"))
+    before = server.identity
+    (certs / "bank.key").write_bytes((certs / "coord.key").read_bytes())
+    for _ in range(5):
+        assert server.fresh() == before
+    assert len(caplog.records) == 1
+
+
+class Channel:
+    """A channel that knows whether it is open."""
+
+    is_open = True
+
+    async def close(self):
+        self.is_open = False
+
+
+class Dialling(Dialer):
+    """Opens channels of ours, after it has looked at the files as always."""
+
+    def _open(self, name, address):
+        super()._open(name, address)
+        return Channel()
+
+
+def test_calls_under_way_end_on_the_old_channel_and_later_ones_show_the_new_certificate(certs):
+    async def inside():
+        dialer = Dialling(tls_of(certs, "bank"), Timers())
+        telco, shop = ("telco", "127.0.0.1:9"), ("shop", "127.0.0.1:9")
+        with dialer.using(*telco) as first, dialer.using(*shop) as idle:
+            pass
+        with dialer.using(*telco) as again:
+            assert again is first
+            authority.rotate(certs, ["bank"], Term(NOW))
+            with dialer.using(*telco) as second:
+                assert second is not first
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert first.is_open, "a call uses it"
+            assert not idle.is_open
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not first.is_open
+        assert second.is_open
+        await dialer.close()
+        assert not second.is_open
+
+    asyncio.run(inside())
+
+
+def test_a_new_ca_beside_the_old_one_reaches_links_as_well(certs):
+    async def inside():
+        dialer = Dialling(tls_of(certs, "bank"), Timers())
+        with dialer.using("telco", "127.0.0.1:9") as first:
+            pass
+        succession.begin(certs, NOW)
+        with dialer.using("telco", "127.0.0.1:9") as second:
+            assert second is not first
+        await dialer.close()
+
+    asyncio.run(inside())
