@@ -137,8 +137,8 @@ class Federated(Fitted):
         """Settings of the job that follow from the labels."""
         return {}
 
-    def _learn_labels(self, y: NDArray[Any]) -> None:
-        """Takes in which labels there are, of all rows to train on."""
+    def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
+        """Takes in which labels there are, of all rows to train on, (n,) and their weights."""
 
     def _job_labels(self, y: NDArray[Any]) -> Floats:
         """Labels as the job learns them, float64 (n,)."""
@@ -149,7 +149,7 @@ class Federated(Fitted):
     def _seats(self, X: Rows, *, learns: bool) -> Seats:
         """Who has which table, the guest first."""
         params = self.get_params()
-        if isinstance(X, Mapping):
+        if seats.are_by_party(X):
             if len(X) < 2 and learns:
                 raise InvalidTableError(
                     f"X holds the tables of {len(X)} parties, and a federation needs two"
@@ -236,9 +236,9 @@ class Federated(Fitted):
         if isinstance(y, str):
             y = found[guest].rows.column(y).to_numpy()
         own = labels.column(y, found[guest].rows.n_rows, type(self).__name__)
-        if learns:
-            self._learn_labels(own)
         weights = labels.weights(weight, len(own))
+        if learns:
+            self._learn_labels(own, weights)
         return Taught(
             found, {guest: self._job_labels(own)}, {} if weights is None else {guest: weights}
         )

@@ -39,8 +39,10 @@ class Classifier(Federated):
         found, known, weight = _flat(self.predict(X), y, sample_weight)
         return float(np.average((found == known).astype(np.float64), weights=weight))
 
-    def _learn_labels(self, y: NDArray[Any]) -> None:
-        self.classes_ = Classes.of(y).values
+    def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
+        found = Classes.of(y)
+        found.check_weight(y, weight)
+        self.classes_ = found.values
 
     def _job_labels(self, y: NDArray[Any]) -> Floats:
         return Classes(self.classes_).places(y)
@@ -72,7 +74,7 @@ class Regressor(Federated):
         error = metrics.evaluate("rmse", truth, found, weight) ** 2 * float(weight.sum())
         return 1.0 - error / spread if spread else float("nan")
 
-    def _learn_labels(self, y: NDArray[Any]) -> None:
+    def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
         if self.get_params()["objective"] in CLASSIFYING:
             name = type(self).__name__
             raise InvalidParameterError(

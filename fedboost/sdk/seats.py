@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from fedboost.data.ids import encode_ids, shared_ids
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError
@@ -54,6 +55,11 @@ class Seat:
 
 
 Seats: TypeAlias = dict[str, Seat]  # by party; the guest first
+
+
+def are_by_party(X: Any) -> bool:
+    """Whether these are tables by party; some of scipy's sparse ones are dicts, too."""
+    return isinstance(X, Mapping) and not issparse(X)
 
 
 def given(tables: Mapping[str, Any], ids: IdNames | Mapping[str, IdNames] | None) -> Seats:

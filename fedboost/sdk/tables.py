@@ -161,7 +161,10 @@ def _of_pandas(given: Any) -> Rows:
             f"a column of the data frame cannot be read: {_first_line(error)}",
             todo="give numbers, texts or categories",
         ) from None
-    return replace(_of_arrow(table), is_named=named, index=index_of(given))
+    rows = _of_arrow(table)
+    if not named:  # they are numbered, as those of an array
+        rows = rows.renamed([f"f{place}" for place in range(len(rows.names))])
+    return replace(rows, is_named=named, index=index_of(given))
 
 
 def index_of(given: Any) -> dict[str, pa.ChunkedArray]:
@@ -215,8 +218,8 @@ def _of_array(given: TableLike, what: str) -> Rows:
     cells = np.asarray(given)
     if cells.ndim != 2:
         raise InvalidTableError(
-            f"{what} has {cells.ndim} dimensions, expected rows and columns",
-            todo="Reshape your data: x.reshape(-1, 1) for one column, x.reshape(1, -1) for one row",
+            f"{what} has {cells.ndim} dimensions, expected rows and columns. Reshape your data: "
+            "x.reshape(-1, 1) for one column, x.reshape(1, -1) for one row",
         )
     if cells.dtype.kind == "c":
         raise InvalidTableError(f"{what}: Complex data not supported")
