@@ -25,6 +25,7 @@ from fedboost.runtime.config import ClientConfig, PartyConfig, client_config
 from fedboost.runtime.ledger import Ledger, Row
 from fedboost.runtime.store import JobState
 from fedboost.runtime.transcripts import Transcripts
+from fedboost.settings import parse
 
 T = TypeVar("T")
 Command = Callable[..., Any]
@@ -49,6 +50,14 @@ def settings(coordinator: str | None, tls: Path | None) -> ClientConfig:
     for warning in config.warnings():
         click.echo(f"warning: {warning}", err=True)
     return config
+
+
+def own_daemon(party: PartyConfig, tls: Path | None) -> ClientConfig:
+    """How an owner reaches the daemon of a party's settings file."""
+    if party.insecure_loopback:
+        remote = {"name": party.name, "address": party.listen}
+        return parse(ClientConfig, {"coordinator": remote, "insecure_loopback": True})
+    return settings(f"{party.name}@{party.listen}", tls)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
