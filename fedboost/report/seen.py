@@ -14,6 +14,9 @@ RECENT_ROUNDS = 5  # that the estimate of the time left is taken from
 TEXT_CHARS_MAX = 500  # of one line from outside
 WAIT_SHOWN_S = 3.0  # who has worked for less is not worth a line
 
+ENDS = ("failed", "cancelled", "finished")
+RESTS = ("paused", *ENDS)  # states in which nothing happens
+
 Metrics = dict[str, dict[str, float]]  # by part of the rows and name
 
 
@@ -78,6 +81,11 @@ class Seen:
             self.rounds[self.done] = self.metrics
 
     @property
+    def rests(self) -> bool:
+        """Whether nothing happens any more, or only when somebody is back."""
+        return self.state in RESTS
+
+    @property
     def state_words(self) -> str:
         """The state, and by whom a job that waits has to be approved."""
         asked = self.state == "waiting for approval" and self.parties
@@ -111,7 +119,8 @@ class Seen:
         if self.bytes:
             words.append(f"{units.in_bytes(self.bytes)} sent")
         if self.began:
-            words.append(f"{units.in_seconds(float(round(max(0.0, now - self.began))))} so far")
+            took = units.in_seconds(float(round(max(0.0, now - self.began))))
+            words.append(f"{took} in all" if self.state in ENDS else f"{took} so far")
         left = self.left(now)
         if left is not None and self.done < self.of:
             words.append(f"about {units.in_seconds(float(round(left)))} left")

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 
+from fedboost.errors import FedboostError
 from fedboost.messages import job_pb2, job_pb2_grpc, party_pb2, party_pb2_grpc
-from fedboost.messages.job_pb2 import Event, JobId
+from fedboost.messages.job_pb2 import Event, JobId, Waiting
 from fedboost.messages.party_pb2 import ModelId, OwnedJob, OwnedJobs, OwnedModels
 from fedboost.model.shards import Packed
 from fedboost.runtime import shelf, status
 from fedboost.runtime.channel import Dialer
 from fedboost.runtime.config import ClientConfig, Timers
 
+WAITING_S = 2.0  # between two questions who is waited for
 WATCH_S = 300.0  # one call's share of watching; then the next one goes on behind what was seen
 
 
@@ -88,6 +92,28 @@ class Client(_Caller):
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     raise status.from_call(error, *self._target) from None
+
+    async def follow(
+        self,
+        job: str,
+        hear: Callable[[Event], None],
+        waiting: Callable[[Iterable[Waiting]], None],
+        after: int = 0,
+    ) -> None:
+        """Tells what `watch` gives, and every few seconds who works or has to answer."""
+        asking = asyncio.create_task(self._ask_waiting(job, waiting))
+        try:
+            async for event in self.watch(job, after):
+                hear(event)
+        finally:
+            asking.cancel()
+            await asyncio.wait((asking,))
+
+    async def _ask_waiting(self, job: str, tell: Callable[[Iterable[Waiting]], None]) -> None:
+        while True:
+            with suppress(FedboostError):  # whoever watches hears of it
+                tell((await self.status(job)).waiting)
+            await asyncio.sleep(WAITING_S)
 
     async def journal(self, job: str) -> job_pb2.JobJournal:
         """Everything the coordinator knows of a job."""
