@@ -3,13 +3,27 @@
 from fedboost.sdk.client import AsyncClient, AsyncJob, Client, Job
 from fedboost.sdk.networks import GBUNClassifier, GBUNRegressor
 from fedboost.sdk.party import Party
+from fedboost.sdk.trees import (
+    FederBoostClassifier,
+    FederBoostRegressor,
+    HybridTreeClassifier,
+    HybridTreeRegressor,
+    SecureBoostClassifier,
+    SecureBoostRegressor,
+)
 
 __all__ = [
     "AsyncClient",
     "AsyncJob",
     "Client",
+    "FederBoostClassifier",
+    "FederBoostRegressor",
     "GBUNClassifier",
     "GBUNRegressor",
+    "HybridTreeClassifier",
+    "HybridTreeRegressor",
     "Job",
     "Party",
+    "SecureBoostClassifier",
+    "SecureBoostRegressor",
 ]
