@@ -23,7 +23,7 @@ WAITING_S = 2.0  # between two questions who is waited for
 WATCH_S = 300.0  # one call's share of watching; then the next one goes on behind what was seen
 
 
-class _Caller:
+class Caller:
     """One user at one daemon; an asynchronous context manager."""
 
     def __init__(self, config: ClientConfig, *, user: str = "user", retry_s: float = 0.0) -> None:
@@ -61,7 +61,7 @@ class _Caller:
         return await self._dialer.call(self._target, start, retry_s=self._retry_s)
 
 
-class Client(_Caller):
+class Client(Caller):
     """One user at one coordinator; an asynchronous context manager."""
 
     async def submit(self, spec: bytes) -> str:
@@ -135,7 +135,7 @@ class Client(_Caller):
         return await self._ask(job_pb2_grpc.CoordinatorStub, method, request, timeout_s)
 
 
-class Owner(_Caller):
+class Owner(Caller):
     """A data owner at the own party's daemon, which the settings call `coordinator`."""
 
     async def jobs(self) -> OwnedJobs:

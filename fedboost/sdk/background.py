@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from fedboost.errors import ProtocolError
+from fedboost.errors import FedboostError, ProtocolError
 
 T = TypeVar("T")
 STOP_S = 10.0  # until the thread has ended
@@ -146,10 +146,18 @@ class Connected:
         return BACKGROUND
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a call over the connection."""
+        """The result of a call over the connection.
+
+        Where and what to do about an error stand below it in Python's own words on it.
+        """
         if not self._close.alive:
             work.close()
-        return self.background.run(work)
+        try:
+            return self.background.run(work)
+        except FedboostError as error:
+            for line in error.lines()[1:]:
+                error.add_note(line)
+            raise
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
