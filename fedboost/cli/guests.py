@@ -9,32 +9,17 @@ from typing import Any
 
 import click
 
-from fedboost import protocols
 from fedboost.cli.connect import ended
-from fedboost.errors import ConfigError, FedboostError
+from fedboost.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.runtime.store import JobState
-from fedboost.runtime.submitted import read_spec
+from fedboost.runtime.submitted import check
+
+__all__ = ["Turns", "check", "together"]
 
 # Runs one job until it rests; gives its journal and, if it finished, its result.
 Runs = Callable[[JobSpec], Awaitable[tuple[JobJournal, dict[str, Any]]]]
-
-
-def check(spec: JobSpec, **where: str) -> None:
-    """Refuses, by a ConfigError, what a coordinator would refuse, and guests without a bag."""
-    try:
-        if spec.parties.guests is not None and not protocols.named(spec.protocol).bags:
-            bags = [name for name, known in protocols.known().items() if known.bags]
-            raise ConfigError(
-                f"{spec.protocol} trains with one guest, and the job names several",
-                todo=f"name one as guest: NAME; {', '.join(bags)} trains a model for each",
-                key="parties.guests",
-            )
-        for one in spec.one_each():
-            read_spec(one.model_dump_json().encode())
-    except FedboostError as error:
-        raise error.at(**where) from None
 
 
 @dataclass

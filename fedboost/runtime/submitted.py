@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from fedboost import flow, protocols
-from fedboost.errors import ConfigError
+from fedboost.errors import ConfigError, FedboostError
 from fedboost.job import JobSpec
 from fedboost.settings import parse
 
@@ -34,3 +34,19 @@ def read_spec(text: bytes) -> JobSpec:
             key="parties.aggregator",
         )
     return spec
+
+
+def check(spec: JobSpec, **where: str) -> None:
+    """Refuses, by a ConfigError, what a coordinator would refuse, and guests without a bag."""
+    try:
+        if spec.parties.guests is not None and not protocols.named(spec.protocol).bags:
+            bags = [name for name, known in protocols.known().items() if known.bags]
+            raise ConfigError(
+                f"{spec.protocol} trains with one guest, and the job names several",
+                todo=f"name one as guest: NAME; {', '.join(bags)} trains a model for each",
+                key="parties.guests",
+            )
+        for one in spec.one_each():
+            read_spec(one.model_dump_json().encode())
+    except FedboostError as error:
+        raise error.at(**where) from None
