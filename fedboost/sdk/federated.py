@@ -23,7 +23,7 @@ from fedboost.model import hybrid
 from fedboost.sdk import assembly, disclosure, labels, scoring, seats, simulation
 from fedboost.sdk.assembly import Assembled, Taught
 from fedboost.sdk.fitted import Fitted
-from fedboost.sdk.listening import watching
+from fedboost.sdk.progress import watching
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, refusing
 from fedboost.sdk.seats import Seat, Seats
 from fedboost.settings import parse
@@ -35,10 +35,6 @@ Labels: TypeAlias = Any  # array-like, or arrays by party, or the name of a colu
 Scores: TypeAlias = Floats | dict[str, Floats]
 EvalSet: TypeAlias = Any  # (X, y) or (X, y, weights), or a list of one such
 
-LEFT = ("_journal", "_columns_of", "_is_dealt", "_train_rows")  # what `fit` leaves, but names_
-
-ADDS_UP = "aggregator"  # who adds up what comes under masks: a party of its own, without data
-
 
 class Federated(Fitted):
     """What all of them have in common; how a job's parts come from tables, and back."""
@@ -47,6 +43,7 @@ class Federated(Fitted):
 
     classes_: NDArray[Any]
     parties_: tuple[str, ...]  # who had a part in the training, the guest first
+    columns_: dict[str, tuple[str, ...]]  # of each; where all have the same ones, the guest's
 
     def fit(
         self,
@@ -102,7 +99,7 @@ class Federated(Fitted):
         guest, *hosts = train.seats
         parties: dict[str, Any] = {"guest": guest, "hosts": hosts}
         if AGGREGATOR in protocol.modules:
-            parties["aggregator"] = ADDS_UP
+            parties["aggregator"] = seats.ADDS_UP
         spec = {
             "name": type(self).__name__,
             "protocol": protocol.name,
@@ -112,25 +109,25 @@ class Federated(Fitted):
             "params": params,
         }
         ended = self._job(parse(JobSpec, spec), found.sheets)
-        self._journal, self.result_, self.shards_ = ended.journal, ended.result, ended.shards
+        self.journal_, self.result_, self.shards_ = ended.journal, ended.result, ended.shards
         self.disclosure_ = disclosure.of_job(self._job_journal(), ended.sent)
-        self.n_features_in_ = sum(map(len, self._columns_of.values()))
+        self.n_features_in_ = sum(map(len, self.columns_.values()))
 
     def _forget(self) -> None:
         """Drops what an earlier fit has left, so that one that fails leaves nothing half."""
-        for name in [name for name in vars(self) if name.endswith("_") or name in LEFT]:
+        for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
     def _keep_columns(self, train: Seats) -> None:
         """Remembers who had a part in the training, and with which columns."""
         self.parties_ = tuple(train)
         self.guest_ = self.parties_[0]
-        own = {party: seat.rows.names for party, seat in train.items()}
-        self._columns_of = {self.guest_: own[self.guest_]} if self._is_horizontal else own
+        own = {party: tuple(seat.rows.names) for party, seat in train.items()}
+        self.columns_ = {self.guest_: own[self.guest_]} if self._is_horizontal else own
 
     def _job(self, spec: JobSpec, sheets: Mapping[str, Sheet], **more: Any) -> simulation.Ended:
         params = self.get_params()
-        with watching(params["verbose"]) as hear:
+        with watching(params["verbose"], spec.name) as hear:
             return simulation.run(spec, sheets, hear, workers=params["n_jobs"], **more)
 
     def _learned_settings(self) -> dict[str, Any]:
@@ -168,23 +165,22 @@ class Federated(Fitted):
         whole = seats.single(X, self.get_params()["ids"])
         if learns:
             dealt = seats.dealt_columns(whole.rows.names, self.get_params()["parties"])
-            self._set_names(whole, is_dealt=True)
+            self._set_names(whole)
             return self._guest_first(
                 {party: Seat(whole.rows.select(names)) for party, names in dealt.items()}
             )
         whole = self._same_columns(whole)
-        return {p: Seat(whole.rows.select(names)) for p, names in self._columns_of.items()}
+        return {p: Seat(whole.rows.select(names)) for p, names in self.columns_.items()}
 
-    def _set_names(self, whole: Seat, *, is_dealt: bool) -> None:
+    def _set_names(self, whole: Seat) -> None:
         """Keeps how the caller calls the columns of a single table."""
-        self._is_dealt = is_dealt
         vars(self).pop("feature_names_in_", None)
         if whole.rows.is_named:
             self.feature_names_in_ = np.array(whole.rows.names, object)
 
     def _same_columns(self, whole: Seat) -> Seat:
         """A table to predict with the columns of the training, found by name or by place."""
-        names = [name for part in self._columns_of.values() for name in part]
+        names = [name for part in self.columns_.values() for name in part]
         known = getattr(self, "feature_names_in_", None)
         trained = names if known is None else known.tolist()
         if whole.rows.is_named and known is not None:
@@ -211,9 +207,8 @@ class Federated(Fitted):
 
     def _check_parties(self, found: Seats, *, learns: bool) -> None:
         if learns:
-            self._is_dealt = False
             if self._is_horizontal:
-                self._set_names(next(iter(found.values())), is_dealt=False)
+                self._set_names(next(iter(found.values())))
             else:
                 names = [f"{party}.{n}" for party, seat in found.items() for n in seat.rows.names]
                 self.feature_names_in_ = np.array(names, object)
@@ -271,8 +266,10 @@ class Federated(Fitted):
     def _frame(self, seat: Seat, party: str) -> Frame:
         """A table as a party's shard of the model reads it."""
         facts = self.shards_[party].facts
+        # Networks hash the columns of a sparse table by their numbers, whichever it has.
+        names = facts["columns"] if not facts.get("sparse") else seat.rows.names
         with refusing(party=party):
-            return seat.rows.frame(facts["columns"], list(facts["categories"]))
+            return seat.rows.frame(names, list(facts["categories"]))
 
     def _check_partners(self, partners: Mapping[str, Places]) -> None:
         for host, rows in partners.items():
@@ -285,8 +282,8 @@ class Federated(Fitted):
 
     def _columns(self) -> list[tuple[str, str]]:
         if self._is_horizontal:
-            return [("", name) for name in self._columns_of[self.guest_]]
-        return [(party, name) for party, names in self._columns_of.items() for name in names]
+            return [("", name) for name in self.columns_[self.guest_]]
+        return [(party, name) for party, names in self.columns_.items() for name in names]
 
 
 def eval_parts(given: EvalSet) -> tuple[Rows, Labels, Any]:

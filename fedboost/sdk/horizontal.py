@@ -53,7 +53,7 @@ class Horizontal(Federated):
         if learns:
             names = seats.names_of(self.get_params()["parties"], horizontal=True)
             dealt = dict(zip(names, seats.dealt_rows(whole.rows.n_rows, len(names)), strict=True))
-            self._set_names(whole, is_dealt=True)
+            self._set_names(whole)
             self._train_rows = {party: len(rows) for party, rows in dealt.items()}
             return dealt
         counts = holdout.dealt(list(self._train_rows.values()), whole.rows.n_rows)

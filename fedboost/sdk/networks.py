@@ -72,7 +72,7 @@ class _Gbun(Horizontal):
         weights = labels.weights(weight, whole.rows.n_rows)
         if learns:
             self._learn_labels(own, weights)
-            self._set_names(whole, is_dealt=False)
+            self._set_names(whole)
             self._keep_columns({WHOLE: whole})
         else:
             whole = self._same_columns(whole)
@@ -92,7 +92,8 @@ class _Gbun(Horizontal):
     def _train(self, table: Table, held: Table | None) -> None:
         own = parse(GbunParams, self._job_params(GbunParams, **self._learned_settings()))
         self.trained_ = gbun.train(table, own, held)
-        shard = networks.shard(self.trained_, self._columns_of[WHOLE])
+        names = () if self.trained_.scale is None else self.columns_[WHOLE]
+        shard = networks.shard(self.trained_, names)
         self.shards_ = {WHOLE: shard}
         self.disclosure_ = Disclosure()
         self.n_features_in_ = int(table.values.shape[1])
