@@ -36,6 +36,9 @@ Scores: TypeAlias = Floats | dict[str, Floats]
 EvalSet: TypeAlias = Any  # (X, y) or (X, y, weights), or a list of one such
 
 
+ROWS_ALONE = 8192  # of all parties, whose ids are blinded about as fast as two processes start
+
+
 class Federated(Fitted):
     """What all of them have in common; how a job's parts come from tables, and back."""
 
@@ -126,9 +129,22 @@ class Federated(Fitted):
         self.columns_ = {self.guest_: own[self.guest_]} if self._is_horizontal else own
 
     def _job(self, spec: JobSpec, sheets: Mapping[str, Sheet], **more: Any) -> simulation.Ended:
-        params = self.get_params()
-        with watching(params["verbose"], spec.name) as hear:
-            return simulation.run(spec, sheets, hear, workers=params["n_jobs"], **more)
+        with watching(self.get_params()["verbose"], spec.name) as hear:
+            return simulation.run(spec, sheets, hear, workers=self._workers(spec, sheets), **more)
+
+    def _workers(self, spec: JobSpec, sheets: Mapping[str, Sheet]) -> int | None:
+        """As many processes as asked for; none for what takes less time than to start them."""
+        count = self.get_params()["n_jobs"]
+        if count is None:
+            protocol = protocols.named(spec.protocol)
+            params = parse(protocol.params, spec.params, section="params")
+            asks = None if protocol.asks is None else protocol.asks(params)
+            is_heavy = asks is not None and asks.key_bits is not None
+            is_large = sum(sheet.n_rows for sheet in sheets.values()) > ROWS_ALONE
+            return None if is_heavy or is_large else 1
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count == 0:
+            raise InvalidParameterError(f"n_jobs is {count!r}, expected a whole number or None")
+        return int(count) if count > 0 else None
 
     def _learned_settings(self) -> dict[str, Any]:
         """Settings of the job that follow from the labels."""
