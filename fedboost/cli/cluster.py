@@ -16,14 +16,17 @@ from fedboost.cli import guests
 from fedboost.cli.connect import JSON, follow, result_of, run, write_report
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
-from fedboost.job import JobSpec, Parties
+from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.report.progress import Progress
 from fedboost.runtime import local
 from fedboost.runtime.client import Client
 from fedboost.runtime.cluster import Cluster
+from fedboost.runtime.supplied import complete
 from fedboost.runtime.workers import ProcessWorkers
 from fedboost.settings import parse, read_yaml
+
+__all__ = ["complete"]  # whose place was here
 
 FOLDER = Path("fedboost-cluster")  # where a local cluster keeps certificates, stores and models
 
@@ -182,49 +185,3 @@ def read_sources(data: tuple[str, ...]) -> dict[str, SourceSpec]:
             raise ConfigError("there is no such file", party=party, file=path, todo="check --data")
         sources[party] = SourceSpec(path=path)
     return sources
-
-
-def complete(raw: object, sources: Mapping[str, SourceSpec], **where: str) -> JobSpec:
-    """The job with `data:` filled in from `--data`: data set, and the label `y` of each guest."""
-    if not isinstance(raw, dict):
-        raise ConfigError("expected keys and values", todo="see configs/job-credit.yaml", **where)
-    job = dict(raw)
-    stated = job.get("data")
-    data: dict[str, Any] = dict(stated) if isinstance(stated, dict) else {}
-    parties = job.get("parties")
-    labelled = _check_named(parties, sources, where)
-    protocol = protocols.known().get(str(job.get("protocol")))
-    scores = protocol is not None and protocol.leaves == "predictions"
-    for party in sources:
-        entry = data.get(party) or {}
-        if not isinstance(entry, dict):
-            continue  # refused below, by its key
-        entry = dict(entry)
-        entry["dataset"] = local.DATASET
-        if party in labelled and not scores:
-            entry.setdefault("label", "y")
-        data[party] = entry
-    job["data"] = data
-    spec = parse(JobSpec, job, **where)
-    guests.check(spec, **where)
-    return spec
-
-
-def _check_named(
-    parties: object, sources: Mapping[str, SourceSpec], where: dict[str, str]
-) -> set[str]:
-    """Refuses tables of strangers and parties without a table; ill-typed parties come later.
-
-    Gives the guests.
-    """
-    try:
-        named = parse(Parties, parties, **where)
-    except ConfigError:
-        return set()
-    everybody = set(named.with_data)
-    for party in sorted(set(sources) - everybody):
-        todo = "name it among the job's hosts, or leave its --data out"
-        raise ConfigError(f"--data names {party}, which has no part in the job", todo=todo, **where)
-    for party in sorted(everybody - set(sources)):
-        raise ConfigError(f"--data is missing for {party}", todo=f"--data {party}=FILE", **where)
-    return everybody - set(named.hosts)

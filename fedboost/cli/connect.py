@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 
 from fedboost.audit.findings import Finding
-from fedboost.errors import ConfigError, FedboostError, UnreachableError
+from fedboost.errors import ConfigError, UnreachableError
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.report.page import render
 from fedboost.report.progress import Progress, summary
@@ -25,6 +25,7 @@ from fedboost.runtime.config import ClientConfig, PartyConfig, client_config
 from fedboost.runtime.ledger import Ledger, Row
 from fedboost.runtime.store import JobState
 from fedboost.runtime.transcripts import Transcripts
+from fedboost.settings import parse
 
 T = TypeVar("T")
 Command = Callable[..., Any]
@@ -51,6 +52,14 @@ def settings(coordinator: str | None, tls: Path | None) -> ClientConfig:
     return config
 
 
+def own_daemon(party: PartyConfig, tls: Path | None) -> ClientConfig:
+    """How an owner reaches the daemon of a party's settings file."""
+    if party.insecure_loopback:
+        remote = {"name": party.name, "address": party.listen}
+        return parse(ClientConfig, {"coordinator": remote, "insecure_loopback": True})
+    return settings(f"{party.name}@{party.listen}", tls)
+
+
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine to its end."""
     return asyncio.run(work)
@@ -64,24 +73,8 @@ async def follow(client: Client, job: str, *, after: int = 0) -> JobStatus:
     console = Console(stderr=True)
     status = await client.status(job)
     with Progress(console, status.name) as progress:
-        done = asyncio.Event()
-        waits = asyncio.create_task(_show_waiting(client, job, progress, done))
-        try:
-            async for event in client.watch(job, after):
-                progress.event(event)
-        finally:
-            done.set()
-            await waits
+        await client.follow(job, progress.event, progress.waiting, after)
     return await client.status(job)
-
-
-async def _show_waiting(client: Client, job: str, progress: Progress, done: asyncio.Event) -> None:
-    while not done.is_set():
-        try:
-            progress.waiting(list((await client.status(job)).waiting))
-            await asyncio.wait_for(done.wait(), 2.0)
-        except (TimeoutError, FedboostError):
-            continue
 
 
 def result_of(journal: JobJournal) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from fedboost.cli.account import account
 from fedboost.cli.complete import jobs_here
-from fedboost.cli.connect import JSON, run, settings, write_report
+from fedboost.cli.connect import JSON, own_daemon, run, write_report
 from fedboost.cli.page import page_of_coordinator, page_of_party
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.messages import job_pb2
@@ -25,7 +25,7 @@ from fedboost.runtime import doctor as links
 from fedboost.runtime import logs
 from fedboost.runtime.channel import Dialer
 from fedboost.runtime.client import ask_owner
-from fedboost.runtime.config import ClientConfig, CoordinatorConfig, DaemonConfig, PartyConfig
+from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.identity import Role
 from fedboost.runtime.tls import load_identity
 from fedboost.settings import load, read_yaml
@@ -121,13 +121,7 @@ def owner_options(command: Any) -> Any:
 
 
 def _ask(config: Path, tls: Path | None, method: str, request: Any) -> Any:
-    ours = load(PartyConfig, config)
-    if ours.insecure_loopback:
-        remote = {"name": ours.name, "address": ours.listen}
-        client = ClientConfig.model_validate({"coordinator": remote, "insecure_loopback": True})
-    else:
-        client = settings(f"{ours.name}@{ours.listen}", tls)
-    return run(ask_owner(client, method, request))
+    return run(ask_owner(own_daemon(load(PartyConfig, config), tls), method, request))
 
 
 @party_group.command("jobs")

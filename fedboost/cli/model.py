@@ -17,6 +17,7 @@ from rich.text import Text
 from fedboost.cli import bagging
 from fedboost.cli.complete import models_here
 from fedboost.cli.connect import JSON, connection
+from fedboost.cli.fetching import fetch
 from fedboost.cli.predicting import Wish, alone, in_cluster, over_daemons
 from fedboost.cli.shelves import Shelves, host_shards, open_shelves, pairs, stores
 from fedboost.errors import ConfigError
@@ -47,6 +48,9 @@ PARTY = click.option("--party", metavar="NAME", help="Whose shard; absent: the g
 @click.group("model")
 def model_group() -> None:
     """List, show, use, export and delete models."""
+
+
+model_group.add_command(fetch)
 
 
 @model_group.command("list")

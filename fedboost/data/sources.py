@@ -15,7 +15,7 @@ from typing import Literal, Self, get_args
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from fedboost.data import sqlite, svmlight
 from fedboost.data.columns import MISSING_WORDS
@@ -64,6 +64,24 @@ class SourceSpec(Settings):
         return Path(place or "").name
 
 
+class Held(SourceSpec):
+    """A table that lies in this process already; no file can declare one. `path` is its name."""
+
+    _sheet: Sheet = PrivateAttr()
+
+    @classmethod
+    def of(cls, sheet: Sheet, name: str) -> Self:
+        """The table, called `name` in errors."""
+        held = cls(path=name)
+        held._sheet = sheet
+        return held
+
+    @property
+    def sheet(self) -> Sheet:
+        """The table as it was given."""
+        return self._sheet
+
+
 def read_sheet(source: SourceSpec, **where: str) -> Sheet:
     """The table as written: csv cells are text, svmlight is sparse with `id` (row number) and `y`.
 
@@ -91,6 +109,8 @@ def read_table(source: SourceSpec, **where: str) -> pa.Table:
 
 
 def _read(source: SourceSpec) -> Sheet:
+    if isinstance(source, Held):
+        return source.sheet
     if source.sql is not None:
         return Sheet(sqlite.read_query(source.sql.url, source.sql.query))
     path = Path(source.path or "")

@@ -1,3 +1,4 @@
+from fedboost.messages import exchange_pb2 as _exchange_pb2
 from fedboost.messages import fault_pb2 as _fault_pb2
 from fedboost.messages import job_pb2 as _job_pb2
 from google.protobuf.internal import containers as _containers
@@ -243,3 +244,51 @@ class OwnedJob(_message.Message):
     updated: float
     tells: str
     def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., coordinator: _Optional[str] = ..., submitter: _Optional[str] = ..., parties: _Optional[_Iterable[str]] = ..., dataset: _Optional[str] = ..., updated: _Optional[float] = ..., tells: _Optional[str] = ...) -> None: ...
+
+class OwnedModels(_message.Message):
+    __slots__ = ("models",)
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[OwnedModel]
+    def __init__(self, models: _Optional[_Iterable[_Union[OwnedModel, _Mapping]]] = ...) -> None: ...
+
+class OwnedModel(_message.Message):
+    __slots__ = ("id", "name", "protocol", "role", "guest", "hosts", "objective", "rounds", "trees", "whole", "created", "metrics")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    GUEST_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    TREES_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    protocol: str
+    role: str
+    guest: str
+    hosts: _containers.RepeatedScalarFieldContainer[str]
+    objective: str
+    rounds: int
+    trees: int
+    whole: bool
+    created: str
+    metrics: _containers.RepeatedCompositeFieldContainer[_job_pb2.Metric]
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., role: _Optional[str] = ..., guest: _Optional[str] = ..., hosts: _Optional[_Iterable[str]] = ..., objective: _Optional[str] = ..., rounds: _Optional[int] = ..., trees: _Optional[int] = ..., whole: _Optional[bool] = ..., created: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[_job_pb2.Metric, _Mapping]]] = ...) -> None: ...
+
+class ModelId(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ShardPiece(_message.Message):
+    __slots__ = ("facts", "arrays")
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    facts: _exchange_pb2.Piece
+    arrays: _exchange_pb2.Piece
+    def __init__(self, facts: _Optional[_Union[_exchange_pb2.Piece, _Mapping]] = ..., arrays: _Optional[_Union[_exchange_pb2.Piece, _Mapping]] = ...) -> None: ...

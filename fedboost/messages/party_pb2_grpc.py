@@ -518,6 +518,16 @@ class OwnerStub:
                 request_serializer=fedboost_dot_messages_dot_party__pb2.ForgetRequest.SerializeToString,
                 response_deserializer=fedboost_dot_messages_dot_party__pb2.OwnedJob.FromString,
                 _registered_method=True)
+        self.Models = channel.unary_unary(
+                '/fedboost.Owner/Models',
+                request_serializer=fedboost_dot_messages_dot_job__pb2.ListRequest.SerializeToString,
+                response_deserializer=fedboost_dot_messages_dot_party__pb2.OwnedModels.FromString,
+                _registered_method=True)
+        self.FetchModel = channel.unary_stream(
+                '/fedboost.Owner/FetchModel',
+                request_serializer=fedboost_dot_messages_dot_party__pb2.ModelId.SerializeToString,
+                response_deserializer=fedboost_dot_messages_dot_party__pb2.ShardPiece.FromString,
+                _registered_method=True)
 
 
 class OwnerServicer:
@@ -549,6 +559,18 @@ class OwnerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Models(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FetchModel(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OwnerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -571,6 +593,16 @@ def add_OwnerServicer_to_server(servicer, server):
                     servicer.Forget,
                     request_deserializer=fedboost_dot_messages_dot_party__pb2.ForgetRequest.FromString,
                     response_serializer=fedboost_dot_messages_dot_party__pb2.OwnedJob.SerializeToString,
+            ),
+            'Models': grpc.unary_unary_rpc_method_handler(
+                    servicer.Models,
+                    request_deserializer=fedboost_dot_messages_dot_job__pb2.ListRequest.FromString,
+                    response_serializer=fedboost_dot_messages_dot_party__pb2.OwnedModels.SerializeToString,
+            ),
+            'FetchModel': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchModel,
+                    request_deserializer=fedboost_dot_messages_dot_party__pb2.ModelId.FromString,
+                    response_serializer=fedboost_dot_messages_dot_party__pb2.ShardPiece.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -682,6 +714,60 @@ class Owner:
             '/fedboost.Owner/Forget',
             fedboost_dot_messages_dot_party__pb2.ForgetRequest.SerializeToString,
             fedboost_dot_messages_dot_party__pb2.OwnedJob.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Models(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedboost.Owner/Models',
+            fedboost_dot_messages_dot_job__pb2.ListRequest.SerializeToString,
+            fedboost_dot_messages_dot_party__pb2.OwnedModels.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/fedboost.Owner/FetchModel',
+            fedboost_dot_messages_dot_party__pb2.ModelId.SerializeToString,
+            fedboost_dot_messages_dot_party__pb2.ShardPiece.FromString,
             options,
             channel_credentials,
             insecure,

@@ -8,13 +8,16 @@ import json
 import os
 import re
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
+from fedboost.model.arrays import read as read_arrays
 
 FORMAT = 3  # since 3 the facts have a hash of their own
 FACTS, ARRAYS = "model.json", "arrays.npz"
@@ -28,6 +31,14 @@ def folder_of(models: Path, model: str) -> Path:
     return models / model
 
 
+@dataclass(frozen=True)
+class Packed:
+    """A shard as its two files hold it."""
+
+    facts: bytes = field(repr=False)  # JSON
+    arrays: bytes = field(repr=False)  # npz
+
+
 def save(folder: Path, shard: Artefact) -> None:
     """Writes the shard into `folder`, which appears whole or not at all; replaces an older one."""
     packed = io.BytesIO()
@@ -35,12 +46,17 @@ def save(folder: Path, shard: Artefact) -> None:
     np.savez(packed, **arrays)
     packed_sha256 = hashlib.sha256(packed.getvalue()).hexdigest()
     facts = {**shard.facts, "format": FORMAT, "arrays_sha256": packed_sha256}
+    text = json.dumps({**facts, "sha256": digest(facts)}, indent=1).encode()
+    write(folder, Packed(text, packed.getvalue()))
+
+
+def write(folder: Path, packed: Packed) -> None:
+    """Writes a shard's two files as `save` does; whoever calls has checked them."""
     fresh, old = (folder.with_name(f".{folder.name}.{word}") for word in ("new", "old"))
     for left_over in (fresh, old):
         shutil.rmtree(left_over, ignore_errors=True)
     fresh.mkdir(mode=0o700, parents=True)
-    text = json.dumps({**facts, "sha256": digest(facts)}, indent=1).encode()
-    for name, content in ((ARRAYS, packed.getvalue()), (FACTS, text)):
+    for name, content in ((ARRAYS, packed.arrays), (FACTS, packed.facts)):
         with (fresh / name).open("wb") as file:
             file.write(content)
             file.flush()
@@ -54,29 +70,51 @@ def save(folder: Path, shard: Artefact) -> None:
 
 def load(folder: Path) -> Artefact:
     """The shard in `folder`; a ConfigError if there is none, a DataError if it was changed."""
-    facts = load_facts(folder)
-    file = f"{folder.name}/{ARRAYS}"
+    return unpacked(read(folder), folder.name)
+
+
+def read(folder: Path) -> Packed:
+    """A shard's two files as they are; a ConfigError if there are none."""
+    facts = _facts_file(folder)
     try:
-        packed = (folder / ARRAYS).read_bytes()
+        return Packed(facts, (folder / ARRAYS).read_bytes())
     except OSError:
-        raise DataError("the model's arrays cannot be read", file=file) from None
-    if hashlib.sha256(packed).hexdigest() != facts.get("arrays_sha256"):
-        raise DataError("the model's arrays were changed", file=file)
-    with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    return Artefact({k: v for k, v in facts.items() if k != "arrays_sha256"}, arrays)
+        raise DataError(
+            "the model's arrays cannot be read", file=f"{folder.name}/{ARRAYS}"
+        ) from None
+
+
+def unpacked(packed: Packed, name: str) -> Artefact:
+    """The shard in two files of the model `name`; a DataError if they were changed."""
+    facts = _facts(packed.facts, name)
+    if hashlib.sha256(packed.arrays).hexdigest() != facts.get("arrays_sha256"):
+        raise DataError("the model's arrays were changed", file=f"{name}/{ARRAYS}")
+    try:
+        found = read_arrays(packed.arrays)
+    except (ValueError, OSError, EOFError, BadZipFile):
+        raise DataError("the model's arrays are damaged", file=f"{name}/{ARRAYS}") from None
+    return Artefact({k: v for k, v in facts.items() if k != "arrays_sha256"}, found)
 
 
 def load_facts(folder: Path) -> dict[str, Any]:
     """What the shard's JSON file says, without its arrays; refuses as `load` does."""
-    file = f"{folder.name}/{FACTS}"
+    return _facts(_facts_file(folder), folder.name)
+
+
+def _facts_file(folder: Path) -> bytes:
     try:
-        facts = json.loads((folder / FACTS).read_text())
+        return (folder / FACTS).read_bytes()
     except OSError:
         raise ConfigError(
             f"there is no model {folder.name} here", todo="fedboost model list"
         ) from None
-    except ValueError:
+
+
+def _facts(text: bytes, name: str) -> dict[str, Any]:
+    file = f"{name}/{FACTS}"
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError):
         raise DataError("the model's file is damaged", file=file) from None
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         found = facts.get("format") if isinstance(facts, dict) else "none"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,47 +13,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedboost.messages.job_pb2 import Event, RoundDone, StateChanged, Waiting
+from fedboost.messages.job_pb2 import Event, Waiting
 from fedboost.report import units
-from fedboost.report.story import fault_lines, in_order
+from fedboost.report.seen import Seen, metric_words, printable, waiting_words
+from fedboost.report.story import in_order
+
+__all__ = ["Progress", "metric_words", "printable", "summary"]
 
 LINE_EVERY_S = 10.0  # without a terminal, at least so often while something happens
 LINES_OF_A_JOB = 10  # and at least so many rounds apart
-RECENT_ROUNDS = 5  # that the estimate of the time left is taken from
-TEXT_CHARS_MAX = 500  # of one line from outside
-WAIT_SHOWN_S = 3.0  # who has worked for less is not worth a line
-
-
-@dataclass
-class _Seen:
-    """What the events have said so far."""
-
-    state: str = ""
-    parties: list[str] = field(default_factory=list)  # whose approval is waited for
-    reason: tuple[str, ...] = ()
-    stage: str = ""
-    step: str = ""
-    round_name: str = "tree"
-    done: int = 0
-    of: int = 0
-    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
-    took: list[float] = field(default_factory=list)  # seconds of the rounds since the last start
-    bytes: int = 0
-    began: float = 0.0
-    at: float = 0.0  # of the last event
-    round_at: float = 0.0  # of the last round
-
-    @property
-    def per_round(self) -> float | None:
-        """Median seconds of the last rounds."""
-        return statistics.median(self.took[-RECENT_ROUNDS:]) if self.took else None
-
-    def left(self, now: float) -> float | None:
-        """Seconds until the last round is done, if the next ones are like the last ones."""
-        per_round = self.per_round
-        if per_round is None or not self.of:
-            return None
-        return max(0.0, (self.of - self.done) * per_round - max(0.0, now - self.round_at))
 
 
 class Progress:
@@ -72,7 +38,7 @@ class Progress:
         self._console = console
         self._name = printable(name)
         self._clock = clock
-        self._seen = _Seen()
+        self._seen = Seen()
         self._waiting: tuple[Waiting, ...] = ()
         self._live = Live(
             self, console=console, refresh_per_second=4, transient=True, redirect_stdout=False
@@ -97,25 +63,22 @@ class Progress:
 
     def event(self, event: Event) -> None:
         """Takes in what happened."""
-        seen = self._seen
-        seen.at = max(seen.at, event.at)
-        seen.began = seen.began or event.at
+        seen, name_before = self._seen, self._seen.round_name
+        seen.event(event)
         what = event.WhichOneof("what")
         if what == "state":
-            self._state(event.state)
+            self._state()
         elif what == "step":
-            seen.stage, seen.step = printable(event.step.stage), printable(event.step.step)
-            seen.bytes += sum(link.bytes for cost in event.step.costs for link in cost.sent)
             self._line_if_due()
         elif what == "round":
-            self._round(event.round)
+            self._round(is_other=seen.round_name != name_before)
         elif what == "stage":
             took = units.in_seconds(event.stage.seconds)
             self._say(f"stage {printable(event.stage.stage)} done in {took}")
         elif what == "lost":
-            self._say(f"{printable(event.lost.party)} is lost, the job goes on without it")
+            self._say(seen.warnings[-1])
         elif what == "warned":
-            self._say(f"warning: {printable(event.warned.warning)}")
+            self._say(f"warning: {seen.warnings[-1]}")
 
     def waiting(self, waiting: Iterable[Waiting]) -> None:
         """Who works or has to answer now, replacing whom we knew of."""
@@ -126,47 +89,31 @@ class Progress:
         longest = min(self._waiting, key=lambda one: one.since)
         if now - max(longest.since, self._waited_at, self._line_at) >= LINE_EVERY_S:
             self._waited_at = now
-            self._print(self._waiting_words(now))
+            self._print(waiting_words(self._waiting, now))
 
     def __rich__(self) -> RenderableType:
         """The live display."""
         seen, now = self._seen, self._clock()
         head = Table.grid(padding=(0, 1), expand=False)
         bar = ProgressBar(total=seen.of or 1, completed=seen.done, width=30)
-        head.add_row(Text(self._name, style="bold"), bar, Text(self._count_words()))
-        facts = [Text(words, style="dim") for words in (self._pace_words(now),) if words]
-        metrics = [Text(words) for words in (metric_words(seen.metrics),) if words]
-        waits = [Text(words, style="yellow") for words in (self._waiting_words(now),) if words]
-        return Group(head, *metrics, *facts, *waits)
+        head.add_row(Text(self._name, style="bold"), bar, Text(seen.count_words))
+        waits = waiting_words(self._waiting, now)
+        lines = [Text(words) for words in (metric_words(seen.metrics),) if words]
+        lines += [Text(words, style="dim") for words in (seen.pace_words(now),) if words]
+        lines += [Text(words, style="yellow") for words in (waits,) if words]
+        return Group(head, *lines)
 
-    def _state(self, changed: StateChanged) -> None:
-        seen = self._seen
-        seen.state = printable(changed.state)
-        seen.parties = [printable(party) for party in changed.parties]
-        seen.reason = tuple(printable(line) for line in fault_lines(changed.reason))
-        seen.took = []
-        words = seen.state
-        if changed.state == "waiting for approval" and seen.parties:
-            words += " by " + ", ".join(seen.parties)
-        self._say(": ".join([words, *seen.reason[:1]]))
-        for line in seen.reason[1:]:
+    def _state(self) -> None:
+        reason = self._seen.reason
+        self._say(": ".join([self._seen.state_words, *reason[:1]]))
+        for line in reason[1:]:
             self._say(line)
 
-    def _round(self, done: RoundDone) -> None:
+    def _round(self, *, is_other: bool) -> None:
+        """`is_other`: rounds are not called what they were; another stage's count began."""
         seen = self._seen
-        name = printable(done.progress.round) or "tree"
-        if name != seen.round_name:  # another stage's: they say nothing of these
-            seen.took, self._line_done = [], 0
-        seen.round_name = name
-        seen.done, seen.of = done.progress.done, done.progress.of
-        seen.took.append(done.seconds)
-        seen.round_at = seen.at
-        if done.metrics:
-            seen.metrics = {}
-        for metric in done.metrics:
-            seen.metrics.setdefault(printable(metric.split), {})[printable(metric.name)] = (
-                metric.value
-            )
+        if is_other:
+            self._line_done = 0
         apart = max(1, seen.of // LINES_OF_A_JOB)
         if seen.done == seen.of or seen.done - self._line_done >= apart or seen.done == 1:
             self._line()
@@ -184,7 +131,7 @@ class Progress:
         self._line_at, self._line_done = seen.at, seen.done
         if self._console.is_terminal:
             return
-        words = [self._count_words(), metric_words(seen.metrics), self._pace_words(seen.at)]
+        words = [seen.count_words, metric_words(seen.metrics), seen.pace_words(seen.at)]
         self._print(", ".join(part for part in words if part))
 
     def _say(self, words: str) -> None:
@@ -196,39 +143,6 @@ class Progress:
         line = Text(f"{self._name}: {words}")
         self._console.print(line, soft_wrap=True, highlight=False)
 
-    def _count_words(self) -> str:
-        seen = self._seen
-        if seen.of:
-            return f"{seen.round_name} {seen.done} of {seen.of}"
-        at = " ".join(part for part in (seen.stage, seen.step.replace("_", " ")) if part)
-        return at or seen.state or "starting"
-
-    def _pace_words(self, now: float) -> str:
-        seen = self._seen
-        words = []
-        if seen.per_round is not None:
-            words.append(f"{units.in_seconds(seen.per_round)} a {seen.round_name}")
-        if seen.bytes:
-            words.append(f"{units.in_bytes(seen.bytes)} sent")
-        if seen.began:
-            words.append(f"{units.in_seconds(float(round(max(0.0, now - seen.began))))} so far")
-        left = seen.left(now)
-        if left is not None and seen.done < seen.of:
-            words.append(f"about {units.in_seconds(float(round(left)))} left")
-        return ", ".join(words)
-
-    def _waiting_words(self, now: float) -> str:
-        """The step and the parties that have been at it longest."""
-        if not self._waiting:
-            return ""
-        first = min(self._waiting, key=lambda one: one.since)
-        since = max(0.0, now - first.since)
-        if since < WAIT_SHOWN_S:
-            return ""
-        parties = ", ".join(printable(one.party) for one in self._waiting if one.step == first.step)
-        step = printable(first.step).replace("_", " ")
-        return f"waiting for {parties}, {step}, {units.in_seconds(float(round(since)))}"
-
 
 def summary(result: Mapping[str, Any]) -> RenderableType:
     """A finished job's result, laid out as `--json` has it, for people; keys may be absent."""
@@ -238,20 +152,6 @@ def summary(result: Mapping[str, Any]) -> RenderableType:
         parts += [Text(), _metrics(metrics)]
     parts += [Text(), _parties(result), Text(), _facts(result)]
     return Group(*parts)
-
-
-def metric_words(metrics: Mapping[str, Mapping[str, float]]) -> str:
-    """``train auc 0.8431, validation auc 0.8012``; empty where nothing was told."""
-    return ", ".join(
-        f"{split} {name} {units.measured(value)}"
-        for split in in_order(metrics)
-        for name, value in metrics[split].items()
-    )
-
-
-def printable(text: str) -> str:
-    """Somebody else's words, without what a terminal would obey."""
-    return "".join(mark for mark in str(text)[:TEXT_CHARS_MAX] if mark.isprintable())
 
 
 def _headline(result: Mapping[str, Any]) -> str:

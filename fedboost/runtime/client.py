@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import grpc
 
-from fedboost.messages import job_pb2, job_pb2_grpc, party_pb2_grpc
-from fedboost.messages.job_pb2 import Event, JobId
-from fedboost.runtime import status
+from fedboost.errors import FedboostError
+from fedboost.messages import job_pb2, job_pb2_grpc, party_pb2, party_pb2_grpc
+from fedboost.messages.job_pb2 import Event, JobId, Waiting
+from fedboost.messages.party_pb2 import ModelId, OwnedJob, OwnedJobs, OwnedModels
+from fedboost.model.shards import Packed
+from fedboost.runtime import shelf, status
 from fedboost.runtime.channel import Dialer
 from fedboost.runtime.config import ClientConfig, Timers
 
+WAITING_S = 2.0  # between two questions who is waited for
 WATCH_S = 300.0  # one call's share of watching; then the next one goes on behind what was seen
 
 
-class Client:
-    """One user at one coordinator; an asynchronous context manager."""
+class Caller:
+    """One user at one daemon; an asynchronous context manager."""
 
     def __init__(self, config: ClientConfig, *, user: str = "user", retry_s: float = 0.0) -> None:
         """`user` is who we claim to be where there is no TLS; `retry_s` waits for a late daemon."""
@@ -27,7 +33,7 @@ class Client:
         self._target = (config.coordinator.name, config.coordinator.address)
         self._retry_s = retry_s
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -36,21 +42,41 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connection."""
         await self._dialer.close()
+
+    @property
+    def name(self) -> str:
+        """The daemon's name."""
+        return self._target[0]
+
+    async def _ask(self, stub: Any, method: str, request: Any, timeout_s: float) -> Any:
+        def start(channel: grpc.aio.Channel) -> Any:
+            call = getattr(stub(channel), method)
+            return call(request, timeout=timeout_s, metadata=self._dialer.metadata)
+
+        return await self._dialer.call(self._target, start, retry_s=self._retry_s)
+
+
+class Client(Caller):
+    """One user at one coordinator; an asynchronous context manager."""
 
     async def submit(self, spec: bytes) -> str:
         """Hands in a job (JSON); gives its id."""
-        reply: job_pb2.SubmitReply = await self._ask("Submit", job_pb2.SubmitRequest(spec=spec))
+        reply: job_pb2.SubmitReply = await self._lead("Submit", job_pb2.SubmitRequest(spec=spec))
         return reply.id
 
     async def jobs(self) -> list[job_pb2.JobStatus]:
         """All jobs of the coordinator."""
-        reply: job_pb2.JobList = await self._ask("ListJobs", job_pb2.ListRequest())
+        reply: job_pb2.JobList = await self._lead("ListJobs", job_pb2.ListRequest())
         return list(reply.jobs)
 
     async def status(self, job: str) -> job_pb2.JobStatus:
         """How a job stands."""
-        reply: job_pb2.JobStatus = await self._ask("Status", JobId(id=job))
+        reply: job_pb2.JobStatus = await self._lead("Status", JobId(id=job))
         return reply
 
     async def watch(self, job: str, after: int = 0) -> AsyncIterator[Event]:
@@ -68,45 +94,92 @@ class Client:
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     raise status.from_call(error, *self._target) from None
 
+    async def follow(
+        self,
+        job: str,
+        hear: Callable[[Event], None],
+        waiting: Callable[[Iterable[Waiting]], None],
+        after: int = 0,
+    ) -> None:
+        """Tells what `watch` gives, and every few seconds who works or has to answer."""
+        asking = asyncio.create_task(self._ask_waiting(job, waiting))
+        try:
+            async for event in self.watch(job, after):
+                hear(event)
+        finally:
+            asking.cancel()
+            await asyncio.wait((asking,))
+
+    async def _ask_waiting(self, job: str, tell: Callable[[Iterable[Waiting]], None]) -> None:
+        while True:
+            with suppress(FedboostError):  # whoever watches hears of it
+                tell((await self.status(job)).waiting)
+            await asyncio.sleep(WAITING_S)
+
     async def journal(self, job: str) -> job_pb2.JobJournal:
         """Everything the coordinator knows of a job."""
-        reply: job_pb2.JobJournal = await self._ask("Journal", JobId(id=job))
+        reply: job_pb2.JobJournal = await self._lead("Journal", JobId(id=job))
         return reply
 
     async def cancel(self, job: str) -> job_pb2.JobStatus:
         """Ends a job for good."""
-        reply: job_pb2.JobStatus = await self._ask("Cancel", JobId(id=job))
+        reply: job_pb2.JobStatus = await self._lead("Cancel", JobId(id=job))
         return reply
 
     async def resume(self, job: str) -> job_pb2.JobStatus:
         """Carries a paused or failed job on."""
-        reply: job_pb2.JobStatus = await self._ask("Resume", JobId(id=job))
+        reply: job_pb2.JobStatus = await self._lead("Resume", JobId(id=job))
         return reply
 
     async def delete(self, job: str) -> job_pb2.JobStatus:
         """Has the coordinator forget a job that is over."""
-        reply: job_pb2.JobStatus = await self._ask("Delete", JobId(id=job))
+        reply: job_pb2.JobStatus = await self._lead("Delete", JobId(id=job))
         return reply
 
-    async def _ask(self, method: str, request: Any) -> Any:
-        def start(channel: grpc.aio.Channel) -> Any:
-            call = getattr(job_pb2_grpc.CoordinatorStub(channel), method)
-            timeout = self._timers.call_s + self._timers.peer_lost_s
-            return call(request, timeout=timeout, metadata=self._dialer.metadata)
+    async def _lead(self, method: str, request: Any) -> Any:
+        timeout_s = self._timers.call_s + self._timers.peer_lost_s
+        return await self._ask(job_pb2_grpc.CoordinatorStub, method, request, timeout_s)
 
-        return await self._dialer.call(self._target, start, retry_s=self._retry_s)
+
+class Owner(Caller):
+    """A data owner at the own party's daemon, which the settings call `coordinator`."""
+
+    async def jobs(self) -> OwnedJobs:
+        """Every job that the party has seen."""
+        reply: OwnedJobs = await self.ask("Jobs", job_pb2.ListRequest())
+        return reply
+
+    async def approve(self, job: str) -> OwnedJob:
+        """Lets a job run that waits for approval."""
+        reply: OwnedJob = await self.ask("Approve", JobId(id=job))
+        return reply
+
+    async def deny(self, job: str) -> OwnedJob:
+        """Refuses a job."""
+        reply: OwnedJob = await self.ask("Deny", JobId(id=job))
+        return reply
+
+    async def models(self) -> OwnedModels:
+        """Every model of which the party holds a shard."""
+        reply: OwnedModels = await self.ask("Models", job_pb2.ListRequest())
+        return reply
+
+    async def fetch_model(self, model: str) -> Packed:
+        """The party's shard of a model, checked; see `shelf.assembled`."""
+        stub = party_pb2_grpc.OwnerStub(self._dialer.channel(*self._target))
+        how: dict[str, Any] = {"timeout": self._timers.step_s, "metadata": self._dialer.metadata}
+        try:
+            found: AsyncIterator[party_pb2.ShardPiece] = stub.FetchModel(ModelId(id=model), **how)
+            return await shelf.assembled(found, self.name, model)
+        except grpc.aio.AioRpcError as error:
+            raise status.from_call(error, *self._target) from None
+
+    async def ask(self, method: str, request: Any) -> Any:
+        """One small question by its name."""
+        return await self._ask(party_pb2_grpc.OwnerStub, method, request, self._timers.call_s)
 
 
 async def ask_owner(config: ClientConfig, method: str, request: Any) -> Any:
     """One question of a data owner to a party's daemon: Jobs, Approve, Deny or Forget."""
-    timers = Timers()
-    dialer = Dialer(config.tls, timers, claim="user:user")
-
-    def start(channel: grpc.aio.Channel) -> Any:
-        call = getattr(party_pb2_grpc.OwnerStub(channel), method)
-        return call(request, timeout=timers.call_s, metadata=dialer.metadata)
-
-    try:
-        return await dialer.call((config.coordinator.name, config.coordinator.address), start)
-    finally:
-        await dialer.close()
+    async with Owner(config) as owner:
+        return await owner.ask(method, request)

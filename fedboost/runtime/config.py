@@ -308,23 +308,28 @@ def _check_page(page: Page, tls: TlsFiles | None) -> None:
 
 
 def client_config(
-    coordinator: str | None, tls: Path | None, env: Mapping[str, str], home: Path
+    coordinator: str | None, tls: Path | TlsFiles | None, env: Mapping[str, str], home: Path
 ) -> ClientConfig:
     """The client's settings: flag before variable before ``~/.config/fedboost/client.yaml``.
 
     `coordinator` (or FEDBOOST_COORDINATOR) is ``[NAME@]HOST:PORT``; `tls` (or FEDBOOST_TLS) a
-    folder with ca.pem and the user's NAME.pem and NAME.key; FEDBOOST_USER picks one of several
-    users in it. A ConfigError says what is missing or wrong, and where it was written.
+    folder with ca.pem and the user's NAME.pem and NAME.key (FEDBOOST_USER picks one of several
+    users in it), or the files themselves. A ConfigError says what is missing or wrong, and where it
+    was written.
     """
     path = home / CLIENT_FILE
     raw = read_yaml(path) if path.exists() else None
     settings: Any = dict(raw) if isinstance(raw, Mapping) else ({} if raw is None else raw)
     where = {"file": str(path)} if raw is not None else {}
     spoken = coordinator or env.get("FEDBOOST_COORDINATOR")
-    folder = tls or (Path(env["FEDBOOST_TLS"]) if env.get("FEDBOOST_TLS") else None)
+    said = tls or (Path(env["FEDBOOST_TLS"]) if env.get("FEDBOOST_TLS") else None)
+    folder = None if isinstance(said, TlsFiles) else said
     if isinstance(settings, dict):
-        if folder is not None:
+        if isinstance(said, TlsFiles):
+            settings["tls"] = said.model_dump()
+        elif folder is not None:
             settings["tls"] = _folder_tls(folder.expanduser(), env.get("FEDBOOST_USER"))
+        if said is not None:
             settings.pop("insecure_loopback", None)
         if spoken:
             settings["coordinator"] = _remote(spoken, folder)
@@ -339,7 +344,7 @@ def client_config(
 def _remote(spoken: str, folder: Path | None) -> dict[str, str]:
     name, at, address = spoken.rpartition("@")
     if not at:
-        found = _owners(folder.expanduser(), "coordinator") if folder else []
+        found = owners(folder.expanduser(), "coordinator") if folder else []
         name = found[0] if len(found) == 1 else COORDINATOR_NAME
     return {"name": name, "address": address}
 
@@ -349,7 +354,7 @@ def _folder_tls(folder: Path, user: str | None) -> dict[str, str]:
         raise ConfigError(
             "there is no ca.pem in the folder", todo="check --tls DIR", folder=str(folder)
         )
-    found = [name for name in _owners(folder, "user") if (folder / f"{name}.key").exists()]
+    found = [name for name in owners(folder, "user") if (folder / f"{name}.key").exists()]
     if user is None and len(found) == 1:
         user = found[0]
     if user not in found:
@@ -363,7 +368,7 @@ def _folder_tls(folder: Path, user: str | None) -> dict[str, str]:
     return {key: str(folder / name) for key, name in files.items()}
 
 
-def _owners(folder: Path, role: Role) -> list[str]:
+def owners(folder: Path, role: Role) -> list[str]:
     """The names of everybody in `role` whose NAME.pem lies in the folder."""
     names = []
     for path in sorted(folder.glob("*.pem")):

@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from fedboost import flow, protocols
 from fedboost.crypto.workers import Workers
@@ -23,7 +23,7 @@ from fedboost.errors import (
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, StepReply
-from fedboost.runtime import faults, manifest, memory
+from fedboost.runtime import faults, manifest, memory, shelf
 from fedboost.runtime.account import Account
 from fedboost.runtime.answers import Answers
 from fedboost.runtime.clock import now
@@ -337,6 +337,22 @@ class PartyNode:
         """Deletes what is kept here of a job that is over; gives what it was."""
         self.judge.owner(caller)
         return owned(self.config.name, await self._forget(request.id, request.keeps_model))
+
+    async def models(self, caller: Peer, _: job_pb2.ListRequest) -> party_pb2.OwnedModels:
+        """Every model of which a shard lies here."""
+        self.judge.owner(caller)
+        return await asyncio.to_thread(shelf.listed, self.store.folder / "models")
+
+    async def fetch_model(
+        self, caller: Peer, request: party_pb2.ModelId
+    ) -> AsyncIterator[party_pb2.ShardPiece]:
+        """Our shard of a model, for an owner to take along; the ledger says who did."""
+        self.judge.owner(caller)
+        models = self.store.folder / "models"
+        packed, row = await asyncio.to_thread(shelf.taken, models, request.id, caller.name)
+        await asyncio.to_thread(self.ledger.record, row)
+        for piece in shelf.pieces(packed):
+            yield piece
 
     # Inside
 

@@ -1,5 +1,34 @@
 """fedboost from Python: what a notebook or a program of one's own imports."""
 
+from fedboost.sdk.client import AsyncClient, AsyncJob, Client, Job
+from fedboost.sdk.cluster import Cluster
+from fedboost.sdk.models import Model, load_model
 from fedboost.sdk.networks import GBUNClassifier, GBUNRegressor
+from fedboost.sdk.party import Party
+from fedboost.sdk.trees import (
+    FederBoostClassifier,
+    FederBoostRegressor,
+    HybridTreeClassifier,
+    HybridTreeRegressor,
+    SecureBoostClassifier,
+    SecureBoostRegressor,
+)
 
-__all__ = ["GBUNClassifier", "GBUNRegressor"]
+__all__ = [
+    "AsyncClient",
+    "AsyncJob",
+    "Client",
+    "Cluster",
+    "FederBoostClassifier",
+    "FederBoostRegressor",
+    "GBUNClassifier",
+    "GBUNRegressor",
+    "HybridTreeClassifier",
+    "HybridTreeRegressor",
+    "Job",
+    "Model",
+    "Party",
+    "SecureBoostClassifier",
+    "SecureBoostRegressor",
+    "load_model",
+]

@@ -12,7 +12,9 @@ from scipy.sparse import csr_matrix
 from fedboost.core import gbun
 from fedboost.core.gbun import GbunParams
 from fedboost.errors import ConfigError, DataError
+from fedboost.protocols.gbun.params import GbunJobParams
 from fedboost.sdk import GBUNClassifier, GBUNRegressor
+from fedboost.sdk.parameters import OWN
 from tests.unit.test_core_gbun import table
 
 FEW: dict[str, Any] = {"n_estimators": 5, "outputs": 8}
@@ -85,14 +87,14 @@ def test_importing_the_estimators_imports_no_scikit_learn():
 
 def test_parameters_are_the_jobs_under_their_names_and_defaults():
     own = GBUNRegressor().get_params()
-    fields = GbunParams.model_fields
-    assert set(own) == set(fields) - {"num_class", "scale_pos_weight"}
+    fields = GbunJobParams.model_fields
+    assert set(own) == set(fields) - {"num_class", "scale_pos_weight"} | set(OWN)
     assert own["objective"] == "reg:squarederror"
-    assert all(own[name] == fields[name].default for name in own if name != "objective")
+    assert all(own[name] == fields[name].default for name in set(own) - {"objective", *OWN})
     model = GBUNClassifier(outputs=7)
     assert model.set_params(seed=3) is model
     assert (model.get_params()["outputs"], model.get_params()["seed"]) == (7, 3)
-    assert repr(model) == "GBUNClassifier(outputs=7, seed=3)"
+    assert repr(model) == "GBUNClassifier(seed=3, outputs=7)"
     with pytest.raises(ConfigError, match="has no parameter 'max_depth'"):
         model.set_params(max_depth=3)
 
@@ -136,9 +138,9 @@ def test_a_fitted_estimator_may_be_kept():
     ("x", "y", "text"),
     [
         ([[1.0], [2.0]], [1, 1], "all 2 labels are the same class"),
-        ([["a"], ["b"]], [0, 1], "networks read numbers"),
+        ([["a"], ["b"]], [0, 1], "columns that are text, not numbers: f0"),
         ([1.0, 2.0], [0, 1], "X has 1 dimensions"),
-        ([[np.inf], [2.0]], [0, 1], "1 values of X are infinite"),
+        ([[np.inf], [2.0]], [0, 1], "infinite values: f0 \\(1 of 2 rows\\)"),
         ([[1.0], [2.0], [3.0]], [0, 1], "X has 3 rows and y 2 labels"),
     ],
 )
@@ -162,5 +164,5 @@ def test_rows_of_another_width_and_estimators_that_never_learned_are_refused():
     with pytest.raises(DataError, match="is not fitted"):
         GBUNRegressor().predict(rows.values)
     model = GBUNClassifier(**FEW).fit(rows.values, rows.y)
-    with pytest.raises(DataError, match="have 4 columns, those of the training had 5"):
+    with pytest.raises(DataError, match="X has 4 features, but GBUNClassifier is expecting 5"):
         model.predict(rows.values[:, :4])

@@ -1,0 +1,43 @@
+"""`fedboost model fetch`: an owner takes the own party's shard of a model from its daemon."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from fedboost.cli.connect import JSON, own_daemon, run
+from fedboost.model.shards import Packed
+from fedboost.runtime import shelf
+from fedboost.runtime.client import Owner
+from fedboost.runtime.config import PartyConfig
+from fedboost.settings import load
+
+
+@click.command("fetch")
+@click.argument("model", metavar="ID")
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), required=True,
+              metavar="PARTY.yaml", help="The party's settings file: its daemon.")  # fmt: skip
+@click.option("--tls", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Folder with ca.pem and our NAME.pem and NAME.key.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True,
+              metavar="DIR", help="The shard becomes the folder ID in it.")  # fmt: skip
+@JSON
+def fetch(model: str, config: Path, tls: Path | None, out: Path, as_json: bool) -> None:
+    """Take the party's own shard of a model along, from its running daemon.
+
+    \b
+      fedboost model fetch ID --config party-bank.yaml --tls certs/ana --out models
+
+    For users whom the party's policy names as approvers; the ledger says who took what. From
+    Python: `fedboost.sdk.load_model("models/ID")`.
+    """
+    client = own_daemon(load(PartyConfig, config), tls)
+
+    async def work() -> Packed:
+        async with Owner(client) as owner:
+            return await owner.fetch_model(model)
+
+    folder = shelf.keep(out, model, run(work()))
+    click.echo(json.dumps({"model": model, "out": str(folder)}) if as_json else str(folder))

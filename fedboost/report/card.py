@@ -1,0 +1,135 @@
+"""A job as a card for notebooks: a piece of HTML that needs nothing else, in light and in dark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+from fedboost.messages.job_pb2 import Waiting
+from fedboost.report import units
+from fedboost.report.charts import Axis, Line, LineChart, line_chart
+from fedboost.report.html import Html, join, tag, verbatim
+from fedboost.report.seen import Seen, waiting_words
+from fedboost.report.story import in_order
+from fedboost.report.training import COLOUR_OF, OTHER_COLOUR
+
+SIZE = (330.0, 190.0)  # of the chart, user units
+ROUNDS_DRAWN_MIN = 3  # fewer are no curve
+WARNINGS_MAX = 3
+TONES = {
+    "running": "running",
+    "finished": "good",
+    "failed": "bad",
+    "cancelled": "bad",
+    "paused": "wait",
+    "waiting for approval": "wait",
+}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A job as a card shows it; `now` in seconds since 1970."""
+
+    name: str
+    seen: Seen
+    now: float
+    id: str = ""
+    protocol: str = ""
+    waiting: Sequence[Waiting] = ()
+
+
+def card(shown: Shown) -> Html:
+    """The card, with its own style sheet."""
+    style = resources.files(__package__).joinpath("card.css").read_text(encoding="utf-8")
+    seen = shown.seen
+    facts = [seen.pace_words(shown.now), waiting_words(shown.waiting, shown.now)]
+    lines = [tag("p", words, class_="quiet") for words in facts if words]
+    warnings = list(dict.fromkeys(seen.warnings))[-WARNINGS_MAX:]
+    return tag(
+        "div",
+        tag("style", verbatim(style)),
+        _head(shown),
+        _bar(seen),
+        _trouble(seen),
+        _told(seen),
+        *lines,
+        *(tag("p", f"Warning: {words}", class_="warned") for words in warnings),
+        class_="fedboost-card",
+    )
+
+
+def trouble(lines: Sequence[str]) -> Html:
+    """An error's lines in the place of a card."""
+    style = resources.files(__package__).joinpath("card.css").read_text(encoding="utf-8")
+    said = tag("div", *(tag("p", line) for line in lines), role="alert", class_="trouble")
+    return tag("div", tag("style", verbatim(style)), said, class_="fedboost-card")
+
+
+def _tone(seen: Seen) -> str:
+    return TONES.get(seen.state, "")
+
+
+def _head(shown: Shown) -> Html:
+    state = shown.seen.state_words or "starting"
+    badge = tag("span", state, class_=f"state {_tone(shown.seen)}".strip())
+    head = tag("p", tag("b", shown.name), badge, class_="head")
+    facts = [tag("span", shown.protocol)] if shown.protocol else []
+    facts += [tag("code", shown.id)] if shown.id else []
+    if not facts:
+        return head
+    return join(head, tag("p", facts[0], *(join(" · ", one) for one in facts[1:]), class_="quiet"))
+
+
+def _bar(seen: Seen) -> Html:
+    if not seen.of:
+        return tag("p", seen.count_words, class_="quiet") if seen.stage else join()
+    percent = 100.0 * min(1.0, seen.done / seen.of)
+    filled = tag("span", style=f"width: {percent:.1f}%")
+    track = tag(
+        "span",
+        filled,
+        role="progressbar",
+        aria_valuenow=str(seen.done),
+        aria_valuemin="0",
+        aria_valuemax=str(seen.of),
+        aria_label=seen.count_words,
+    )
+    return tag("div", track, tag("span", seen.count_words), class_=f"bar {_tone(seen)}".strip())
+
+
+def _trouble(seen: Seen) -> Html:
+    if not seen.reason:
+        return join()
+    return tag("div", *(tag("p", line) for line in seen.reason), role="alert", class_="trouble")
+
+
+def _told(seen: Seen) -> Html:
+    """The last metrics as a table, and the first of them by round."""
+    if not seen.metrics:
+        return join()
+    splits = in_order(seen.metrics)
+    names = dict.fromkeys(name for split in splits for name in seen.metrics[split])
+    heads = [tag("th", ""), *(tag("th", split, scope="col", class_="number") for split in splits)]
+    rows = []
+    for name in names:
+        values = (seen.metrics[split].get(name, math.nan) for split in splits)
+        cells = [tag("td", units.measured(value)) for value in values]
+        rows.append(tag("tr", tag("th", name, scope="row"), *cells))
+    metrics = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
+    return tag("div", metrics, _curve(seen, next(iter(names)), splits), class_="told")
+
+
+def _curve(seen: Seen, name: str, splits: Sequence[str]) -> Html:
+    lines = []
+    for split in splits:
+        found = ((n, told.get(split, {}).get(name)) for n, told in sorted(seen.rounds.items()))
+        points = [(float(n), v) for n, v in found if v is not None and math.isfinite(v)]
+        if len(points) >= ROUNDS_DRAWN_MIN:
+            colour = COLOUR_OF.get(split, OTHER_COLOUR)
+            lines.append(Line(split, points, colour, dashed=split == "train"))
+    if not lines:
+        return join()
+    axes = Axis(seen.round_name, whole=True), Axis("")
+    return line_chart(LineChart(name, lines, *axes, size=SIZE))

@@ -1,0 +1,154 @@
+"""What a job's events have said so far, and the words for it: whoever shows progress reads this."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fedboost.messages.job_pb2 import Event, RoundDone, StateChanged, Waiting
+from fedboost.report import units
+from fedboost.report.story import fault_lines, in_order
+
+RECENT_ROUNDS = 5  # that the estimate of the time left is taken from
+TEXT_CHARS_MAX = 500  # of one line from outside
+WAIT_SHOWN_S = 3.0  # who has worked for less is not worth a line
+
+ENDS = ("failed", "cancelled", "finished")
+RESTS = ("paused", *ENDS)  # states in which nothing happens
+
+Metrics = dict[str, dict[str, float]]  # by part of the rows and name
+
+
+@dataclass
+class Seen:
+    """How a job stands by its events; times in seconds since 1970."""
+
+    state: str = ""
+    parties: list[str] = field(default_factory=list)  # whose approval is waited for
+    reason: tuple[str, ...] = ()
+    stage: str = ""
+    step: str = ""
+    round_name: str = "tree"
+    done: int = 0
+    of: int = 0
+    metrics: Metrics = field(default_factory=dict)
+    rounds: dict[int, Metrics] = field(default_factory=dict)  # the metrics of those that told some
+    warnings: list[str] = field(default_factory=list)
+    took: list[float] = field(default_factory=list)  # seconds of the rounds since the last start
+    bytes: int = 0
+    began: float = 0.0
+    at: float = 0.0  # of the last event
+    round_at: float = 0.0  # of the last round
+
+    def event(self, event: Event) -> None:
+        """Takes in what happened."""
+        self.at = max(self.at, event.at)
+        self.began = self.began or event.at
+        what = event.WhichOneof("what")
+        if what == "state":
+            self._state(event.state)
+        elif what == "step":
+            self.stage, self.step = printable(event.step.stage), printable(event.step.step)
+            self.bytes += sum(link.bytes for cost in event.step.costs for link in cost.sent)
+        elif what == "round":
+            self._round(event.round)
+        elif what == "lost":
+            lost = f"{printable(event.lost.party)} is lost, the job goes on without it"
+            self.warnings.append(lost)
+        elif what == "warned":
+            self.warnings.append(printable(event.warned.warning))
+
+    def _state(self, changed: StateChanged) -> None:
+        self.state = printable(changed.state)
+        self.parties = [printable(party) for party in changed.parties]
+        self.reason = tuple(printable(line) for line in fault_lines(changed.reason))
+        self.took = []
+
+    def _round(self, done: RoundDone) -> None:
+        name = printable(done.progress.round) or "tree"
+        if name != self.round_name:  # another stage's: they say nothing of these
+            self.took, self.rounds = [], {}
+        self.round_name = name
+        self.done, self.of = done.progress.done, done.progress.of
+        self.took.append(done.seconds)
+        self.round_at = self.at
+        if done.metrics:
+            self.metrics = {}
+            for metric in done.metrics:
+                own = self.metrics.setdefault(printable(metric.split), {})
+                own[printable(metric.name)] = metric.value
+            self.rounds[self.done] = self.metrics
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing happens any more, or only when somebody is back."""
+        return self.state in RESTS
+
+    @property
+    def state_words(self) -> str:
+        """The state, and by whom a job that waits has to be approved."""
+        asked = self.state == "waiting for approval" and self.parties
+        return f"{self.state} by {', '.join(self.parties)}" if asked else self.state
+
+    @property
+    def count_words(self) -> str:
+        """``tree 3 of 25``, or the step at hand where there are no rounds yet."""
+        if self.of:
+            return f"{self.round_name} {self.done} of {self.of}"
+        at = " ".join(part for part in (self.stage, self.step.replace("_", " ")) if part)
+        return at or self.state or "starting"
+
+    @property
+    def per_round(self) -> float | None:
+        """Median seconds of the last rounds."""
+        return statistics.median(self.took[-RECENT_ROUNDS:]) if self.took else None
+
+    def left(self, now: float) -> float | None:
+        """Seconds until the last round is done, if the next ones are like the last ones."""
+        per_round = self.per_round
+        if per_round is None or not self.of:
+            return None
+        return max(0.0, (self.of - self.done) * per_round - max(0.0, now - self.round_at))
+
+    def pace_words(self, now: float) -> str:
+        """Seconds a round, bytes so far, time so far and left; empty before anything is known."""
+        words = []
+        if self.per_round is not None:
+            words.append(f"{units.in_seconds(self.per_round)} a {self.round_name}")
+        if self.bytes:
+            words.append(f"{units.in_bytes(self.bytes)} sent")
+        if self.began:
+            took = units.in_seconds(float(round(max(0.0, now - self.began))))
+            words.append(f"{took} in all" if self.state in ENDS else f"{took} so far")
+        left = self.left(now)
+        if left is not None and self.done < self.of:
+            words.append(f"about {units.in_seconds(float(round(left)))} left")
+        return ", ".join(words)
+
+
+def waiting_words(waiting: Sequence[Waiting], now: float) -> str:
+    """The step and the parties that have been at it longest; empty if that is not long yet."""
+    if not waiting:
+        return ""
+    first = min(waiting, key=lambda one: one.since)
+    since = max(0.0, now - first.since)
+    if since < WAIT_SHOWN_S:
+        return ""
+    parties = ", ".join(printable(one.party) for one in waiting if one.step == first.step)
+    step = printable(first.step).replace("_", " ")
+    return f"waiting for {parties}, {step}, {units.in_seconds(float(round(since)))}"
+
+
+def metric_words(metrics: Mapping[str, Mapping[str, float]]) -> str:
+    """``train auc 0.8431, validation auc 0.8012``; empty where nothing was told."""
+    return ", ".join(
+        f"{split} {name} {units.measured(value)}"
+        for split in in_order(metrics)
+        for name, value in metrics[split].items()
+    )
+
+
+def printable(text: str) -> str:
+    """Somebody else's words, without what a terminal would obey."""
+    return "".join(mark for mark in str(text)[:TEXT_CHARS_MAX] if mark.isprintable())

@@ -1,0 +1,168 @@
+"""The tables of a fit as a job's parties have them: sources, what the job says of them, and ids."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.data.sheet import Sheet
+from fedboost.runtime.local import DATASET
+from fedboost.sdk import holdout, seats
+from fedboost.sdk.refusals import InvalidTableError
+from fedboost.sdk.seats import Seat, Seats
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Taught:
+    """Tables and the labels of their rows: the guest's alone, or everybody's."""
+
+    seats: Seats  # the guest first
+    y: dict[str, Floats]  # by party, (rows,) numbers as the job learns them
+    weight: dict[str, Floats]  # of some of these parties, (rows,)
+
+    @property
+    def guest(self) -> str:
+        """The first party."""
+        return next(iter(self.seats))
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """What a job needs of its parties' tables."""
+
+    sheets: dict[str, Sheet]
+    data: dict[str, dict[str, Any]]  # the job's `data`
+    validation: dict[str, Any] | None  # the job's, where rows to validate on were given
+
+
+def as_given(train: Taught) -> Assembled:
+    """Tables without further rows: ids as they are, or numbers from 1."""
+    sheets, data = {}, {}
+    for party, seat in train.seats.items():
+        sheets[party], data[party] = _source(seat, train.y.get(party), train.weight.get(party))
+    return Assembled(sheets, data, None)
+
+
+def of_columns(train: Taught, held: Taught, *, exact: bool) -> Assembled:
+    """Parties with other columns of the same rows, and rows to validate on.
+
+    `exact`: the job holds out a count of the rows that all have, not each id by itself.
+    """
+    guest, hosts = train.guest, [party for party in train.seats if party != train.guest]
+    named = {party: _stacked_ids(train.seats[party], held.seats[party]) for party in train.seats}
+    first = train.seats[guest].rows.n_rows
+    own_train, own_held = named[guest][:first], named[guest][first:]
+    if len(set(named[guest])) < len(named[guest]):
+        raise InvalidTableError(
+            "rows to validate on have ids of rows to train on", todo="give each row to one of them"
+        )
+    others = dict.fromkeys(one for host in hosts for one in named[host])
+    extra = [one for one in others if one not in set(named[guest])]
+    common = [set(named[host]) for host in hosts]
+    both = [
+        sum(all(one in there for there in common) for one in part) for part in (own_train, own_held)
+    ]
+    fraction = holdout.fraction_of([(both[0], both[1])]) if exact else _share(own_train, own_held)
+    free, out = holdout.numbers(len(own_train) + len(extra), len(own_held), fraction)
+    number = dict(zip([*own_train, *extra], free.tolist(), strict=True))
+    number |= dict(zip(own_held, out.tolist(), strict=True))
+    sheets, data = {}, {}
+    for party in train.seats:
+        kept = _first_of_each(named[party])
+        seat = seats.below(train.seats[party], held.seats[party]).take(kept)
+        ids = np.array([number[named[party][row]] for row in kept.tolist()], np.int64)
+        label = _stacked(train.y, held.y, party)
+        sheets[party], data[party] = _source(seat, label, _weights(train, held, party), ids)
+    return Assembled(sheets, data, {"fraction": fraction, "seed": holdout.SEED})
+
+
+def of_rows(train: Taught, held: Taught) -> Assembled:
+    """Parties with other rows of the same columns, and rows to validate on."""
+    parties = list(train.seats)
+    counts = [
+        (train.seats[p].rows.n_rows, held.seats[p].rows.n_rows if p in held.seats else 0)
+        for p in parties
+    ]
+    fraction = holdout.fraction_of(counts)
+    sheets, data = {}, {}
+    for party, (own, out) in zip(parties, counts, strict=True):
+        ids = np.concatenate(holdout.numbers(own, out, fraction))
+        seat = train.seats[party]
+        if out:
+            seat = seats.below(seat, held.seats[party])
+        label = _stacked(train.y, held.y, party)
+        sheets[party], data[party] = _source(seat, label, _weights(train, held, party), ids)
+    return Assembled(sheets, data, {"fraction": fraction, "seed": holdout.SEED})
+
+
+def _source(
+    seat: Seat, label: Floats | None, weight: Floats | None, numbers: Places | None = None
+) -> tuple[Sheet, dict[str, Any]]:
+    """A party's table with ids, label and weights beside its features, and what a job says of it.
+
+    `numbers` are the ids in place of those of the seat.
+    """
+    beside: dict[str, Any] = {}
+    if numbers is None and seat.ids:
+        beside |= {f"id_{place}": cells for place, cells in enumerate(seat.ids)}
+    else:
+        beside["id"] = np.arange(1, seat.rows.n_rows + 1) if numbers is None else numbers
+    ids = list(beside)
+    beside |= {} if label is None else {"y": label}
+    beside |= {} if weight is None else {"weight": weight}
+    sheet, called = seat.rows.sheet(**beside)
+    said: dict[str, Any] = {
+        "dataset": DATASET,
+        "id": [called[name] for name in ids],
+        "columns": list(seat.rows.names),
+        "categorical": list(seat.rows.categorical),
+    }
+    said |= {} if label is None else {"label": called["y"]}
+    said |= {} if weight is None else {"weight": called["weight"]}
+    return sheet, said
+
+
+def _stacked_ids(upper: Seat, lower: Seat) -> list[Hashable]:
+    """What names each row of two tables: ids, or places, which differ between the tables."""
+    if upper.ids:
+        return [*upper.tokens, *lower.tokens]
+    places = [(0, row) for row in range(upper.rows.n_rows)]
+    return [*places, *((1, row) for row in range(lower.rows.n_rows))]
+
+
+def _first_of_each(named: Sequence[Hashable]) -> Places:
+    """The rows that bring something new: a host may have given the same table twice."""
+    place: dict[Hashable, int] = {}
+    for row, one in enumerate(named):
+        place.setdefault(one, row)
+    return np.array(list(place.values()), np.int64)
+
+
+def _stacked(upper: Mapping[str, Floats], lower: Mapping[str, Floats], party: str) -> Floats | None:
+    parts = [part[party] for part in (upper, lower) if party in part]
+    return np.concatenate(parts) if parts else None
+
+
+def _weights(train: Taught, held: Taught, party: str) -> Floats | None:
+    """Weights of a party's rows; 1 where one of two tables has none, None where both have none."""
+    if party not in train.y or not (train.weight or held.weight):
+        return None
+    parts = [
+        part.weight.get(party, np.ones(part.seats[party].rows.n_rows))
+        for part in (train, held)
+        if party in part.seats
+    ]
+    return np.concatenate(parts)
+
+
+def _share(train: Sequence[object], held: Sequence[object]) -> float:
+    if not held:
+        raise InvalidTableError("eval_set has no rows")
+    return len(held) / (len(train) + len(held))

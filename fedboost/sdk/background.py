@@ -1,0 +1,181 @@
+"""The event loop behind blocking calls: one thread for all clients, which ends with the last.
+
+Whoever calls may have a loop of their own, as every notebook has: nothing runs in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from fedboost.errors import FedboostError, ProtocolError
+
+T = TypeVar("T")
+STOP_S = 10.0  # until the thread has ended
+
+_END = object()
+
+
+class Background:
+    """One event loop in a thread, as long as somebody holds it; methods may be called anywhere."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def hold(self) -> None:
+        """Starts the loop for the first who holds it."""
+        with self._lock:
+            self._holders += 1
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=_serve, args=(self._loop,), name="fedboost-client", daemon=True
+                )
+                self._thread.start()
+
+    def let_go(self) -> None:
+        """Ends the loop after the last who held it."""
+        with self._lock:
+            self._holders -= 1
+            if self._holders:
+                return
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is None or thread is None:
+            return
+        loop.call_soon_threadsafe(loop.stop)
+        if thread is not threading.current_thread():
+            thread.join(STOP_S)
+
+    def release(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Lets go of the loop once something that lives in it is closed."""
+        try:
+            if threading.current_thread() is self._thread:  # the garbage collector runs anywhere
+                self.start(close())
+            else:
+                self.start(close()).result(STOP_S)
+        finally:
+            self.let_go()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Has the loop do it; a ProtocolError where nobody holds the loop any more."""
+        with self._lock:
+            if self._loop is None:
+                work.close()
+                raise ProtocolError("the connection is closed", todo="make another one")
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Its result; an interrupt ends the work too."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def join(self, work: Coroutine[Any, Any, T]) -> T:
+        """Its result, for a caller in another loop."""
+        return await asyncio.wrap_future(self.start(work))
+
+    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """The items, one by one as they come."""
+        try:
+            while (item := self.run(_next(items))) is not _END:
+                yield item
+        finally:
+            with suppress(ProtocolError):  # closed meanwhile, which has ended the items too
+                self.run(_close(items))
+
+    async def items(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
+        """The items, for a caller in another loop."""
+        try:
+            while (item := await self.join(_next(items))) is not _END:
+                yield item
+        finally:
+            with suppress(ProtocolError):
+                await self.join(_close(items))
+
+
+BACKGROUND = Background()
+
+
+class Closes(Protocol):
+    """What lives in the loop: a connection."""
+
+    async def close(self) -> None:
+        """Closes it."""
+
+
+class Connected:
+    """A connection that lives in the background; a context manager, and safe in threads."""
+
+    def __init__(self, link: Closes) -> None:
+        BACKGROUND.hold()
+        self._close = weakref.finalize(self, BACKGROUND.release, link.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection; further calls do nothing."""
+        self._close()
+
+    @property
+    def background(self) -> Background:
+        """The loop behind our calls; a ProtocolError once we are closed."""
+        if not self._close.alive:
+            raise ProtocolError("the connection is closed", todo="make another one")
+        return BACKGROUND
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a call over the connection.
+
+        Where and what to do about an error stand below it in Python's own words on it.
+        """
+        if not self._close.alive:
+            work.close()
+        try:
+            return self.background.run(work)
+        except FedboostError as error:
+            for line in error.lines()[1:]:
+                error.add_note(line)
+            raise
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+async def _next(items: AsyncIterator[T]) -> Any:
+    return await anext(items, _END)
+
+
+async def _close(items: Any) -> None:
+    await items.aclose()

@@ -1,0 +1,280 @@
+"""Jobs at a coordinator from Python: hand them in, watch them, fetch their results.
+
+    with Client("127.0.0.1:7100", tls="certs") as client:
+        job = client.submit("job.yaml")
+        print(job.wait()["metrics"])
+
+`Client` blocks, also in a notebook whose loop runs already; `AsyncClient` does the same with await.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from fedboost.errors import FedboostError
+from fedboost.job import JobSpec
+from fedboost.messages import job_pb2
+from fedboost.report.card import Shown, card, trouble
+from fedboost.report.page import render
+from fedboost.report.seen import Seen
+from fedboost.report.story import read
+from fedboost.runtime import client as calls
+from fedboost.runtime.submitted import read_spec
+from fedboost.sdk.background import Connected
+from fedboost.sdk.jobs import Event, Rounds, Status, result_of
+from fedboost.sdk.places import Tls, coordinator_at
+from fedboost.sdk.progress import Hears, Verbose, watching
+from fedboost.settings import parse, read_yaml
+
+JobLike: TypeAlias = str | Path | Mapping[str, Any] | JobSpec  # a file, or what one says
+
+
+class AsyncJob:
+    """One job at a coordinator, for code that awaits."""
+
+    def __init__(self, link: calls.Client, id_: str) -> None:
+        self.id = id_
+        self._link = link
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id!r})"
+
+    async def status(self) -> Status:
+        """How the job stands, and who is waited for."""
+        return Status.of_message(await self._link.status(self.id))
+
+    async def watch(self, after: int = 0) -> AsyncIterator[Event]:
+        """The job's journal behind entry `after`, as it grows, until the job rests."""
+        async for event in self._link.watch(self.id, after):
+            yield Event.of_message(event)
+
+    async def wait(
+        self, *, progress: Verbose = "auto", timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        """The result, once the job has finished; raises the error that ended or paused it.
+
+        `progress` as `watching` takes it. A TimeoutError after `timeout_s`; the job goes on.
+        """
+        with watching(progress, (await self.status()).name) as hear:
+            return await self.followed(hear, timeout_s)
+
+    async def followed(self, hear: Hears, timeout_s: float | None) -> dict[str, Any]:
+        """What `wait` does, telling everything to `hear`."""
+        async with asyncio.timeout(timeout_s):
+            await self._link.follow(self.id, hear, hear.waiting)
+            return await self.result()
+
+    async def result(self) -> dict[str, Any]:
+        """The result as ``--json`` prints it; raises why there is none."""
+        return result_of(await self.journal())
+
+    async def metrics(self) -> Rounds:
+        """What the guest has told of every round."""
+        return Rounds(read(await self.journal()))
+
+    async def report(self, path: str | Path) -> Path:
+        """Writes the job's report, one HTML file without anything outside it; gives its path."""
+        text = render(await self.journal())
+        file = Path(path)
+        await asyncio.to_thread(file.write_text, text, encoding="utf-8")
+        return file
+
+    async def cancel(self) -> Status:
+        """Ends the job for good, on every party."""
+        return Status.of_message(await self._link.cancel(self.id))
+
+    async def resume(self) -> Status:
+        """Carries the paused or failed job on from the last round that all parties have kept."""
+        return Status.of_message(await self._link.resume(self.id))
+
+    async def journal(self) -> job_pb2.JobJournal:
+        """Everything the coordinator knows of the job, as it travels."""
+        return await self._link.journal(self.id)
+
+
+class AsyncClient:
+    """One user at one coordinator, for code that awaits; an asynchronous context manager."""
+
+    def __init__(
+        self,
+        coordinator: str | None = None,
+        *,
+        tls: Tls | None = None,
+        user: str | None = None,
+        retry_s: float = 0.0,
+    ) -> None:
+        """`coordinator` is ``[NAME@]HOST:PORT``, `tls` a folder or the files; see `Client`."""
+        config = coordinator_at(coordinator, tls, user)
+        self._link = calls.Client(config, user=user or "user", retry_s=retry_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        await self._link.close()
+
+    async def submit(self, job: JobLike) -> AsyncJob:
+        """Hands in a job: a file's path, or what one says; a ConfigError says what is wrong."""
+        return AsyncJob(self._link, await self._link.submit(written(job)))
+
+    async def jobs(self) -> list[Status]:
+        """How every job of the coordinator stands, oldest first."""
+        return [Status.of_message(one) for one in await self._link.jobs()]
+
+    async def job(self, id_: str) -> AsyncJob:
+        """The job of that id; a JobError where there is none."""
+        await self._link.status(id_)
+        return AsyncJob(self._link, id_)
+
+
+class Events:
+    """A job's events, for `for` and, in any loop, for `async for`; each goes through them once."""
+
+    def __init__(self, client: Client, job: AsyncJob, after: int) -> None:
+        self._client = client  # not closed by itself as long as somebody watches
+        self._job, self._after = job, after
+
+    def __iter__(self) -> Iterator[Event]:
+        return self._client.background.iterate(self._job.watch(self._after))
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self._client.background.items(self._job.watch(self._after))
+
+
+class Job:
+    """One job at a coordinator; in a notebook it shows itself."""
+
+    def __init__(self, client: Client, job: AsyncJob) -> None:
+        self.id = job.id
+        self._client = client  # as long as there is a job, its client is not closed by itself
+        self._job = job
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r})"
+
+    def status(self) -> Status:
+        """How the job stands, and who is waited for."""
+        return self._client.run(self._job.status())
+
+    def watch(self, after: int = 0) -> Events:
+        """The job's journal behind entry `after`, as it grows, until the job rests."""
+        return Events(self._client, self._job, after)
+
+    def wait(self, *, progress: Verbose = "auto", timeout_s: float | None = None) -> dict[str, Any]:
+        """The result, once the job has finished; raises the error that ended or paused it.
+
+        `progress` as `watching` takes it. A TimeoutError after `timeout_s`, and an interrupt, leave
+        the job alone: it goes on.
+        """
+        with watching(progress, self.status().name) as hear:
+            return self._client.run(self._job.followed(hear, timeout_s))
+
+    def result(self) -> dict[str, Any]:
+        """The result as ``--json`` prints it; raises why there is none."""
+        return self._client.run(self._job.result())
+
+    def metrics(self) -> Rounds:
+        """What the guest has told of every round."""
+        return self._client.run(self._job.metrics())
+
+    def report(self, path: str | Path) -> Path:
+        """Writes the job's report, one HTML file without anything outside it; gives its path."""
+        return self._client.run(self._job.report(path))
+
+    def cancel(self) -> Status:
+        """Ends the job for good, on every party."""
+        return self._client.run(self._job.cancel())
+
+    def resume(self) -> Status:
+        """Carries the paused or failed job on from the last round that all parties have kept."""
+        return self._client.run(self._job.resume())
+
+    def _repr_html_(self) -> str:
+        try:
+            return shown(self._client.run(self._job.journal()))
+        except FedboostError as error:
+            return trouble([f"{self.id} cannot be shown: {error.what}", *error.lines()[1:]])
+
+
+class Client(Connected):
+    """One user at one coordinator; a context manager, and safe in threads.
+
+    Whatever is not said here is read where the command line reads it: FEDBOOST_COORDINATOR,
+    FEDBOOST_TLS and FEDBOOST_USER, then ~/.config/fedboost/client.yaml.
+    """
+
+    def __init__(
+        self,
+        coordinator: str | None = None,
+        *,
+        tls: Tls | None = None,
+        user: str | None = None,
+        retry_s: float = 0.0,
+    ) -> None:
+        """`coordinator` is ``[NAME@]HOST:PORT``.
+
+        `tls` is a folder with ca.pem and the user's NAME.pem and NAME.key (`user` picks one of
+        several), or these files as ``{"ca": …, "cert": …, "key": …}``. `retry_s` waits so long for
+        a coordinator that is not there yet. A ConfigError says what is missing or wrong.
+        """
+        config = coordinator_at(coordinator, tls, user)
+        link = calls.Client(config, user=user or "user", retry_s=retry_s)
+        super().__init__(link)
+        self._link = link
+
+    def __repr__(self) -> str:
+        return f"Client({self._link.name!r})"
+
+    def submit(self, job: JobLike) -> Job:
+        """Hands in a job: a file's path, or what one says; a ConfigError says what is wrong."""
+        return Job(self, AsyncJob(self._link, self.run(self._link.submit(written(job)))))
+
+    def jobs(self) -> list[Status]:
+        """How every job of the coordinator stands, oldest first."""
+        return [Status.of_message(one) for one in self.run(self._link.jobs())]
+
+    def job(self, id_: str) -> Job:
+        """The job of that id; a JobError where there is none."""
+        self.run(self._link.status(id_))
+        return Job(self, AsyncJob(self._link, id_))
+
+
+def written(job: JobLike) -> bytes:
+    """A job as it is handed in; a ConfigError says what is wrong with it, and in which file."""
+    if isinstance(job, JobSpec):
+        spec = job
+    elif isinstance(job, Mapping):
+        spec = parse(JobSpec, job)
+    else:
+        spec = parse(JobSpec, read_yaml(Path(job)), file=str(job))
+    text = spec.model_dump_json().encode()
+    try:
+        read_spec(text)
+    except FedboostError as error:
+        raise error.at(**({"file": str(job)} if isinstance(job, str | Path) else {})) from None
+    return text
+
+
+def shown(journal: job_pb2.JobJournal) -> str:
+    """A job's card for a notebook."""
+    status, seen = journal.status, Seen()
+    for event in journal.events:
+        seen.event(event)
+    seen.state = status.state or seen.state
+    at = seen.at if seen.rests else time.time()
+    facts = Shown(status.name, seen, at, status.id, status.protocol, tuple(status.waiting))
+    return card(facts)

@@ -1,0 +1,128 @@
+"""A coordinator and all parties of a job as real daemons on this machine, for trials and notebooks.
+
+with Cluster("job.yaml", {"bank": bank, "telco": "telco.parquet"}) as cluster:
+    result = cluster.client().submit(cluster.job).wait()
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow.parquet as pq
+
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import ConfigError
+from fedboost.job import JobSpec
+from fedboost.runtime import cluster as daemons
+from fedboost.runtime.local import COORDINATOR, USER
+from fedboost.runtime.supplied import complete
+from fedboost.sdk.client import Client, JobLike
+from fedboost.sdk.party import Party
+from fedboost.sdk.tables import TableLike, rows_of
+from fedboost.settings import read_yaml
+
+
+class Cluster:
+    """Certificates, settings files and a process for each daemon; a context manager that ends all.
+
+    What one organisation has in each place, one person has here: the limits of what tables tell
+    are wide open.
+    """
+
+    def __init__(
+        self,
+        job: JobLike,
+        data: Mapping[str, str | Path | TableLike],
+        *,
+        folder: str | Path | None = None,
+    ) -> None:
+        """`data` are the parties' tables by name: files, or tables with an id column in them.
+
+        As for ``fedboost cluster run``, the job need not say data sets, nor a label that is called
+        `y`. Everything lies in `folder`, where a later cluster finds it again; without one it
+        vanishes at the end. A ConfigError says what is wrong with the job or the tables.
+        """
+        self._stack = ExitStack()
+        with ExitStack() as undone:
+            place = folder or undone.enter_context(tempfile.TemporaryDirectory(prefix="fedboost-"))
+            self.folder = Path(place).absolute()
+            where = {"file": str(job)} if isinstance(job, str | Path) else {}
+            sources = {party: self._source(party, table) for party, table in data.items()}
+            self.job: JobSpec = complete(_raw(job), sources, **where)
+            self._daemons = daemons.Cluster(self.folder, self.job, sources)
+            self._stack = undone.pop_all()
+
+    def start(self) -> Self:
+        """Starts every daemon; for notebooks, where a `with` would have to fit into one cell."""
+        try:
+            self._stack.enter_context(self._daemons)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends every daemon, and the connections that `client` and `party` made."""
+        self._stack.close()
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Whose daemons run here beside the coordinator's."""
+        return self._daemons.names
+
+    @property
+    def certs(self) -> Path:
+        """The folder with everybody's certificates, and with those of the one user."""
+        return self.folder / "certs"
+
+    def address(self, name: str = COORDINATOR) -> str:
+        """Where a daemon listens, the coordinator's or a party's: ``NAME@HOST:PORT``."""
+        known = self._daemons.addresses
+        if name not in known:
+            raise ConfigError(f"{name!r} is not here", todo=f"name one of: {', '.join(known)}")
+        return f"{name}@{known[name]}"
+
+    def client(self) -> Client:
+        """The user at the coordinator, closed with the cluster."""
+        return self._stack.enter_context(Client(self.address(), tls=self.certs, user=USER))
+
+    def party(self, name: str) -> Party:
+        """The same user as the owner of a party, closed with the cluster."""
+        return self._stack.enter_context(Party(self.address(name), tls=self.certs, user=USER))
+
+    def config(self, name: str) -> Path:
+        """The settings file of a daemon, for commands that ask for ``--config``."""
+        return self._daemons.config(name)
+
+    def _source(self, party: str, table: str | Path | TableLike) -> SourceSpec:
+        if isinstance(table, str | Path):
+            path = Path(table).absolute()
+            if not path.is_file():
+                raise ConfigError("there is no such file", party=party, file=str(table))
+            return SourceSpec(path=str(path))
+        path = self.folder / "data" / f"{party}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows_of(table, f"the table of {party}").sheet()[0].dense(), path)
+        return SourceSpec(path=str(path))
+
+
+def _raw(job: JobLike) -> Any:
+    if isinstance(job, JobSpec):
+        return job.model_dump()
+    return job if isinstance(job, Mapping) else read_yaml(Path(job))

@@ -1,0 +1,216 @@
+"""What crossed between the parties of a fit: every message, in the words of its own definition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import inf
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedboost.messages.job_pb2 import JobJournal
+from fedboost.report import units
+from fedboost.report.html import Html, join, tag
+from fedboost.report.story import read
+from fedboost.report.tables import Column, table
+from fedboost.runtime.ledger import Row
+
+WIDTH = 110  # of the text that a terminal prints
+BARE = "the job's scheme hides nothing: what is said to be encrypted lay open"
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """All messages of one kind from one party to another."""
+
+    stage: str
+    message: str
+    sender: str
+    receiver: str
+    messages: int
+    bytes: int  # of the payloads
+    values: int  # numbers, ids or ciphertexts in them
+    rows: int | None  # people that the largest of them was about; None: not known, or none
+    smallest_group: int | None  # rows in the smallest group about which one of them says something
+    epsilon: float | None  # of the noise on a value
+    reveals: str
+    protected: str
+
+
+@dataclass(frozen=True, repr=False)
+class Disclosure:
+    """What crossed between the parties of one fit; pandas, polars and pyarrow read it as a table.
+
+    `epsilon`: by host, the ε per row of the values that it told under noise; inf: without any.
+    `released`: by host, how many sums about one bin of its most told column it released, divided
+    by its training rows; with many, the guest could find out who is in a bin.
+    """
+
+    crossings: tuple[Crossing, ...] = ()
+    epsilon: Mapping[str, float] | None = None
+    released: Mapping[str, float] | None = None
+    warnings: tuple[str, ...] = ()  # what owners were warned of
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        """Payload by link, ``{"bank->telco": 1200}``."""
+        found: dict[str, int] = {}
+        for one in self.crossings:
+            link = f"{one.sender}->{one.receiver}"
+            found[link] = found.get(link, 0) + one.bytes
+        return found
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each kind of message and link."""
+        names = [one.name for one in fields(Crossing)]
+        rows = [{name: getattr(one, name) for name in names} for one in self.crossings]
+        return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def __len__(self) -> int:
+        return len(self.crossings)
+
+    def __repr__(self) -> str:
+        console = Console(width=WIDTH, color_system=None)
+        with console.capture() as captured:
+            console.print(self)
+        return captured.get().rstrip("\n")
+
+    def __rich__(self) -> RenderableType:
+        drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+        for head in ("from → to", "message"):
+            drawn.add_column(head, no_wrap=True)
+        drawn.add_column("bytes", justify="right", no_wrap=True)
+        for head in ("reveals", "protected"):
+            drawn.add_column(head)
+        for one in self.crossings:
+            way = f"{one.sender} → {one.receiver}"
+            cells = (way, one.message, units.in_bytes(one.bytes), one.reveals, one.protected)
+            drawn.add_row(*(Text(cell) for cell in cells))
+        if not self.crossings:
+            return Text(self._headline())
+        return Group(Text(self._headline()), Text(), drawn, *map(Text, self._sentences()))
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                f"{one.sender} → {one.receiver}",
+                one.message,
+                units.in_bytes(one.bytes),
+                one.reveals,
+                one.protected,
+            ]
+            for one in self.crossings
+        ]
+        heads = [Column("from → to"), Column("message"), Column("bytes", "number")]
+        heads += [Column("reveals"), Column("protected")]
+        notes: list[Html] = [tag("p", words) for words in self._sentences()]
+        drawn = table(self._headline(), heads, rows, folds=True) if rows else join()
+        return str(join(drawn, *notes) if rows else tag("p", self._headline()))
+
+    def _headline(self) -> str:
+        if not self.crossings:
+            return "Nothing crossed between parties: all rows lay on one table."
+        sent = units.in_bytes(sum(one.bytes for one in self.crossings))
+        count = units.plural(sum(one.messages for one in self.crossings), "message")
+        return f"{sent} crossed between parties, in {count}"
+
+    def _sentences(self) -> list[str]:
+        said = [
+            f"{host} told values of ε {value:g} a row" if value < inf
+            else f"{host} told values without noise"
+            for host, value in (self.epsilon or {}).items()
+        ]  # fmt: skip
+        said += [
+            f"{host} released {value:.3g} sums a bin and row"
+            for host, value in (self.released or {}).items()
+        ]
+        return [*said, *(f"warning: {words}" for words in self.warnings)]
+
+
+_SCHEMA = pa.schema(
+    [
+        ("stage", pa.string()),
+        ("message", pa.string()),
+        ("sender", pa.string()),
+        ("receiver", pa.string()),
+        ("messages", pa.int64()),
+        ("bytes", pa.int64()),
+        ("values", pa.int64()),
+        ("rows", pa.int64()),
+        ("smallest_group", pa.int64()),
+        ("epsilon", pa.float64()),
+        ("reveals", pa.string()),
+        ("protected", pa.string()),
+    ]
+)
+
+
+def of_job(journal: JobJournal, sent: Mapping[str, Sequence[Row]]) -> Disclosure:
+    """What a job's journal and its parties' ledgers say; `sent` are the rows of what they sent."""
+    story = read(journal)
+    told, protocol = story.told, story.protocol
+    asks = None if protocol is None or protocol.asks is None else protocol.asks(story.params)
+    warnings = [BARE] if asks is not None and asks.insecure else []
+    warnings += [
+        f"{event.warned.party}: {event.warned.warning}"
+        for event in journal.events
+        if event.HasField("warned")
+    ]
+    return Disclosure(
+        crossings=tuple(_crossings(sent)),
+        epsilon={one.party: one.epsilon_row if one.noise else inf for one in told.privacy},
+        released={one.party: one.counted for one in told.released},
+        warnings=tuple(dict.fromkeys(warnings)),
+    )
+
+
+def _crossings(sent: Mapping[str, Sequence[Row]]) -> Iterable[Crossing]:
+    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    for sender, rows in sent.items():
+        for row in rows:
+            groups.setdefault((row.stage, row.kind, sender, row.peer), []).append(row)
+    for (stage, kind, sender, receiver), rows in groups.items():
+        about = [row.rows for row in rows if row.rows is not None]
+        smallest = [row.smallest_group for row in rows if row.smallest_group is not None]
+        epsilons = [row.epsilon for row in rows if row.epsilon is not None]
+        yield Crossing(
+            stage=stage,
+            message=kind.rpartition(".")[2],
+            sender=sender,
+            receiver=receiver,
+            messages=len(rows),
+            bytes=sum(row.bytes for row in rows),
+            values=sum(row.values for row in rows),
+            rows=max(about, default=None),
+            smallest_group=min(smallest, default=None),
+            epsilon=max(epsilons, default=None),
+            reveals=rows[0].reveals,
+            protected=rows[0].protection,
+        )
+
+
+def facts_of(found: Disclosure) -> dict[str, Any]:
+    """A disclosure as JSON."""
+    return {
+        "crossings": found.to_arrow().to_pylist(),
+        "epsilon": dict(found.epsilon or {}),
+        "released": dict(found.released or {}),
+        "warnings": list(found.warnings),
+    }
+
+
+def from_facts(facts: Mapping[str, Any]) -> Disclosure:
+    """What `facts_of` gave."""
+    return Disclosure(
+        crossings=tuple(Crossing(**one) for one in facts["crossings"]),
+        epsilon=facts["epsilon"],
+        released=facts["released"],
+        warnings=tuple(facts["warnings"]),
+    )

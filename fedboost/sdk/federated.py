@@ -1,0 +1,313 @@
+"""Estimators whose `fit` is a job: the parties' own code, sessions and policies, in this process.
+
+    model = SecureBoostClassifier(n_estimators=20).fit({"bank": X1, "telco": X2}, y)
+    model.predict_proba({"bank": new1, "telco": new2})
+
+A single table is dealt to simulated parties, so that searches and pipelines find what they know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedboost import protocols
+from fedboost.data.frame import Frame
+from fedboost.data.sheet import Sheet
+from fedboost.flow import AGGREGATOR, Protocol
+from fedboost.job import JobSpec
+from fedboost.model import hybrid
+from fedboost.sdk import assembly, disclosure, labels, scoring, seats, simulation
+from fedboost.sdk.assembly import Assembled, Taught
+from fedboost.sdk.fitted import Fitted
+from fedboost.sdk.progress import watching
+from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, refusing
+from fedboost.sdk.seats import Seat, Seats
+from fedboost.settings import parse
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
+Rows: TypeAlias = Any  # a table, or tables by party
+Labels: TypeAlias = Any  # array-like, or arrays by party, or the name of a column
+Scores: TypeAlias = Floats | dict[str, Floats]
+EvalSet: TypeAlias = Any  # (X, y) or (X, y, weights), or a list of one such
+
+
+ROWS_ALONE = 8192  # of all parties, whose ids are blinded about as fast as two processes start
+
+
+class Federated(Fitted):
+    """What all of them have in common; how a job's parts come from tables, and back."""
+
+    _protocol_name: ClassVar[str]
+
+    classes_: NDArray[Any]
+    parties_: tuple[str, ...]  # who had a part in the training, the guest first
+    columns_: dict[str, tuple[str, ...]]  # of each; where all have the same ones, the guest's
+
+    def fit(
+        self,
+        X: Rows,
+        y: Labels,
+        sample_weight: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        eval_set: EvalSet = None,
+    ) -> Self:
+        """Trains a model in a job of its own.
+
+        X: tables by party, the guest's first, or one table that is dealt to simulated parties. y:
+        a label for each row of the guest, or the name of a column of its table; of horizontal
+        protocols by party. `eval_set` (X, y) or (X, y, weights) is measured every round and
+        decides on early stopping. Raises a ConfigError where a parameter cannot be, a DataError
+        where rows or labels cannot, both of them ValueErrors, and whatever ended the job.
+        """
+        self._forget()
+        with refusing():
+            train = self._taught(X, y, sample_weight, learns=True)
+            self._keep_columns(train.seats)
+            held = None
+            if eval_set is not None:
+                self._check_one_validation()
+                held = self._taught(*eval_parts(eval_set), learns=False)
+            self._run(self._assembled(train, held), train)
+        return self
+
+    # The job
+
+    def _protocol(self) -> Protocol:
+        return protocols.named(self._protocol_name)
+
+    @property
+    def _is_horizontal(self) -> bool:
+        return self._protocol().is_horizontal
+
+    def _assembled(self, train: Taught, held: Taught | None) -> Assembled:
+        if held is None:
+            if not self._is_horizontal and not train.seats[train.guest].ids:
+                seats.check_places(train.seats)
+            return assembly.as_given(train)
+        if self._is_horizontal:
+            return assembly.of_rows(train, held)
+        if not train.seats[train.guest].ids:
+            seats.check_places(train.seats)
+            seats.check_places(held.seats)
+        return assembly.of_columns(train, held, exact=not self._protocol().is_hybrid)
+
+    def _run(self, found: Assembled, train: Taught) -> None:
+        protocol = self._protocol()
+        params = self._job_params(protocol.params, **self._learned_settings())
+        parse(protocol.params, params, section="params")
+        guest, *hosts = train.seats
+        parties: dict[str, Any] = {"guest": guest, "hosts": hosts}
+        if AGGREGATOR in protocol.modules:
+            parties["aggregator"] = seats.ADDS_UP
+        spec = {
+            "name": type(self).__name__,
+            "protocol": protocol.name,
+            "parties": parties,
+            "data": found.data,
+            "validation": found.validation or self.get_params()["validation"],
+            "params": params,
+        }
+        ended = self._job(parse(JobSpec, spec), found.sheets)
+        self.journal_, self.result_, self.shards_ = ended.journal, ended.result, ended.shards
+        self.disclosure_ = disclosure.of_job(self._job_journal(), ended.sent)
+        self.n_features_in_ = sum(map(len, self.columns_.values()))
+
+    def _forget(self) -> None:
+        """Drops what an earlier fit has left, so that one that fails leaves nothing half."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+
+    def _keep_columns(self, train: Seats) -> None:
+        """Remembers who had a part in the training, and with which columns."""
+        self.parties_ = tuple(train)
+        self.guest_ = self.parties_[0]
+        own = {party: tuple(seat.rows.names) for party, seat in train.items()}
+        self.columns_ = {self.guest_: own[self.guest_]} if self._is_horizontal else own
+
+    def _job(self, spec: JobSpec, sheets: Mapping[str, Sheet], **more: Any) -> simulation.Ended:
+        with watching(self.get_params()["verbose"], spec.name) as hear:
+            return simulation.run(spec, sheets, hear, workers=self._workers(spec, sheets), **more)
+
+    def _workers(self, spec: JobSpec, sheets: Mapping[str, Sheet]) -> int | None:
+        """As many processes as asked for; none for what takes less time than to start them."""
+        count = self.get_params()["n_jobs"]
+        if count is None:
+            protocol = protocols.named(spec.protocol)
+            params = parse(protocol.params, spec.params, section="params")
+            asks = None if protocol.asks is None else protocol.asks(params)
+            is_heavy = asks is not None and asks.key_bits is not None
+            is_large = sum(sheet.n_rows for sheet in sheets.values()) > ROWS_ALONE
+            return None if is_heavy or is_large else 1
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count == 0:
+            raise InvalidParameterError(f"n_jobs is {count!r}, expected a whole number or None")
+        return int(count) if count > 0 else None
+
+    def _learned_settings(self) -> dict[str, Any]:
+        """Settings of the job that follow from the labels."""
+        return {}
+
+    def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
+        """Takes in which labels there are, of all rows to train on, (n,) and their weights."""
+
+    def _job_labels(self, y: NDArray[Any]) -> Floats:
+        """Labels as the job learns them, float64 (n,)."""
+        raise NotImplementedError
+
+    # Tables
+
+    def _seats(self, X: Rows, *, learns: bool) -> Seats:
+        """Who has which table, the guest first."""
+        params = self.get_params()
+        if seats.are_by_party(X):
+            if len(X) < 2 and learns:
+                raise InvalidTableError(
+                    f"X holds the tables of {len(X)} parties, and a federation needs two"
+                )
+            found = self._guest_first(seats.given(X, params.get("ids")))
+            self._check_parties(found, learns=learns)
+        else:
+            found = self._dealt(X, learns=learns)
+        return {party: self._with_categories(seat) for party, seat in found.items()}
+
+    def _with_categories(self, seat: Seat) -> Seat:
+        return seats.with_categories(seat, self.get_params().get("categorical") or ())
+
+    def _dealt(self, X: Rows, *, learns: bool) -> Seats:
+        """A single table's columns, dealt to simulated parties."""
+        whole = seats.single(X, self.get_params()["ids"])
+        if learns:
+            dealt = seats.dealt_columns(whole.rows.names, self.get_params()["parties"])
+            self._set_names(whole)
+            return self._guest_first(
+                {party: Seat(whole.rows.select(names)) for party, names in dealt.items()}
+            )
+        whole = self._same_columns(whole)
+        return {p: Seat(whole.rows.select(names)) for p, names in self.columns_.items()}
+
+    def _set_names(self, whole: Seat) -> None:
+        """Keeps how the caller calls the columns of a single table."""
+        vars(self).pop("feature_names_in_", None)
+        if whole.rows.is_named:
+            self.feature_names_in_ = np.array(whole.rows.names, object)
+
+    def _same_columns(self, whole: Seat) -> Seat:
+        """A table to predict with the columns of the training, found by name or by place."""
+        names = [name for part in self.columns_.values() for name in part]
+        known = getattr(self, "feature_names_in_", None)
+        trained = names if known is None else known.tolist()
+        if whole.rows.is_named and known is not None:
+            return Seat(whole.rows.select(trained))
+        if len(whole.rows.names) != len(names):
+            raise InvalidTableError(
+                f"X has {len(whole.rows.names)} features, but {type(self).__name__} is expecting "
+                f"{len(names)} features as input"
+            )
+        if whole.rows.sparse is None:
+            trained = trained if known is not None else [f"f{k}" for k in range(len(trained))]
+            return Seat(whole.rows.renamed(trained))
+        return whole
+
+    def _guest_first(self, found: Seats) -> Seats:
+        guest = self.get_params().get("guest")
+        if guest is None:
+            return found
+        if guest not in found:
+            raise InvalidParameterError(
+                f"guest is {guest!r}, and the parties are {', '.join(found)}"
+            )
+        return {guest: found[guest]} | found
+
+    def _check_parties(self, found: Seats, *, learns: bool) -> None:
+        if learns:
+            if self._is_horizontal:
+                self._set_names(next(iter(found.values())))
+            else:
+                names = [f"{party}.{n}" for party, seat in found.items() for n in seat.rows.names]
+                self.feature_names_in_ = np.array(names, object)
+            return
+        if not self._is_horizontal and set(found) != set(self.parties_):
+            raise InvalidTableError(
+                f"X holds tables of {', '.join(found)}; the model's parties are "
+                f"{', '.join(self.parties_)}"
+            )
+
+    def _taught(self, X: Rows, y: Labels, weight: Any, *, learns: bool) -> Taught:
+        """Tables with labels; `learns`: those to train on, which say what classes there are."""
+        found = self._seats(X, learns=learns)
+        guest = next(iter(found))
+        if isinstance(y, Mapping):
+            raise InvalidTableError(
+                "y holds labels by party, and only the guest has labels here",
+                todo=f"give those of {guest}, or set layout='horizontal' where there is one",
+            )
+        if isinstance(y, str):
+            y = found[guest].rows.column(y).to_numpy()
+        own = labels.column(y, found[guest].rows.n_rows, type(self).__name__)
+        weights = labels.weights(weight, len(own))
+        if learns:
+            self._learn_labels(own, weights)
+        return Taught(
+            found, {guest: self._job_labels(own)}, {} if weights is None else {guest: weights}
+        )
+
+    def _check_one_validation(self) -> None:
+        if self.get_params()["validation"] is not None:
+            raise InvalidParameterError(
+                "eval_set and validation both say which rows to validate on", todo="use one of them"
+            )
+
+    # Predictions
+
+    def _predicted(self, X: Rows) -> Scores:
+        """Probabilities or means, float64 (rows of the guest, outputs); by party where all of them
+        have labels and X are their tables."""
+        self._check_fitted()
+        with refusing():
+            found = self._seats(X, learns=False)
+            guest = self.guest_
+            partners = seats.partner_rows(found, guest)
+            facts = self.shards_[guest].facts
+            if not hybrid.is_hybrid(facts):
+                self._check_partners(partners)
+            held = {host: np.flatnonzero(rows >= 0) for host, rows in partners.items()}
+            own = {h: found[h].take(rows[rows >= 0]) for h, rows in partners.items()}
+            own[guest] = found[guest]
+            frames = {party: self._frame(seat, party) for party, seat in own.items()}
+            return scoring.predict(self.shards_, guest, frames, held)
+
+    def _frame(self, seat: Seat, party: str) -> Frame:
+        """A table as a party's shard of the model reads it."""
+        facts = self.shards_[party].facts
+        # Networks hash the columns of a sparse table by their numbers, whichever it has.
+        names = facts["columns"] if not facts.get("sparse") else seat.rows.names
+        with refusing(party=party):
+            return seat.rows.frame(names, list(facts["categories"]))
+
+    def _check_partners(self, partners: Mapping[str, Places]) -> None:
+        for host, rows in partners.items():
+            lacking = int(np.count_nonzero(rows < 0))
+            if lacking:
+                raise InvalidTableError(
+                    f"{lacking} of {len(rows)} rows of {self.guest_} are not at {host}",
+                    todo="predict the rows that all parties have",
+                )
+
+    def _columns(self) -> list[tuple[str, str]]:
+        if self._is_horizontal:
+            return [("", name) for name in self.columns_[self.guest_]]
+        return [(party, name) for party, names in self.columns_.items() for name in names]
+
+
+def eval_parts(given: EvalSet) -> tuple[Rows, Labels, Any]:
+    """Rows, labels and weights (or None) of an `eval_set`; refuses what is none."""
+    if isinstance(given, list) and len(given) == 1:
+        given = given[0]
+    if not isinstance(given, tuple) or not 2 <= len(given) <= 3:
+        raise InvalidTableError(
+            "eval_set is none", todo="give (X, y) or (X, y, weights), or a list of one such"
+        )
+    return given[0], given[1], given[2] if len(given) == 3 else None

@@ -1,0 +1,116 @@
+"""What a fitted estimator shows: its job's result and metrics, and what crossed between parties."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.flow import Artefact
+from fedboost.messages.job_pb2 import JobJournal
+from fedboost.report.page import render
+from fedboost.sdk import importance
+from fedboost.sdk.disclosure import Disclosure
+from fedboost.sdk.parameters import Parameters
+from fedboost.sdk.refusals import unfitted
+
+History = list[dict[str, dict[str, float]]]
+
+
+class Fitted(Parameters):
+    """An estimator's attributes behind `fit`, for classes and for numbers."""
+
+    _estimator_type: ClassVar[str]
+
+    # What a federated `fit` leaves.
+    result_: dict[str, Any]  # the job's, as `fedboost job status --json` has it
+    disclosure_: Disclosure  # what crossed between the parties
+    guest_: str
+    shards_: dict[str, Artefact]  # each party's part of the model
+    n_features_in_: int
+    journal_: bytes  # of the job, a JobJournal
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks before it does anything; nobody else calls this."""
+        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
+
+        classifies = self._estimator_type == "classifier"
+        return Tags(
+            estimator_type=self._estimator_type,
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags() if classifies else None,
+            regressor_tags=None if classifies else RegressorTags(),
+            input_tags=InputTags(sparse=True, allow_nan=True, categorical=True),
+            non_deterministic=not self._is_deterministic(),
+        )
+
+    def _is_deterministic(self) -> bool:
+        """Whether two fits on the same rows give the same model."""
+        return True
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "n_features_in_")
+
+    def _check_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise unfitted(type(self).__name__)
+
+    @property
+    def history_(self) -> History:
+        """The metrics of every round: {"train": {"auc": 0.8}, "validation": …}."""
+        self._check_fitted()
+        history: History = self.shards_[self.guest_].facts["history"]
+        return history
+
+    @property
+    def evals_result_(self) -> dict[str, dict[str, list[float]]]:
+        """The same by part and metric: {"train": {"auc": [0.7, 0.8, …]}, …}."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for one in self.history_:
+            for split, metrics in one.items():
+                for name, value in metrics.items():
+                    found.setdefault(split, {}).setdefault(name, []).append(value)
+        return found
+
+    @property
+    def best_round_(self) -> int:
+        """The round that predictions end with, from 0; the last one without early stopping."""
+        self._check_fitted()
+        facts = self.shards_[self.guest_].facts
+        return int(facts["rounds"] if facts.get("rounds") else len(facts["forest"])) - 1
+
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """The share of the trees' gain that is each column's, float64 (n_features_in_,).
+
+        In the order of the columns, one party's after the other's. In this process alone: parties
+        do not tell one another which columns their splits ask for. An AttributeError where
+        nothing is a tree, or a job's guest does not score splits.
+        """
+        self._check_fitted()
+        gains = importance.by_column(self.shards_, self.guest_)
+        if gains is None:
+            raise AttributeError("feature_importances_: no gain of a split is known to this model")
+        found = np.array([gains.get(key, 0.0) for key in self._columns()])
+        total = float(found.sum())
+        return found / total if total else found
+
+    def _columns(self) -> list[tuple[str, str]]:
+        """Every column, as party and name; no party where all have it."""
+        raise NotImplementedError
+
+    def report(self, path: str | Path) -> Path:
+        """Writes the job's report, one HTML file that needs nothing else; gives its path."""
+        self._check_fitted()
+        file = Path(path)
+        file.write_text(render(self._job_journal()), encoding="utf-8")
+        return file
+
+    def _job_journal(self) -> JobJournal:
+        if not getattr(self, "journal_", b""):
+            raise AttributeError(
+                "there is no job to report of: all rows lay on one table, nothing was federated"
+            )
+        return JobJournal.FromString(self.journal_)

@@ -1,0 +1,69 @@
+"""Rows to validate on that a program chooses itself, where a job holds rows out by their ids.
+
+A job ranks ids by a hash and holds out those that come first. So rows get fresh numbers for ids:
+those to validate on from the numbers that are held out, the others from those that are not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fedboost.data.holdout import validation_rows_by_id
+from fedboost.data.ids import encode_ids
+from fedboost.sdk.refusals import InvalidTableError
+
+Places = NDArray[np.int64]
+SEED = 0  # of the ranks
+
+
+def fraction_of(parts: Sequence[tuple[int, int]]) -> float:
+    """The share of its rows that each party holds out, given its rows to train and to validate on.
+
+    A DataError where no share rounds to these counts.
+    """
+    low = max((held - 0.5) / (train + held) for train, held in parts)
+    high = min((held + 0.5) / (train + held) for train, held in parts)
+    if not sum(held for _, held in parts):
+        raise InvalidTableError("eval_set has no rows that all parties have")
+    if low >= high:
+        raise InvalidTableError(
+            "the shares of rows to validate on differ between the parties, and a job has one",
+            todo="hold out the same share of each party's rows, or use validation={'fraction': …}",
+        )
+    exact = sum(held for _, held in parts) / sum(train + held for train, held in parts)
+    return exact if low < exact < high else (low + high) / 2
+
+
+def numbers(train: int, held: int, fraction: float) -> tuple[Places, Places]:
+    """Fresh ids, int64 (train,) and (held,): all of the second would be held out, none of the
+    first."""
+    free: list[Places] = []
+    out: list[Places] = []
+    first, step = 1, 0
+    while sum(map(len, free)) < train or sum(map(len, out)) < held:
+        lacking = max(train - sum(map(len, free)), held - sum(map(len, out)))
+        share = min(fraction, 1.0 - fraction) if step else 1.0
+        step = math.ceil(lacking / share) + 16
+        drawn = np.arange(first, first + step)
+        ids = encode_ids([pa.chunked_array([drawn])], ["id"])
+        is_out = validation_rows_by_id(ids, fraction, SEED)
+        out.append(drawn[is_out])
+        free.append(drawn[~is_out])
+        first += step
+    return np.concatenate(free)[:train], np.concatenate(out)[:held]
+
+
+def dealt(train: Sequence[int], held: int) -> list[int]:
+    """How many of `held` rows each party validates on, in proportion to those it trains on."""
+    total = sum(train)
+    shares = [held * own / total for own in train]
+    counts = [math.floor(share) for share in shares]
+    behind = sorted(range(len(train)), key=lambda place: counts[place] - shares[place])
+    for place in behind[: held - sum(counts)]:
+        counts[place] += 1
+    return counts

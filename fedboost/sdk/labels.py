@@ -1,0 +1,130 @@
+"""Labels and weights as a program has them, and classes of any names as the numbers jobs learn."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedboost.core.objectives import check_weight
+from fedboost.sdk.refusals import InvalidTableError
+
+Floats = NDArray[np.float64]
+
+
+def column(y: ArrayLike | None, n_rows: int, whose: str) -> NDArray[Any]:
+    """Labels (n,), one for each row; an InvalidTableError where they are not that.
+
+    `whose` is the estimator, for errors.
+    """
+    if y is None:
+        raise InvalidTableError(f"{whose} requires y to be passed, but the target y is None")
+    found = np.asarray(y)
+    if found.ndim == 2 and found.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected: y.ravel() is one",
+            _conversion_warning(),
+            stacklevel=3,
+        )
+        found = found.ravel()
+    if found.ndim != 1:
+        raise InvalidTableError(f"y has {found.ndim} dimensions, expected one label a row")
+    if found.dtype.kind == "c":
+        raise InvalidTableError("y: Complex data not supported")
+    if len(found) != n_rows:
+        raise InvalidTableError(f"X has {n_rows} rows and y {len(found)} labels")
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
+        raise InvalidTableError("Input y contains NaN or infinity: every row needs a label")
+    return found
+
+
+def numbers(y: NDArray[Any], what: str = "labels") -> Floats:
+    """float64 (n,), all finite."""
+    try:
+        found: Floats = y.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InvalidTableError(f"{what} are numbers, and something else came") from None
+    if not np.isfinite(found).all():
+        raise InvalidTableError(f"{what} contain NaN or infinity")
+    return found
+
+
+def weights(given: ArrayLike | None, n_rows: int) -> Floats | None:
+    """float64 (n,), one for each row and not below 0; None for all the same."""
+    if given is None:
+        return None
+    found = np.asarray(given)
+    if found.ndim == 2 and found.shape[1] == 1:
+        found = found.ravel()
+    if found.ndim != 1 or len(found) != n_rows:
+        raise InvalidTableError(f"sample_weight has shape {found.shape}, expected ({n_rows},)")
+    own = numbers(found, "weights")
+    check_weight(own, own)
+    if not own.any():
+        raise InvalidTableError("sample_weight is zero for all rows, so that none counts")
+    return own
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of labels, in their order; jobs know them by their places in it."""
+
+    values: NDArray[Any]
+
+    @classmethod
+    def of(cls, y: NDArray[Any]) -> Self:
+        """The classes that occur; an InvalidTableError where numbers are no classes, or all alike.
+
+        Texts, whole numbers and booleans are classes.
+        """
+        if y.dtype.kind == "f" and (y != np.floor(y)).any():
+            raise InvalidTableError(
+                "Unknown label type: continuous numbers are no classes",
+                todo="use a regressor for them",
+            )
+        try:
+            found = np.unique(y)
+        except TypeError:
+            raise InvalidTableError(
+                "labels are texts and numbers, which have no order", todo="give one or the other"
+            ) from None
+        if len(found) < 2:
+            raise InvalidTableError(
+                f"all {len(y)} labels are the same class: one class is nothing to learn"
+            )
+        return cls(found)
+
+    def check_weight(self, y: NDArray[Any], weight: Floats | None) -> None:
+        """Refuses weights that leave one class only."""
+        if weight is not None and len(np.unique(y[weight > 0.0])) < 2:
+            raise InvalidTableError("all rows whose weight is above 0 are of one class")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a job says of them: two are binary:logistic, more multi:softprob."""
+        if len(self.values) == 2:
+            return {"objective": "binary:logistic"}
+        return {"objective": "multi:softprob", "num_class": len(self.values)}
+
+    def places(self, y: NDArray[Any]) -> Floats:
+        """The classes' places, float64 (n,); an InvalidTableError counts labels of no class."""
+        unknown = int(np.count_nonzero(~np.isin(y, self.values)))
+        if unknown:
+            raise InvalidTableError(
+                f"{unknown} of {len(y)} labels of eval_set are of no class of y"
+            )
+        return np.searchsorted(self.values, y).astype(np.float64)
+
+
+def _conversion_warning() -> type[Warning]:
+    """scikit-learn's own, where it is."""
+    if "sklearn" in sys.modules:
+        from sklearn.exceptions import DataConversionWarning
+
+        own: type[Warning] = DataConversionWarning
+        return own
+    return UserWarning

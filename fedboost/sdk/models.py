@@ -1,0 +1,88 @@
+"""A party's shard of a model as Python uses it: what it says, and what it predicts if it is whole.
+
+model = load_model("models/credit-1a2b3c4d")
+model.predict(new_rows)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.data.frame import Frame
+from fedboost.errors import ConfigError, DataError
+from fedboost.flow import Artefact
+from fedboost.model import inspection, networks, shards, whole
+from fedboost.model.inspection import Share
+from fedboost.sdk.tables import TableLike, rows_of
+
+
+class Model:
+    """One party's shard of a model."""
+
+    def __init__(self, shard: Artefact) -> None:
+        self._shard = shard
+        self.facts = inspection.facts(shard.facts)  # as `fedboost model show` has them
+        self.id: str = self.facts["model"]
+        self.columns: tuple[str, ...] = tuple(self.facts["columns"])
+        self.is_whole: bool = self.facts["whole"]
+
+    def __repr__(self) -> str:
+        what = "whole" if self.is_whole else f"the shard of {self.facts['party']}"
+        return f"Model({self.id!r}, {self.facts['protocol']}, {what})"
+
+    def importance(self) -> list[Share]:
+        """Gain and splits by column, greatest first; other parties' columns as one sum each."""
+        return inspection.importance(self._shard)
+
+    def tree_lines(self, trees: int = 1) -> list[str]:
+        """The first trees as text, as far as this party knows them."""
+        return inspection.tree_lines(self._shard, trees)
+
+    def predict(self, rows: TableLike) -> NDArray[np.float64]:
+        """Probabilities or means, by the objective: float64 (n,), of several classes (n, classes).
+
+        `rows` is a table with the model's columns by their names, or an array or sparse matrix of
+        as many columns in the model's order; NaN is a missing value. A ConfigError where the model
+        is not whole: then its parties predict together, `fedboost model predict`.
+        """
+        if not self.is_whole:
+            raise ConfigError(
+                f"this is only the shard of {self.facts['party']}: its parties predict together",
+                todo=f"fedboost model predict {self.id} --data …",
+                model=self.id,
+            )
+        found = whole.predict(self._shard, self._frame(rows))
+        return found[:, 0] if found.shape[1] == 1 else found
+
+    def _frame(self, given: TableLike) -> Frame:
+        rows = rows_of(given)
+        if not rows.is_named and not self._is_hashed:
+            if len(rows.names) != len(self.columns):
+                raise DataError(
+                    f"the rows have {len(rows.names)} columns, the model {len(self.columns)}"
+                )
+            rows = rows.renamed(self.columns)
+        names = rows.names if self._is_hashed else self.columns
+        return rows.frame(names, [name for name in names if name in self._categories])
+
+    @property
+    def _categories(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._shard.facts["categories"]
+        return found
+
+    @property
+    def _is_hashed(self) -> bool:
+        """Whether the columns are those of sparse tables, of which networks take any number."""
+        return self._shard.facts.get("kind") == networks.NETWORKS and self._shard.facts["sparse"]
+
+
+def load_model(folder: str | Path) -> Model:
+    """The model in a folder: one that `Party.fetch_model` wrote, or one in a store.
+
+    A ConfigError where there is none, a DataError where its files were changed.
+    """
+    return Model(shards.load(Path(folder)))

@@ -1,0 +1,138 @@
+"""What estimators give: classes and their probabilities, or numbers; and how good they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedboost.core import metrics, objectives
+from fedboost.core.params import CLASSIFYING
+from fedboost.sdk import keeping, labels
+from fedboost.sdk.federated import Federated, Floats, Labels, Rows, Scores
+from fedboost.sdk.labels import Classes
+from fedboost.sdk.refusals import InvalidParameterError, refusing
+
+One = TypeVar("One")
+
+
+class Estimator(Federated):
+    """What classes and numbers have in common once they are learned."""
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes the fitted estimator into a folder, as JSON and plain arrays; gives its path.
+
+        It holds every party's shard: the whole model, as only a simulation has it.
+        """
+        self._check_fitted()
+        with refusing():
+            keeping.save(self, Path(folder))
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """What `save` wrote; a ConfigError where it is none, or of another class."""
+        with refusing():
+            return keeping.load(cls, Path(folder))
+
+
+class Classifier(Estimator):
+    """Classes of any labels; two of them are binary:logistic, more multi:softprob."""
+
+    _estimator_type = "classifier"
+
+    def predict_proba(self, X: Rows) -> Scores:
+        """float64 (n, classes), in the order of `classes_`; by party as `predict` has it."""
+        return _each(self._predicted(X), _probabilities)
+
+    def predict(self, X: Rows) -> Any:
+        """(n,) the likeliest label of each row of the guest.
+
+        Where every party has labels and X are tables by party, the labels by party.
+        """
+        return _each(self._predicted(X), lambda found: self.classes_[_likeliest(found)])
+
+    def score(self, X: Rows, y: Labels, sample_weight: Any = None) -> float:
+        """The share of rows whose label is predicted, by weight."""
+        found, known, weight = _flat(self.predict(X), y, sample_weight)
+        return float(np.average((found == known).astype(np.float64), weights=weight))
+
+    def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
+        found = Classes.of(y)
+        found.check_weight(y, weight)
+        self.classes_ = found.values
+
+    def _job_labels(self, y: NDArray[Any]) -> Floats:
+        return Classes(self.classes_).places(y)
+
+    def _learned_settings(self) -> dict[str, Any]:
+        return Classes(self.classes_).settings
+
+
+class Regressor(Estimator):
+    """Numbers, by one of a job's objectives for them."""
+
+    _estimator_type = "regressor"
+
+    def predict(self, X: Rows) -> Any:
+        """float64 (n,) the mean of the label of each row of the guest.
+
+        Where every party has labels and X are tables by party, the means by party.
+        """
+        return _each(self._predicted(X), lambda found: found[:, 0])
+
+    def score(self, X: Rows, y: Labels, sample_weight: Any = None) -> float:
+        """R²: 1 − squared errors by those of the mean; nan where all labels are the same."""
+        found, known, weight = _flat(self.predict(X), y, sample_weight)
+        with refusing():
+            truth = labels.numbers(known)
+        weight = np.ones(len(truth)) if weight is None else weight
+        mean = objectives.weighted_mean(truth, weight)
+        spread = float((weight * (truth - mean) ** 2).sum())
+        error = metrics.evaluate("rmse", truth, found, weight) ** 2 * float(weight.sum())
+        return 1.0 - error / spread if spread else float("nan")
+
+    def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
+        if self.get_params()["objective"] in CLASSIFYING:
+            name = type(self).__name__
+            raise InvalidParameterError(
+                f"{name} learns numbers, not classes",
+                todo=f"use {name.replace('Regressor', 'Classifier')} for them",
+            )
+
+    def _job_labels(self, y: NDArray[Any]) -> Floats:
+        return labels.numbers(y)
+
+
+def _each(found: Floats | dict[str, Floats], change: Callable[[Floats], One]) -> Any:
+    if isinstance(found, dict):
+        return {party: change(part) for party, part in found.items()}
+    return change(found)
+
+
+def _probabilities(found: Floats) -> Floats:
+    return np.hstack([1.0 - found, found]) if found.shape[1] == 1 else found
+
+
+def _likeliest(found: Floats) -> NDArray[np.int64]:
+    return _probabilities(found).argmax(axis=1)
+
+
+def _flat(found: Any, y: Labels, weight: Any) -> tuple[NDArray[Any], NDArray[Any], Floats | None]:
+    """Predictions, labels and weights one after the other, where they come by party."""
+    if not isinstance(found, Mapping):
+        return found, _ravelled(y), None if weight is None else _ravelled(weight).astype(float)
+    parties = list(found)
+    joined = np.concatenate([found[party] for party in parties])
+    known = np.concatenate([_ravelled(y[party]) for party in parties])
+    if weight is None:
+        return joined, known, None
+    own = np.concatenate([_ravelled(weight[party]) for party in parties])
+    return joined, known, own.astype(np.float64)
+
+
+def _ravelled(values: ArrayLike) -> NDArray[Any]:
+    return np.asarray(values).ravel()

@@ -1,0 +1,152 @@
+"""Parameters of estimators, in scikit-learn's manner and without it: a job's, under its names.
+
+They are read off the classes that say what a job's `params` may hold, and looked at when it comes
+to `fit`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from pydantic import BaseModel
+
+from fedboost.sdk.refusals import InvalidParameterError
+
+# Of every estimator, beside a job's params.
+OWN: dict[str, Any] = {
+    "validation": None,  # a job's: {"fraction": 0.2, "seed": 0}; for early stopping
+    "n_jobs": None,  # processes for arithmetic on large numbers; None: one for each core
+    "random_state": None,  # the same as `seed`
+    "verbose": False,  # True or "auto": show progress
+}
+
+
+class Parameters:
+    """What `clone`, searches and people ask of an estimator's parameters."""
+
+    _models: ClassVar[tuple[type[BaseModel], ...]] = ()  # whose fields are parameters
+    _absent: ClassVar[frozenset[str]] = frozenset()  # fields that are not: they follow from data
+    _own: ClassVar[dict[str, Any]] = {}  # further parameters, and defaults that are not a job's
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Gives the class an `__init__` that shows every parameter with its default."""
+        super().__init_subclass__(**more)
+        if not cls._models:
+            return
+        defaults = cls.defaults()
+        shown = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+        shown += [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
+            for name, value in defaults.items()
+        ]
+        begin = _beginning(defaults)
+        begin.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        begin.__name__, begin.__qualname__ = "__init__", f"{cls.__qualname__}.__init__"
+        setattr(cls, "__init__", begin)  # noqa: B010  mypy knows no other way
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Every parameter and its default; None where a job's own default has several parts."""
+        found = {
+            name: _shown(field.get_default(call_default_factory=True))
+            for model in cls._models
+            for name, field in model.model_fields.items()
+            if name not in cls._absent
+        }
+        return {**found, **OWN, **cls._own}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """All parameters by name; `deep` makes no difference, as none of them is an estimator."""
+        return {name: getattr(self, name) for name in self.defaults()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Other values for some parameters; a ConfigError names one that there is not."""
+        known = self.defaults()
+        for name in params:
+            if name not in known:
+                nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+                raise InvalidParameterError(
+                    f"{type(self).__name__} has no parameter {name[:64]!r}",
+                    todo=f"did you mean {nearest[0]!r}?",
+                )
+        vars(self).update(params)
+        return self
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name}={value!r}" for name, value in self.said().items())
+        return f"{type(self).__name__}({said})"
+
+    def said(self) -> dict[str, Any]:
+        """The parameters that differ from their defaults."""
+        defaults = self.defaults()
+        found = self.get_params()
+        return {name: found[name] for name in found if not _same(found[name], defaults[name])}
+
+    def _job_params(self, model: type[BaseModel], **own: Any) -> dict[str, Any]:
+        """The `params` of a job: what was said of them, and what follows from the data."""
+        fields = set(model.model_fields)
+        shared = {name: value for name, value in self._own.items() if name in fields}
+        said = {**shared, **self.said()}
+        seed = self.seed_said()
+        if seed is not None:
+            said["seed"] = seed
+        return {name: plain(value) for name, value in {**said, **own}.items() if name in fields}
+
+    def seed_said(self) -> int | None:
+        """The job's seed as `random_state` has it; None where it says nothing.
+
+        An InvalidParameterError where `seed` says another, or it is none.
+        """
+        state, seed = self.get_params()["random_state"], self.said().get("seed")
+        if state is None:
+            return None
+        if isinstance(state, np.random.RandomState):
+            state = int(state.randint(2**31 - 1))
+        if isinstance(state, bool) or not isinstance(state, int | np.integer) or state < 0:
+            raise InvalidParameterError(f"random_state is {state!r}, expected a whole number")
+        if seed is not None and seed != state:
+            raise InvalidParameterError(
+                f"seed is {seed} and random_state {state}", todo="give one of them"
+            )
+        return int(state)
+
+
+def _beginning(defaults: Mapping[str, Any]) -> Callable[..., None]:
+    """A class's own `__init__`, which a signature of its own is written on."""
+
+    def begin(self: Parameters, **params: Any) -> None:
+        """Keeps the parameters; a ConfigError for one that there is not."""
+        vars(self).update(defaults)
+        self.set_params(**params)
+
+    return begin
+
+
+def _shown(value: Any) -> Any:
+    """A default as `__init__` shows it, unchangeable; None of what has keys of its own."""
+    return None if isinstance(value, BaseModel | Mapping | list) else value
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    return type(one) is type(other) and isinstance(one, str | int | float | tuple) and one == other
+
+
+def plain(value: Any) -> Any:
+    """A value as a job's file would hold it."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_unset=True)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return value

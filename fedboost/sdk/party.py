@@ -1,0 +1,125 @@
+"""A data owner's own party from Python: which jobs want its data, and its share of the models.
+
+with Party("bank@127.0.0.1:7101", tls="certs/ana") as bank:
+    bank.approve(bank.jobs()[-1].id)
+    model = load_model(bank.fetch_model(bank.models()[-1].id, "models"))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from fedboost.messages import party_pb2
+from fedboost.runtime import shelf
+from fedboost.runtime.client import Owner
+from fedboost.sdk.background import Connected
+from fedboost.sdk.jobs import Metrics, metrics_of, moment
+from fedboost.sdk.places import Tls, party_at
+
+
+@dataclass(frozen=True)
+class OwnedJob:
+    """A job as a party's owner sees it."""
+
+    id: str
+    name: str
+    protocol: str
+    state: str
+    reason: str  # why it ended, if it did not finish
+    coordinator: str
+    submitter: str
+    parties: tuple[str, ...]
+    dataset: str  # ours that it uses; empty: none
+    updated: datetime  # UTC
+    tells: str  # what sums tell of our table, in a sentence; empty: nothing
+
+
+@dataclass(frozen=True)
+class OwnedModel:
+    """A model of which a party holds a shard, by what that shard says."""
+
+    id: str
+    name: str
+    protocol: str
+    role: str  # the party's own: guest | host
+    guest: str
+    hosts: tuple[str, ...]
+    objective: str
+    rounds: int
+    trees: int
+    whole: bool  # whether the shard is the whole model, so that it predicts alone
+    created: str  # UTC, ISO 8601
+    metrics: Metrics = field(default_factory=dict)
+
+
+class Party(Connected):
+    """An owner at the own party's daemon; a context manager, and safe in threads.
+
+    Only for users whom the party's policy names as approvers.
+    """
+
+    def __init__(self, address: str, *, tls: Tls | None = None, user: str | None = None) -> None:
+        """`address` is ``NAME@HOST:PORT`` or the party's settings file; the rest as `Client`'s."""
+        self._owner = Owner(party_at(address, tls, user), user=user or "user")
+        super().__init__(self._owner)
+
+    def __repr__(self) -> str:
+        return f"Party({self._owner.name!r})"
+
+    def jobs(self) -> list[OwnedJob]:
+        """Every job that the party has seen, and which of them wait for approval."""
+        return [_job(one) for one in self.run(self._owner.jobs()).jobs]
+
+    def approve(self, job: str) -> OwnedJob:
+        """Lets a job run that waits for a person's approval."""
+        return _job(self.run(self._owner.approve(job)))
+
+    def deny(self, job: str) -> OwnedJob:
+        """Refuses a job."""
+        return _job(self.run(self._owner.deny(job)))
+
+    def models(self) -> list[OwnedModel]:
+        """Every model of which the party holds a shard."""
+        return [_model(one) for one in self.run(self._owner.models()).models]
+
+    def fetch_model(self, model: str, folder: str | Path) -> Path:
+        """Writes the party's shard of a model to the folder `folder`/`model`, and gives its path.
+
+        The party's ledger says who has taken it along. See `load_model` for its use.
+        """
+        return shelf.keep(Path(folder), model, self.run(self._owner.fetch_model(model)))
+
+
+def _job(said: party_pb2.OwnedJob) -> OwnedJob:
+    return OwnedJob(
+        id=said.id,
+        name=said.name,
+        protocol=said.protocol,
+        state=said.state,
+        reason=said.reason.what,
+        coordinator=said.coordinator,
+        submitter=said.submitter,
+        parties=tuple(said.parties),
+        dataset=said.dataset,
+        updated=moment(said.updated),
+        tells=said.tells,
+    )
+
+
+def _model(said: party_pb2.OwnedModel) -> OwnedModel:
+    return OwnedModel(
+        id=said.id,
+        name=said.name,
+        protocol=said.protocol,
+        role=said.role,
+        guest=said.guest,
+        hosts=tuple(said.hosts),
+        objective=said.objective,
+        rounds=said.rounds,
+        trees=said.trees,
+        whole=said.whole,
+        created=said.created,
+        metrics=metrics_of(said.metrics),
+    )

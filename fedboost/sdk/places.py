@@ -1,0 +1,64 @@
+"""Where a daemon is and who we are, as Python says it: an address, a folder of certificates."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from fedboost.errors import ConfigError
+from fedboost.runtime.config import ClientConfig, PartyConfig, client_config, owners
+from fedboost.runtime.tls import TlsFiles
+from fedboost.settings import load, parse
+
+# A folder with ca.pem, NAME.pem and NAME.key, or the three files themselves as ca, cert and key.
+Tls: TypeAlias = str | Path | Mapping[str, str | Path] | TlsFiles
+
+
+def coordinator_at(address: str | None, tls: Tls | None, user: str | None) -> ClientConfig:
+    """A client's settings: what is said here before FEDBOOST_* variables before client.yaml.
+
+    A ConfigError says what is missing or wrong, and where it was written.
+    """
+    env = dict(os.environ)
+    if user is not None:
+        env["FEDBOOST_USER"] = user
+    config = client_config(address, _files(tls), env, Path.home())
+    for warning in config.warnings():
+        warnings.warn(warning, stacklevel=3)
+    return config
+
+
+def party_at(address: str, tls: Tls | None, user: str | None) -> ClientConfig:
+    """How an owner reaches the own party: ``NAME@HOST:PORT``, or the party's settings file.
+
+    Without a name it is that of the only party whose certificate lies in the folder `tls`.
+    """
+    if address.endswith((".yaml", ".yml")):
+        party = load(PartyConfig, Path(address))
+        if party.insecure_loopback:
+            return _open_party(party)
+        return coordinator_at(f"{party.name}@{party.listen}", tls, user)
+    if "@" not in address:
+        folder = Path(tls).expanduser() if isinstance(tls, str | Path) else None
+        found = [] if folder is None else owners(folder, "party")
+        if len(found) != 1:
+            raise ConfigError(
+                f"which party listens at {address}?",
+                todo=f"write NAME@{address}, or the party's settings file",
+            )
+        address = f"{found[0]}@{address}"
+    return coordinator_at(address, tls, user)
+
+
+def _open_party(party: PartyConfig) -> ClientConfig:
+    remote = {"name": party.name, "address": party.listen}
+    return parse(ClientConfig, {"coordinator": remote, "insecure_loopback": True})
+
+
+def _files(tls: Tls | None) -> Path | TlsFiles | None:
+    if tls is None or isinstance(tls, TlsFiles):
+        return tls
+    return parse(TlsFiles, dict(tls)) if isinstance(tls, Mapping) else Path(tls)

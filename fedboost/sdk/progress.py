@@ -1,0 +1,133 @@
+"""A job's progress where Python runs: a card in notebooks, a bar in terminals, lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, Protocol, TypeAlias
+
+from rich.console import Console
+
+from fedboost.messages.job_pb2 import Event, Waiting
+from fedboost.report.card import Shown, card
+from fedboost.report.progress import Progress
+from fedboost.report.seen import Seen
+
+Verbose: TypeAlias = bool | Literal["auto"]
+
+REDRAWN_S = 0.25  # at least so long between two pictures in a notebook
+
+
+class Hears(Protocol):
+    """Takes in a job's events, from any one thread at a time."""
+
+    def __call__(self, event: Event) -> None:
+        """What happened."""
+
+    def waiting(self, waiting: Iterable[Waiting]) -> None:
+        """Who works or has to answer now."""
+
+
+@contextmanager
+def watching(verbose: Verbose = "auto", name: str = "job") -> Iterator[Hears]:
+    """Shows the job's progress while the `with` lasts; gives what its events are told to.
+
+    True always shows it; "auto" in notebooks and on terminals, where it does not fill logs; False
+    never. Terminals and logs get it on standard error, as from the command line.
+    """
+    if verbose is False or (verbose == "auto" and not (in_notebook() or sys.stderr.isatty())):
+        yield _Silent()
+    elif in_notebook():
+        shown = _InNotebook(name)
+        try:
+            yield shown
+        finally:
+            shown.draw()
+    else:
+        with Progress(Console(stderr=True), name) as progress:
+            yield _InTerminal(progress)
+
+
+def in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this process, so that HTML can be shown."""
+    found = sys.modules.get("IPython")
+    shell = None if found is None else found.get_ipython()
+    return getattr(shell, "kernel", None) is not None
+
+
+class _Silent:
+    """Shows nothing."""
+
+    def __call__(self, event: Event) -> None:
+        """Nothing happens."""
+
+    def waiting(self, waiting: Iterable[Waiting]) -> None:
+        """Nothing happens."""
+
+
+class _InTerminal:
+    """The command line's own display."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def __call__(self, event: Event) -> None:
+        self._progress.event(event)
+
+    def waiting(self, waiting: Iterable[Waiting]) -> None:
+        self._progress.waiting(waiting)
+
+
+class _InNotebook:
+    """One card that changes in its place: rich's own display in notebooks asks for ipywidgets."""
+
+    def __init__(self, name: str, *, clock: Callable[[], float] = time.time) -> None:
+        self._name, self._clock = name, clock
+        self._seen = Seen()
+        self._waiting: tuple[Waiting, ...] = ()
+        self._drawn_at = clock()
+        self._place = _display(self._html())
+
+    def __call__(self, event: Event) -> None:
+        self._seen.event(event)
+        self._draw_if_due()
+
+    def waiting(self, waiting: Iterable[Waiting]) -> None:
+        self._waiting = tuple(waiting)
+        self._draw_if_due()
+
+    def draw(self) -> None:
+        """The card as things stand."""
+        self._drawn_at = self._clock()
+        self._place.update(_Drawn(self._html()))
+
+    def _draw_if_due(self) -> None:
+        if self._clock() - self._drawn_at >= REDRAWN_S:
+            self.draw()
+
+    def _html(self) -> str:
+        # A job that rests takes no more time: the card says how long it took.
+        at = self._seen.at if self._seen.rests else self._clock()
+        return card(Shown(self._name, self._seen, at, waiting=self._waiting))
+
+
+class _Drawn:
+    """A picture as a notebook reads it; the text is for what shows no HTML."""
+
+    def __init__(self, html: str) -> None:
+        self._html = html
+
+    def _repr_html_(self) -> str:
+        return self._html
+
+    def __repr__(self) -> str:
+        return "a job's progress"
+
+
+def _display(html: str) -> Any:
+    """Shows the picture; gives its place, where another may be put."""
+    from IPython.display import display
+
+    return display(_Drawn(html), display_id=True)  # type: ignore[no-untyped-call]

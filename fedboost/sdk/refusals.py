@@ -1,0 +1,47 @@
+"""Refusals as a program expects them: fedboost's own errors that are Python's ValueErrors too."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fedboost.errors import ConfigError, DataError
+
+
+class InvalidParameterError(ConfigError, ValueError):
+    """A parameter, or what came beside the rows, cannot be."""
+
+
+class InvalidTableError(DataError, ValueError, TypeError):
+    """Rows, labels or weights do not hold what is needed, or are of no type that is read."""
+
+
+@contextmanager
+def refusing(**where: str) -> Iterator[None]:
+    """Turns a ConfigError or DataError from inside into one that is a ValueError as well.
+
+    `where` it happened goes into it.
+    """
+    try:
+        yield
+    except (InvalidParameterError, InvalidTableError) as error:
+        raise error.at(**where) from None
+    except ConfigError as error:
+        own = InvalidParameterError(error.what, todo=error.todo)
+        raise own.at(**error.where, **where) from None
+    except DataError as error:
+        raise InvalidTableError(error.what, todo=error.todo).at(**error.where, **where) from None
+
+
+def unfitted(name: str) -> DataError:
+    """The error of an estimator that never learned; scikit-learn's NotFittedError where it is."""
+    kinds: tuple[type[Exception], ...] = (DataError, ValueError, AttributeError)
+    if "sklearn" in sys.modules:
+        from sklearn.exceptions import NotFittedError
+
+        kinds = (DataError, NotFittedError)
+    error: DataError = type("UnfittedError", kinds, {})(
+        f"this {name} is not fitted", todo="call fit first"
+    )
+    return error

@@ -1,0 +1,236 @@
+"""Who has which table: tables by party as they are given, or one table dealt to simulated parties.
+
+Rows of several parties belong together by their place, or by their ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+
+from fedboost.data.ids import encode_ids, shared_ids
+from fedboost.runtime.identity import NAME_PATTERN
+from fedboost.runtime.local import COORDINATOR, USER
+from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError
+from fedboost.sdk.tables import Rows, rows_of
+
+Places = NDArray[np.int64]
+# How many parties a single table is dealt to, or their names, or the columns of each.
+Parties: TypeAlias = int | Sequence[str] | Mapping[str, Sequence[str] | None]
+IdNames: TypeAlias = str | Sequence[str]
+
+PARTIES_MAX = 65  # a guest and a job's hosts
+ADDS_UP = "aggregator"  # who adds up what comes under masks: a party of its own, without data
+TAKEN = (COORDINATOR, USER, ADDS_UP)
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What one party brings: its features, and what names its rows (empty: their places)."""
+
+    rows: Rows
+    ids: tuple[pa.ChunkedArray, ...] = ()
+
+    @property
+    def tokens(self) -> list[bytes]:
+        """The rows' ids as parties compare them; a DataError where some have none, or share one."""
+        if not self.ids:
+            places = pa.chunked_array([np.arange(1, self.rows.n_rows + 1)])
+            return encode_ids([places], ["id"])
+        found = encode_ids(self.ids, ["id"] * len(self.ids))
+        rows, shared = shared_ids(found)
+        if rows:
+            raise InvalidTableError(
+                f"{rows} of {len(found)} rows share their id with another row ({shared} ids)",
+                todo="leave one row per id, or name more columns in ids",
+            )
+        return found
+
+    def take(self, rows: Places) -> Seat:
+        """The rows numbered `rows`, int64 (k,), in that order."""
+        chosen = pa.array(rows)
+        return Seat(self.rows.take(rows), tuple(cells.take(chosen) for cells in self.ids))
+
+
+Seats: TypeAlias = dict[str, Seat]  # by party; the guest first
+
+
+def are_by_party(X: Any) -> bool:
+    """Whether these are tables by party; some of scipy's sparse ones are dicts, too."""
+    return isinstance(X, Mapping) and not issparse(X)
+
+
+def given(tables: Mapping[str, Any], ids: IdNames | Mapping[str, IdNames] | None) -> Seats:
+    """The tables that parties bring, as `fit` was given them, with the columns `ids` set apart.
+
+    A level of a pandas index counts as a column of its name (`index` where it has none).
+    """
+    check_names(list(tables))
+    seats: Seats = {}
+    for party, table in tables.items():
+        rows = rows_of(table, f"the table of {party}")
+        wanted = ids.get(party) if isinstance(ids, Mapping) else ids
+        names = [wanted] if isinstance(wanted, str) else list(wanted or ())
+        try:
+            cells = tuple(rows.column(name) for name in names)
+        except InvalidTableError as error:
+            raise error.at(party=party) from None
+        seats[party] = Seat(rows.without([name for name in names if name in rows.names]), cells)
+    if isinstance(ids, Mapping) and set(ids) != set(tables):
+        raise InvalidParameterError(
+            f"ids names columns for {', '.join(ids)}; the tables are of {', '.join(tables)}",
+            todo="name the id columns of each party",
+        )
+    return seats
+
+
+def check_names(parties: Sequence[object]) -> None:
+    """Refuses what no party can be called; the coordinator and others have names of their own."""
+    for party in parties:
+        if not isinstance(party, str) or not NAME_PATTERN.fullmatch(party):
+            raise InvalidParameterError(
+                f"{party!r} is no party's name",
+                todo="begin with a lower-case letter, go on with letters, digits and '-'",
+            )
+        if party in TAKEN:
+            raise InvalidParameterError(f"no party can be called {party!r}: another has this name")
+
+
+def single(table: Any, ids: IdNames | Mapping[str, IdNames] | None) -> Seat:
+    """One table of all parties' columns or rows; `ids` are none of its features."""
+    rows = rows_of(table)
+    if isinstance(ids, Mapping):
+        raise InvalidParameterError(
+            "ids names columns by party, and X is a single table", todo="name its id columns"
+        )
+    names = [ids] if isinstance(ids, str) else list(ids or ())
+    for name in names:
+        rows.column(name)  # refuses a name that it does not know
+    return Seat(rows.without([name for name in names if name in rows.names]))
+
+
+def check_places(seats: Seats) -> None:
+    """Refuses tables whose rows cannot belong together by their places.
+
+    They must be as many, and where tables have a pandas index it must be the same.
+    """
+    first, *others = seats.items()
+    indexed = [(party, seat) for party, seat in seats.items() if seat.rows.index]
+    for party, seat in others:
+        if seat.rows.n_rows != first[1].rows.n_rows:
+            raise InvalidTableError(
+                f"{party} has {seat.rows.n_rows} rows and {first[0]} {first[1].rows.n_rows}",
+                todo="name the columns by which rows belong together: ids=…",
+            )
+    for party, seat in indexed[1:]:
+        before, same = indexed[0][1].rows.index, seat.rows.index
+        if not _same_index(list(before.values()), list(same.values())):
+            raise InvalidTableError(
+                f"the data frames of {indexed[0][0]} and {party} have different indexes",
+                todo="join rows by them with ids='index', or reset them where places decide",
+            )
+
+
+def _same_index(one: list[pa.ChunkedArray], other: list[pa.ChunkedArray]) -> bool:
+    return len(one) == len(other) and all(a.equals(b) for a, b in zip(one, other, strict=True))
+
+
+def partner_rows(seats: Seats, guest: str) -> dict[str, Places]:
+    """Of each host's table the place of every row of the guest, int64 (its rows,); −1: it has none.
+
+    Refuses as `check_places` does where rows have no ids.
+    """
+    hosts = [party for party in seats if party != guest]
+    n_rows = seats[guest].rows.n_rows
+    if not seats[guest].ids:
+        check_places(seats)
+        return {host: np.arange(n_rows) for host in hosts}
+    tokens = seats[guest].tokens
+    found = {}
+    for host in hosts:
+        place = {token: row for row, token in enumerate(seats[host].tokens)}
+        found[host] = np.array([place.get(token, -1) for token in tokens], np.int64)
+    return found
+
+
+def names_of(parties: Parties, *, horizontal: bool) -> list[str]:
+    """The names of the parties to which a single table is dealt, the guest's first."""
+    if not isinstance(parties, int):
+        names: list[str] = list(parties)
+        check_names(names)
+        if len(names) < 2:
+            raise InvalidParameterError("parties names one party, and a federation needs two")
+        return names
+    if not 2 <= parties < PARTIES_MAX:  # True is 1
+        raise InvalidParameterError(f"parties is {parties}, expected 2 to {PARTIES_MAX - 1}")
+    if horizontal:
+        return [f"party-{number}" for number in range(1, parties + 1)]
+    hosts = ["host"] if parties == 2 else [f"host-{number}" for number in range(1, parties)]
+    return ["guest", *hosts]
+
+
+def dealt_columns(names: Sequence[str], parties: Parties) -> dict[str, list[str]]:
+    """Which columns each party gets of a single table: as `parties` says, or about as many each.
+
+    The guest may be left without any; a host may not.
+    """
+    if isinstance(parties, Mapping):
+        return _as_said(names, parties)
+    called = names_of(parties, horizontal=False)
+    n_hosts = len(called) - 1
+    if len(names) < n_hosts:
+        raise InvalidTableError(
+            f"X has {len(names)} columns for {n_hosts} hosts, of which each needs one",
+            todo="lower `parties`",
+        )
+    own = len(names) // len(called)
+    shares = [part.tolist() for part in np.array_split(np.arange(own, len(names)), n_hosts)]
+    parts = [list(range(own)), *shares]
+    return {party: [names[k] for k in part] for party, part in zip(called, parts, strict=True)}
+
+
+def _as_said(
+    names: Sequence[str], parties: Mapping[str, Sequence[str] | None]
+) -> dict[str, list[str]]:
+    names_of(list(parties), horizontal=False)
+    taken = [name for part in parties.values() for name in part or ()]
+    rest = [name for name in names if name not in set(taken)]
+    others = [party for party, part in parties.items() if part is None]
+    unknown = [name for name in taken if name not in set(names)]
+    if unknown:
+        raise InvalidParameterError(f"parties names a column {unknown[0]!r} that X does not have")
+    if len(set(taken)) < len(taken):
+        raise InvalidParameterError("parties gives a column to two parties")
+    if len(others) > 1 or (rest and not others):
+        raise InvalidParameterError(
+            f"{len(rest)} columns of X belong to no party, {len(others)} parties ask for the rest",
+            todo="name the columns of each party; one may have None, for all others",
+        )
+    return {party: rest if part is None else list(part) for party, part in parties.items()}
+
+
+def dealt_rows(n_rows: int, count: int) -> list[Places]:
+    """The rows of a single table for each of `count` parties: one after the other, in turn."""
+    if n_rows < count:
+        raise InvalidTableError(
+            f"X has {n_rows} rows (n_samples = {n_rows}), and {count} parties need one each",
+            todo="give more rows, or lower `parties`",
+        )
+    return [np.arange(first, n_rows, count) for first in range(count)]
+
+
+def below(upper: Seat, lower: Seat) -> Seat:
+    """The rows of both, those of `upper` first, without ids."""
+    return Seat(upper.rows.before(lower.rows))
+
+
+def with_categories(seat: Seat, names: Sequence[str]) -> Seat:
+    """The same, with further columns whose values are categories, as far as it has them."""
+    kinds = [n for n in seat.rows.names if n in names or n in seat.rows.categorical]
+    return replace(seat, rows=replace(seat.rows, categorical=tuple(kinds)))

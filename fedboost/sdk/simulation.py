@@ -1,0 +1,165 @@
+"""A job run here and now: every party in this process, on an event loop and a thread of its own.
+
+So it runs in a notebook, whose own loop is at work, and in several threads at once. What parties
+write lies in a temporary folder that is gone when the job ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fedboost.crypto.workers import Serial, Workers
+from fedboost.data.sheet import Sheet
+from fedboost.data.sources import Held
+from fedboost.flow import Artefact
+from fedboost.job import JobSpec
+from fedboost.messages.job_pb2 import Event, JobJournal
+from fedboost.model import shards
+from fedboost.report.story import read
+from fedboost.runtime import faults, local
+from fedboost.runtime.ledger import Row
+from fedboost.runtime.store import JobState
+from fedboost.runtime.workers import ProcessWorkers
+
+T = TypeVar("T")
+Hear = Callable[[Event], None]
+TABLE = "X"  # what errors call a party's table
+MEMORY = "/dev/shm"  # noqa: S108  the folder made in it has a name of its own and is only ours
+MEMORY_MIN = 1 << 29  # free bytes without which it is left alone
+CELL_BYTES = 64  # of checkpoints, alignments and ledgers, for each cell of the tables
+
+
+@dataclass(frozen=True, repr=False)
+class Ended:
+    """What a finished job has left at its parties."""
+
+    journal: bytes  # a JobJournal
+    result: dict[str, Any]
+    shards: dict[str, Artefact]  # of the model that it trained, by party
+    sent: dict[str, list[Row]]  # of each party's ledger what it sent to its peers
+    predictions: pa.Table | None  # of the guest, where it has scored rows
+
+
+def run(
+    spec: JobSpec,
+    sheets: Mapping[str, Sheet],
+    hear: Hear,
+    *,
+    workers: int | None = None,
+    model: Mapping[str, Artefact] | None = None,
+) -> Ended:
+    """Runs a job to its end; `hear` gets its events in the thread that called.
+
+    So many `workers` processes do arithmetic on large numbers (1: this process does, None: one for
+    each core); `model` are the shards of an earlier job's model that this one uses. Raises what
+    ended a job that did not finish. Ctrl-C stops it.
+    """
+    sources = {party: Held.of(sheet, TABLE) for party, sheet in sheets.items()}
+    heard: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+
+    async def job(folder: Path) -> Ended:
+        try:
+            with _workers(workers) as pool:
+                async with local.cluster(folder, spec, sources, pool) as cluster:
+                    return _collected(await cluster.run(spec, heard.put), cluster)
+        finally:
+            heard.put(None)
+
+    with tempfile.TemporaryDirectory(prefix="fedboost-", dir=_memory(sheets)) as scratch:
+        for party, shard in (model or {}).items():
+            folder = Path(scratch) / "var" / party / "models"
+            shards.save(shards.folder_of(folder, shard.facts["job"]), shard)
+        return _alone(job(Path(scratch)), heard, hear)
+
+
+def _memory(sheets: Mapping[str, Sheet]) -> str | None:
+    """A folder in memory with room enough, where there is one; None: wherever temporary files go.
+
+    A party waits for the disk with every message that it sends, lest a crash take its record: no
+    more than the process outlives what it writes here.
+    """
+    if os.environ.get("TMPDIR") or not os.access(MEMORY, os.W_OK | os.X_OK):
+        return None
+    cells = sum(sheet.n_rows * (len(sheet.columns.columns) + 8) for sheet in sheets.values())
+    free = shutil.disk_usage(MEMORY).free
+    return MEMORY if free > MEMORY_MIN + cells * CELL_BYTES else None
+
+
+@contextmanager
+def _workers(count: int | None) -> Iterator[Workers]:
+    if count == 1:
+        yield Serial()
+        return
+    with ProcessWorkers(count or len(os.sched_getaffinity(0))) as pool:
+        yield pool
+
+
+def _collected(journal: JobJournal, cluster: local.LocalCluster) -> Ended:
+    """What the parties hold of a job that has ended; raises its error where it did not finish."""
+    status = journal.status
+    if status.state != JobState.FINISHED:
+        raise faults.from_message(status.reason)
+    story = read(journal)
+    found, written = {}, None
+    for name, node in cluster.parties.items():
+        folder = shards.folder_of(node.store.folder / "models", status.id)
+        if (folder / shards.FACTS).is_file():
+            found[name] = shards.load(folder)
+        file = node.store.folder / "predictions" / f"{status.id}.parquet"
+        if name == story.guest and file.is_file():
+            written = pq.ParquetFile(file).read()
+    sent = {
+        name: [row for row in node.ledger.rows(status.id) if row.direction == "out"]
+        for name, node in cluster.parties.items()
+    }
+    result = {**(cluster.coordinator.store.job(status.id).result or {}), "report": ""}
+    return Ended(journal.SerializeToString(), result, found, sent, written)
+
+
+def _alone(work: Coroutine[Any, Any, T], heard: queue.SimpleQueue[Event | None], hear: Hear) -> T:
+    """Runs a coroutine in a thread, on a loop of its own, and hears its events here.
+
+    Whatever interrupts the caller cancels it, and is raised once all that it began has ended.
+    """
+    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
+    ended: Future[T] = Future()
+
+    async def held() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        begun.set_result((asyncio.get_running_loop(), task))
+        return await work
+
+    def body() -> None:
+        try:
+            ended.set_result(asyncio.run(held()))
+        except BaseException as error:  # it is raised in the caller's thread
+            ended.set_exception(error)
+
+    thread = threading.Thread(target=body, name="fedboost-job", daemon=True)
+    thread.start()
+    try:
+        while (event := heard.get()) is not None:
+            hear(event)
+        return ended.result()
+    except BaseException:
+        if not ended.done():
+            loop, task = begun.result()
+            loop.call_soon_threadsafe(task.cancel)
+        raise
+    finally:
+        thread.join()

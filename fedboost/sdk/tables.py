@@ -1,0 +1,258 @@
+"""Tables as a program has them, numpy, scipy, pandas, polars or Arrow, as a party's own table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from scipy.sparse import csc_array, issparse, vstack
+
+from fedboost.data.frame import Frame
+from fedboost.data.predictions import free_name
+from fedboost.data.selection import Selection, absent_column, frame_of
+from fedboost.data.sheet import Sheet, SparseColumns
+from fedboost.sdk.refusals import InvalidTableError
+
+TableLike: TypeAlias = Any  # array-like (n, columns), scipy sparse, or whatever speaks Arrow
+Places = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Rows:
+    """A table of n rows: Arrow columns, or sparse ones that are called by their numbers.
+
+    `sparse`: float64 (n, c) in canonical form, for columns f0, f1, …; then `columns` has none.
+    `index`: the levels of a pandas index, by name; empty where there is none.
+    """
+
+    names: tuple[str, ...]  # of all columns, in their order
+    columns: pa.Table
+    n_rows: int
+    sparse: csc_array | None = None
+    categorical: tuple[str, ...] = ()  # columns whose type says that they hold categories
+    is_named: bool = False  # whether the caller has named the columns
+    index: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
+
+    def select(self, names: Sequence[str]) -> Rows:
+        """Some of the columns, in the order of `names`; a DataError names one that is not there."""
+        for name in names:
+            if name not in self.names:
+                raise InvalidTableError(*_absent(name, self.names))
+        kinds = tuple(name for name in names if name in self.categorical)
+        if self.sparse is not None:
+            return replace(self, names=tuple(names), categorical=kinds)
+        columns = self.columns.select(list(names))
+        return replace(self, names=tuple(names), columns=columns, categorical=kinds)
+
+    def without(self, names: Sequence[str]) -> Rows:
+        """The columns but those of these names."""
+        return self.select([name for name in self.names if name not in set(names)])
+
+    def renamed(self, names: Sequence[str]) -> Rows:
+        """The same columns by other names, one each."""
+        if self.sparse is not None or tuple(names) == self.names:
+            return self
+        new = dict(zip(self.names, names, strict=True))
+        kinds = tuple(new[name] for name in self.categorical)
+        columns = self.columns.rename_columns(list(names))
+        return replace(self, names=tuple(names), columns=columns, categorical=kinds)
+
+    def take(self, rows: Places) -> Rows:
+        """The rows numbered `rows`, int64 (k,), in that order."""
+        chosen = pa.array(rows)
+        index = {name: level.take(chosen) for name, level in self.index.items()}
+        if self.sparse is not None:
+            taken = csc_array(self.sparse[rows])
+            taken.sort_indices()
+            return replace(self, n_rows=len(rows), sparse=taken, index=index)
+        return replace(self, n_rows=len(rows), columns=self.columns.take(chosen), index=index)
+
+    def before(self, other: Rows) -> Rows:
+        """These rows and below them those of a table that has the same columns."""
+        below = other.renamed(self.names) if not other.is_named else other.select(self.names)
+        n_rows = self.n_rows + below.n_rows
+        kinds = tuple(dict.fromkeys((*self.categorical, *below.categorical)))
+        if self.sparse is not None and below.sparse is not None:
+            stacked = csc_array(vstack([self.sparse, below.sparse]))
+            stacked.sort_indices()
+            return replace(self, n_rows=n_rows, sparse=stacked, index={})
+        if self.sparse is not None or below.sparse is not None:
+            raise InvalidTableError("one table is sparse and the other is not")
+        try:
+            both = pa.concat_tables([self.columns, below.columns], promote_options="permissive")
+        except pa.ArrowException:
+            raise InvalidTableError(
+                "columns of eval_set have other types than those of X",
+                todo="give both with the same columns",
+            ) from None
+        return replace(self, n_rows=n_rows, columns=both, categorical=kinds, index={})
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """A column, or a level of the index, by its name; a DataError where there is none."""
+        if self.sparse is None and name in self.names:
+            return self.columns.column(name)
+        if name in self.index:
+            return self.index[name]
+        raise InvalidTableError(*_absent(name, (*self.names, *self.index)))
+
+    def sheet(self, **beside: NDArray[Any] | pa.ChunkedArray) -> tuple[Sheet, dict[str, str]]:
+        """The table as a party's source, with further columns, and how these are called there."""
+        called: dict[str, str] = {}
+        columns = {name: self.columns.column(name) for name in self.columns.column_names}
+        for name, cells in beside.items():
+            called[name] = free_name(name, [*self.names, *columns])
+            held = cells if isinstance(cells, pa.ChunkedArray) else pa.chunked_array([cells])
+            columns[called[name]] = held
+        sparse = None if self.sparse is None else SparseColumns(self.sparse, first=0)
+        return Sheet(pa.table(columns), sparse), called
+
+    def frame(self, names: Sequence[str], categorical: Sequence[str]) -> Frame:
+        """The columns of a model as it reads them; a DataError where one cannot be a feature."""
+        sheet, called = self.sheet(id=np.arange(1, self.n_rows + 1))
+        wanted = Selection(id=[called["id"]], columns=list(names), categorical=list(categorical))
+        return frame_of(sheet, wanted, needs_features=False)
+
+
+def rows_of(given: TableLike, what: str = "X") -> Rows:
+    """The table; an InvalidTableError where it is none, or has no rows or columns.
+
+    `what` it is called in errors.
+    """
+    if issparse(given):
+        found = _of_sparse(given, what)
+    elif _is_pandas(given):
+        found = _of_pandas(given)
+    elif isinstance(given, pa.Table | pa.RecordBatch) or hasattr(given, "__arrow_c_stream__"):
+        found = _of_arrow(pa.table(given))
+    else:
+        found = _of_array(given, what)
+    if not found.names:
+        raise InvalidTableError(
+            f"{what} has 0 feature(s) (shape=({found.n_rows}, 0)) while a minimum of 1 is required."
+        )
+    if not found.n_rows:
+        shape = (0, len(found.names))
+        raise InvalidTableError(
+            f"{what} has 0 sample(s) (shape={shape}) while a minimum of 1 is required."
+        )
+    return found
+
+
+def _is_pandas(given: TableLike) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(given, pandas.DataFrame)
+
+
+def _of_pandas(given: Any) -> Rows:
+    named = all(isinstance(name, str) for name in given.columns)
+    try:
+        table = pa.Table.from_pandas(given, preserve_index=False)
+    except (pa.ArrowException, TypeError) as error:
+        raise InvalidTableError(
+            f"a column of the data frame cannot be read: {_first_line(error)}",
+            todo="give numbers, texts or categories",
+        ) from None
+    rows = _of_arrow(table)
+    if not named:  # they are numbered, as those of an array
+        rows = rows.renamed([f"f{place}" for place in range(len(rows.names))])
+    return replace(rows, is_named=named, index=index_of(given))
+
+
+def index_of(given: Any) -> dict[str, pa.ChunkedArray]:
+    """The levels of a pandas index by their names; none of what has no such index.
+
+    A level without a name is called `index`, or `level_0`, … of several, as pandas does.
+    """
+    pandas = sys.modules.get("pandas")
+    index = getattr(given, "index", None)
+    if pandas is None or not isinstance(index, pandas.Index):
+        return {}
+    names = [
+        name if name is not None else ("index" if index.nlevels == 1 else f"level_{level}")
+        for level, name in enumerate(index.names)
+    ]
+    levels = [index.get_level_values(level) for level in range(index.nlevels)]
+    return {
+        str(name): pa.chunked_array([pa.array(level, from_pandas=True)])
+        for name, level in zip(names, levels, strict=True)
+    }
+
+
+def _of_arrow(table: pa.Table) -> Rows:
+    kinds = [f.name for f in table.schema if pa.types.is_dictionary(f.type)]
+    columns = {}
+    for name, cells in zip(table.column_names, table.columns, strict=True):
+        columns[name] = pc.cast(cells, cells.type.value_type) if name in kinds else cells
+    if len(columns) < table.num_columns:
+        raise InvalidTableError(
+            "the table has several columns of one name", todo="give each a name of its own"
+        )
+    plain = pa.table(columns)
+    return Rows(tuple(columns), plain, table.num_rows, categorical=tuple(kinds), is_named=True)
+
+
+def _of_sparse(given: Any, what: str) -> Rows:
+    if given.dtype.kind == "c":
+        raise InvalidTableError(f"{what}: Complex data not supported")
+    if len(given.shape) != 2:
+        raise InvalidTableError(f"{what} has {len(given.shape)} dimensions, expected 2")
+    values = csc_array(given, dtype=np.float64, copy=True)
+    values.sum_duplicates()
+    values.eliminate_zeros()
+    names = tuple(f"f{place}" for place in range(values.shape[1]))
+    return Rows(names, pa.table({}), int(values.shape[0]), sparse=values)
+
+
+def _of_array(given: TableLike, what: str) -> Rows:
+    if isinstance(given, Mapping | str | bytes):
+        raise InvalidTableError(f"{what} is no table", todo="give rows and columns")
+    cells = np.asarray(given)
+    if cells.ndim != 2:
+        raise InvalidTableError(
+            f"{what} has {cells.ndim} dimensions, expected rows and columns. Reshape your data: "
+            "x.reshape(-1, 1) for one column, x.reshape(1, -1) for one row",
+        )
+    if cells.dtype.kind == "c":
+        raise InvalidTableError(f"{what}: Complex data not supported")
+    names = tuple(f"f{place}" for place in range(cells.shape[1]))
+    columns = {name: _cells(cells[:, place], what) for place, name in enumerate(names)}
+    return Rows(names, pa.table(columns), int(cells.shape[0]))
+
+
+def _cells(cells: NDArray[Any], what: str) -> pa.Array:
+    if cells.dtype.kind == "O":
+        try:
+            cells = cells.astype(np.float64)
+        except TypeError as error:
+            raise InvalidTableError(f"{what} holds what is no number: {error}") from None
+        except ValueError:  # texts: numbers that are written, or categories
+            try:
+                return pa.array(cells, type=pa.string(), from_pandas=True)
+            except pa.ArrowException:
+                raise InvalidTableError(
+                    f"a column of {what} holds texts and numbers", todo="give one or the other"
+                ) from None
+    if cells.dtype.kind == "f" and cells.dtype not in FLOATS:
+        cells = cells.astype(np.float64)
+    try:
+        return pa.array(np.ascontiguousarray(cells))
+    except pa.ArrowException:
+        raise InvalidTableError(f"{what} holds values of the type {cells.dtype}") from None
+
+
+def _absent(name: str, known: Sequence[str]) -> tuple[str]:
+    error = absent_column("feature", name, known)
+    return (f"the table has no column {name!r}; {error.todo}",)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:200]

@@ -1,0 +1,113 @@
+"""Estimators that grow trees, one for each protocol and kind of label."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fedboost import protocols
+from fedboost.flow import Protocol
+from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
+from fedboost.protocols.federboost_vertical.params import FederBoostVerticalParams
+from fedboost.protocols.hybridtree.params import HybridTreeParams
+from fedboost.protocols.secureboost.params import SecureBoostParams
+from fedboost.sdk.horizontal import Horizontal
+from fedboost.sdk.outputs import Classifier, Regressor
+from fedboost.sdk.refusals import InvalidParameterError
+
+# Settings that name an earlier job, of which nothing lasts here.
+EARLIER = frozenset({"warm_start", "reuse"})
+OF_CLASSES = frozenset({"objective", "num_class"})  # they follow from the labels
+ONLY_CLASSES = frozenset({"num_class", "scale_pos_weight", "multi_output"})
+TABLES: dict[str, Any] = {
+    "parties": 2,  # that a single table is dealt to; or their names, or {name: columns}
+    "guest": None,  # the party with the labels; None: the first
+    "ids": None,  # columns by which rows of several parties belong together; None: their places
+    "categorical": None,  # columns whose values are categories, whatever type they have
+}
+NUMBERS = {"objective": "reg:squarederror"}
+
+
+class SecureBoostClassifier(Classifier):
+    """SecureBoost+ on parties with other columns of the same rows; gradients travel encrypted.
+
+    After `fit`: `classes_` in the order of `predict_proba`'s columns, `history_`, `result_`,
+    `disclosure_`, `feature_importances_`.
+    """
+
+    _models = (SecureBoostParams,)
+    _absent = OF_CLASSES | EARLIER
+    _own: ClassVar[dict[str, Any]] = TABLES
+    _protocol_name = "secureboost"
+
+
+class SecureBoostRegressor(Regressor):
+    """The same for numbers."""
+
+    _models = (SecureBoostParams,)
+    _absent = ONLY_CLASSES | EARLIER
+    _own: ClassVar[dict[str, Any]] = {**TABLES, **NUMBERS}
+    _protocol_name = "secureboost"
+
+
+class _FederBoost(Horizontal):
+    """FederBoost, whose `layout` says what parties share: rows ("vertical") or columns
+    ("horizontal")."""
+
+    def _protocol(self) -> Protocol:
+        layout = self.get_params()["layout"]
+        if layout not in ("vertical", "horizontal"):
+            raise InvalidParameterError(
+                f"layout is {layout!r}", todo="layout='vertical' or layout='horizontal'"
+            )
+        found = protocols.named(f"federboost-{layout}")
+        for name in self.said():
+            known = any(name in model.model_fields for model in self._models)
+            if known and name not in found.params.model_fields:
+                raise InvalidParameterError(f"{name} is no parameter of the {layout} layout")
+        return found
+
+    def _is_deterministic(self) -> bool:
+        params = self.get_params()
+        return params["layout"] == "horizontal" or params["epsilon"] is None
+
+
+class FederBoostClassifier(_FederBoost, Classifier):
+    """FederBoost: hosts disclose bins of their columns under noise (`layout="vertical"`), or
+    parties add up histograms of their rows under masks (`layout="horizontal"`).
+
+    With `layout="horizontal"` labels come by party: `fit({"north": X1, "south": X2},
+    {"north": y1, "south": y2})`.
+    """
+
+    _models = (FederBoostVerticalParams, FederBoostHorizontalParams)
+    _absent = OF_CLASSES | EARLIER
+    _own: ClassVar[dict[str, Any]] = {"layout": "vertical", **TABLES}
+
+
+class FederBoostRegressor(_FederBoost, Regressor):
+    """The same for numbers."""
+
+    _models = (FederBoostVerticalParams, FederBoostHorizontalParams)
+    _absent = ONLY_CLASSES | EARLIER
+    _own: ClassVar[dict[str, Any]] = {"layout": "vertical", **TABLES, **NUMBERS}
+
+
+class HybridTreeClassifier(Classifier):
+    """HybridTree: each host has columns of some of the guest's rows, by `ids`.
+
+    A single table is dealt by columns, every host having those of all rows.
+    """
+
+    _models = (HybridTreeParams,)
+    _absent = OF_CLASSES | EARLIER
+    _own: ClassVar[dict[str, Any]] = TABLES
+    _protocol_name = "hybridtree"
+
+
+class HybridTreeRegressor(Regressor):
+    """The same for numbers."""
+
+    _models = (HybridTreeParams,)
+    _absent = ONLY_CLASSES | EARLIER
+    _own: ClassVar[dict[str, Any]] = {**TABLES, **NUMBERS}
+    _protocol_name = "hybridtree"
