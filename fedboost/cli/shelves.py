@@ -16,6 +16,7 @@ from fedboost.model import shards
 from fedboost.model.export import FILE_BYTES_MAX, read_host_shard
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.disclosures import Disclosures
+from fedboost.runtime.rows_in_common import RowsInCommon
 from fedboost.runtime.transcripts import Transcripts
 from fedboost.settings import load
 
@@ -83,6 +84,7 @@ class Shelves:
         what the party has kept of it for an audit.
         """
         Disclosures(self.stores[party]).delete(model)
+        RowsInCommon(self.stores[party]).delete(model)
         Transcripts(self.stores[party]).delete(model)
         shards.delete(self.folder(model, party))
 

@@ -253,9 +253,9 @@ class Store:
 
     def discard(self, id_: str) -> None:
         """Remove what a cancelled job has left in files: checkpoints, and what would have been."""
-        kinds = ("models", "disclosures", "predictions", "reports", "jobs")
+        kinds = ("models", "disclosures", "alignments", "predictions", "reports", "jobs")
         found = [self.folder / kind / f"{job_id(id_)}{end}" for kind, end in zip(
-            kinds, ("", "", ".parquet", ".html", ""), strict=True)]  # fmt: skip
+            kinds, ("", "", "", ".parquet", ".html", ""), strict=True)]  # fmt: skip
         for path in found:
             with on_disk(path):
                 if path.is_dir():
