@@ -294,6 +294,7 @@ class Protocol:
     model: Callable[[Any], str | None] | None = None  # the id of the model that the params name
     # The id of the job whose disclosure the params use again; nothing comes before such a job.
     reuses: Callable[[Any], str | None] | None = None
+    settled: tuple[str, ...] = ()  # the params that such a job may not say: the other one has
     # Refuses a model that the params cannot use, by the facts of the party's own shard.
     fits: Callable[[Any, Mapping[str, Any]], None] | None = None
     asks: Callable[[Any], Asks] | None = None  # what the parameters ask of a policy

@@ -10,7 +10,6 @@ import importlib
 import pkgutil
 import sys
 from functools import cache
-
 from typing import Any
 
 from fedboost import wire

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -15,6 +15,25 @@ from fedboost.runtime.channel import Dialer
 from fedboost.runtime.config import ClientConfig, Timers
 
 WATCH_S = 300.0  # one call's share of watching; then the next one goes on behind what was seen
+
+
+class Jobs(Protocol):
+    """The jobs of a coordinator, wherever it runs."""
+
+    async def submit(self, spec: bytes) -> str:
+        """Hands in a job (JSON); gives its id."""
+
+    async def status(self, job: str) -> job_pb2.JobStatus:
+        """How a job stands."""
+
+    def watch(self, job: str, after: int = 0) -> AsyncIterator[Event]:
+        """The job's journal as it grows, until the job rests."""
+
+    async def journal(self, job: str) -> job_pb2.JobJournal:
+        """Everything the coordinator knows of a job."""
+
+    async def resume(self, job: str) -> job_pb2.JobStatus:
+        """Carries a paused or failed job on."""
 
 
 class Client:

@@ -33,7 +33,9 @@ class RowsInCommon:
 
     def save(self, job: str, left: Artefact, facts: dict[str, Any]) -> None:
         """Keeps what an alignment has left; `facts` are those of `described` and its counts."""
-        shards.save(self.folder(job), Artefact({**facts, "job": job, KEPT: left.facts}, left.arrays))
+        shards.save(
+            self.folder(job), Artefact({**facts, "job": job, KEPT: left.facts}, left.arrays)
+        )
 
     def load(self, job: str) -> tuple[str, Artefact, dict[str, int]]:
         """The stage that aligned, what it left, and what a guest told of it."""

@@ -16,7 +16,10 @@ from fedboost.aggregation import aggregator
 from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol
 from fedboost.protocols.federboost_horizontal import party
 from fedboost.protocols.federboost_horizontal.checks import check
-from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
+from fedboost.protocols.federboost_horizontal.params import (
+    SETTLED,
+    FederBoostHorizontalParams,
+)
 from fedboost.protocols.federboost_horizontal.walk import FLOW, walk
 
 PROTOCOL = Protocol(
@@ -29,5 +32,6 @@ PROTOCOL = Protocol(
     labelled=EVERYBODY,
     is_horizontal=True,
     reuses=lambda params: params.reuse,
+    settled=SETTLED,
     check=check,
 )

@@ -13,6 +13,7 @@ disclosed, and hosts send nothing more.
 from fedboost.flow import GUEST, HOST, Protocol
 from fedboost.protocols.federboost_vertical import guest, host
 from fedboost.protocols.federboost_vertical.params import (
+    SETTLED,
     FederBoostVerticalParams,
     asks,
     check,
@@ -28,6 +29,7 @@ PROTOCOL = Protocol(
     before=("align",),
     leaves="model",
     reuses=lambda params: params.reuse,
+    settled=SETTLED,
     asks=asks,
     check=check,
 )
