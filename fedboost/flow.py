@@ -23,6 +23,7 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
 from fedboost.data.frame import Frame
 from fedboost.messages.job_pb2 import Told
+from fedboost.needs import Needs, Scene
 from fedboost.settings import Settings
 
 
@@ -301,6 +302,8 @@ class Protocol:
     # What sums may tell of a host: the params, who takes part, the host's name, and how many
     # columns it has (None: not known, or the job's first tree is not its model's).
     releases: Callable[[Any, Table, str, int | None], Releases] | None = None
+    # What a job with these params needs of primitives, bytes and memory, before it runs.
+    needs: Callable[[Any, Scene], Needs] | None = None
     # Refuses a table before any payload leaves; the bool says whether rows are held out.
     check: Callable[[Role, Any, Frame, bool], None] | None = None
 

@@ -14,7 +14,7 @@ al.), section 5, Protocols 3–5. A job with `reuse` trains again on the cut poi
 
 from fedboost.aggregation import aggregator
 from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol
-from fedboost.protocols.federboost_horizontal import party
+from fedboost.protocols.federboost_horizontal import needs, party
 from fedboost.protocols.federboost_horizontal.checks import check
 from fedboost.protocols.federboost_horizontal.params import (
     SETTLED,
@@ -27,6 +27,7 @@ PROTOCOL = Protocol(
     params=FederBoostHorizontalParams,
     flow=FLOW,
     walk=walk,
+    needs=needs.counted,
     modules={GUEST: party, HOST: party, AGGREGATOR: aggregator},
     leaves="model",
     labelled=EVERYBODY,

@@ -11,7 +11,7 @@ disclosed, and hosts send nothing more.
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.federboost_vertical import guest, host
+from fedboost.protocols.federboost_vertical import guest, host, needs
 from fedboost.protocols.federboost_vertical.params import (
     SETTLED,
     FederBoostVerticalParams,
@@ -25,6 +25,7 @@ PROTOCOL = Protocol(
     params=FederBoostVerticalParams,
     flow=FLOW,
     walk=walk,
+    needs=needs.counted,
     modules={GUEST: guest, HOST: host},
     before=("align",),
     leaves="model",
