@@ -107,7 +107,9 @@ def _quantities(said: Mapping[str, Any]) -> dict[str, float]:
 
 def ratios(expected: Mapping[str, float], found: Mapping[str, float]) -> dict[str, float]:
     """Expected divided by measured, of what both have."""
-    return {name: expected[name] / found[name] for name in found if found[name] and name in expected}
+    return {
+        name: expected[name] / found[name] for name in found if found[name] and name in expected
+    }
 
 
 def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -90,6 +90,6 @@ CASES = (
          {"max_depth": 4, "max_bin": 24}, (20, 100)),
     Case("gbun", "covtype", "gbun", "horizontal", ("north", "south"), 0,
          {"objective": "multi:softprob", "num_class": 7, "outputs": 64}, (5, 20)),
-    Case("hybridtree", "adult_train", "hybridtree", "hybrid", ("shop", "mill"), 7,
+    Case("hybridtree", "default_credit", "hybridtree", "hybrid", ("shop", "mill"), 10,
          {"guest_depth": 4, "host_depth": 2, "max_bin": 32, **PAILLIER}, (3, 10)),
 )  # fmt: skip

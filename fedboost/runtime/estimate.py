@@ -13,6 +13,9 @@ from typing import Any
 from fedboost import needs, protocols
 from fedboost.core import forest
 from fedboost.core.params import BoostingParams, TreeParams
+from fedboost.crypto.schemes import is_lattice
+from fedboost.encrypted.needs import OPERATIONS
+from fedboost.encrypted.needs import START as TABLES
 from fedboost.errors import ConfigError
 from fedboost.flow import Protocol
 from fedboost.job import JobSpec
@@ -142,19 +145,23 @@ class _Clock:
     place: Place
     scene: Scene
     started: set[str] = field(default_factory=set)  # parties whose workers run
+    loaded: set[str] = field(default_factory=set)  # those whose workers have ciphers
 
     def took(self, phase: Phase) -> Took:
         """A phase with its repetitions."""
         cores, price = self.place.cores, self.prices
         alone: dict[str, float] = defaultdict(float)  # seconds on one core
+        once: dict[str, float] = defaultdict(float)  # of workers that begin
         shared: dict[str, float] = defaultdict(float)  # seconds of all cores together
         for party, works in phase.works.items():
             for name, count in works.items():
-                parallel = name in needs.PARALLEL or ": " in name
-                ciphers = name.endswith(_TABLES)
-                times = cores if ciphers else 1.0
+                scheme, _, operation = name.rpartition(": ")
+                ciphers = bool(scheme) and operation in OPERATIONS
+                times = cores if operation == TABLES else 1.0
+                parallel = ciphers or name in needs.PARALLEL
                 (shared if parallel else alone)[party] += count * price[name] * times
-        once = self._workers(shared)
+                if parallel:
+                    self._note(once, party, ciphers=ciphers and not is_lattice(scheme))
         for (sender, receiver), count in phase.messages.items():
             octets = phase.sent[sender, receiver]
             each = (count * price[daemons.MESSAGE] + octets * price[daemons.BYTE]) / 2
@@ -186,15 +193,20 @@ class _Clock:
             rows, columns = float(self.scene.rows[party]), self.scene.columns[party]
             held = rows * (ID_BYTES + CELL_BYTES * columns)
             most = max((one.memory.get(party, 0.0) for one in stages), default=0.0)
-            workers = self.place.cores * self.prices[daemons.WORKER] * (party in self.started)
-            found[party] = self.prices[daemons.MEMORY] + held + most + workers
+            each = self.prices[daemons.CIPHERS if party in self.loaded else daemons.WORKER]
+            workers = self.place.cores * each * (party in self.started)
+            own = self.prices[daemons.MEMORY] + self.prices[daemons.KERNELS]
+            found[party] = own + held + most + workers
         return found
 
-    def _workers(self, shared: Mapping[str, float]) -> dict[str, float]:
-        """Of parties that share work with their processes for the first time, what that takes."""
-        fresh = [party for party, own in shared.items() if own and party not in self.started]
-        self.started.update(fresh)
-        return dict.fromkeys(fresh, self.place.cores * self.prices[daemons.SPAWN])
+    def _note(self, once: dict[str, float], party: str, *, ciphers: bool) -> None:
+        """What it takes that a party shares work with its processes for the first time."""
+        cores = self.place.cores
+        if party not in self.started:
+            self.started.add(party)
+            once[party] += cores * self.prices[daemons.SPAWN]
+        if ciphers:
+            self.loaded.add(party)
 
     def _network(self, phase: Phase) -> float:
         place = self.place
@@ -210,9 +222,6 @@ class _Clock:
         return waits + max(ways.values(), default=0.0) / place.bytes_per_s
 
 
-_TABLES = ": tables of a key"
-
-
 def _seconds(took: Sequence[Took], protocol: Protocol, params: Any) -> dict[str, float]:
     found = {"total": sum(one.seconds for one in took)}
     for one in took:
@@ -224,7 +233,7 @@ def _seconds(took: Sequence[Took], protocol: Protocol, params: Any) -> dict[str,
         trees = forest.starts(params)[-1] if isinstance(params, TreeParams) else params.n_estimators
         key = "per_tree" if isinstance(params, TreeParams) else "per_round"
         repeated = sum(one.seconds for one in own if one.repeats or trees == 1)
-        found[key] = repeated / max(1, int(trees))
+        found[key] = repeated / max(1.0, float(trees))
     return found
 
 

@@ -13,14 +13,20 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fedboost.core import local
+from fedboost.core.params import TreeParams
+from fedboost.crypto import intersection
+from fedboost.crypto.packing import GhLayout
+from fedboost.crypto.schemes import SCHEMES
+from fedboost.crypto.workers import Workers
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import JobError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
-from fedboost.runtime import memory
 from fedboost.runtime.client import Client
 from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.local import DATASET
@@ -29,15 +35,18 @@ from fedboost.settings import parse
 
 CALL, MESSAGE, BYTE = "call a step", "send a message", "send a byte"  # processor seconds
 JOB = "begin and end a job"  # processor seconds of a party
-MEMORY, WORKER = "memory of a daemon", "memory of a worker"  # bytes
-SPAWN = "start a worker"  # processor seconds
-NAMES = (CALL, MESSAGE, BYTE, JOB, MEMORY, WORKER, SPAWN)
+MEMORY, KERNELS = "memory of a daemon", "memory of compiled kernels"  # bytes
+# Of a worker that moves points, and of one that has ciphers: bytes; and processor seconds.
+WORKER, CIPHERS = "memory of a worker", "memory of a worker with ciphers"
+SPAWN = "start a worker"
+NAMES = (CALL, MESSAGE, BYTE, JOB, MEMORY, KERNELS, WORKER, CIPHERS, SPAWN)
 
 PARTIES = ("bank", "telco")
 ROUNDS, PARTS, NUMBERS = 21, 41, 1 << 16  # of the larger jobs; the smaller ones have 1
 STEPS_EACH, COMMITS_EACH, MESSAGES_EACH = 3.0, 2.0, 2.0  # of a round of echo
 NUMBER_BYTES = 8.0
 RETRY_S = 20.0
+KEY_BITS, VALUE_BITS, ROWS, MANY = 2048, 20, 64, 2048  # of what workers are given
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
@@ -110,13 +119,41 @@ def _spent(cluster: Cluster) -> float:
 
 
 def _worker() -> dict[str, float]:
-    """A worker process that has done nothing but be there."""
-    with ProcessWorkers(1) as workers:
-        workers.map(_idle, [()])
-        held = workers.peak_rss_bytes()
-        spent = workers.map(time.process_time, [()])[0]
-    return {WORKER: float(held or memory.peak_bytes()), SPAWN: spent}
+    """Worker processes that have done one thing each: a point, a ciphertext, a tree."""
+    works = (_points, _ciphers, _tree, _no_tree)
+    peaks, spent = [], []
+    for work in works:
+        with ProcessWorkers(1) as workers:
+            work(workers)
+            spent.append(workers.map(time.process_time, [()])[0])
+            peaks.append(float(workers.peak_rss_bytes()))
+    return {
+        WORKER: peaks[0],
+        CIPHERS: peaks[1],
+        SPAWN: spent[0],
+        KERNELS: max(0.0, peaks[2] - peaks[3]),
+    }
 
 
-def _idle() -> None:
-    """Loads what the kernels of ciphertexts and points need."""
+def _points(workers: Workers) -> None:
+    """What an alignment's kernels load."""
+    intersection.hash_to_points([b"a"], b"estimate", workers)
+
+
+def _ciphers(workers: Workers) -> None:
+    """What a scheme's kernels load, with the tables of a key."""
+    key = SCHEMES["paillier"].generate(KEY_BITS, workers)
+    layout = GhLayout(VALUE_BITS, MANY, key.plaintext_bits)
+    list(key.encrypt(np.ones((MANY, 2), np.int64), layout))
+
+
+def _tree(workers: Workers) -> None:
+    """What trees' kernels load, as they do at every party."""
+    values = np.arange(ROWS, dtype=np.float32)[:, None]
+    table = local.Table(values, (values[:, 0] > 1).astype(np.float64))
+    workers.map(local.train, [(table, TreeParams(n_estimators=1))])
+
+
+def _no_tree(workers: Workers) -> None:
+    """The same before any kernel is compiled or read from its cache."""
+    workers.map(local.add_to_margin, [(np.zeros((1, 1)), [np.zeros((1, 1))])])

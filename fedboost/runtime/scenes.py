@@ -247,4 +247,4 @@ def _grown(params: TreeParams, table: local.Table) -> Growth:
             grown.append(growing.tree())
             trees += 1
         seen.advance(grown, cuts.missing)
-    return Growth(tuple(opened / trees), tuple(added / trees))
+    return Growth(tuple((opened / trees).tolist()), tuple((added / trees).tolist()))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 from fedboost import needs
-from fedboost.aggregation.needs import summed
+from fedboost.aggregation.needs import metric_words, summed
 from fedboost.core import forest
 from fedboost.needs import Needs, Phase, Scene, Tally
 from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
 
 STAGE = "federboost-horizontal"
 WORD = 8.0
-SEARCH = 20.0  # exchanges of a search to the default tolerance
-METRIC_WORDS = 4096.0  # an AUC is a histogram of scores
+SEARCH = 31.0  # exchanges of a search: it ends with its last column
 PER_SUM_CALLS = 0.2  # a whole tree's are asked for at once
 
 
@@ -25,8 +22,10 @@ def counted(params: FederBoostHorizontalParams, scene: Scene) -> Needs:
     phases = [_exchanged(started, "count rows and labels", 3.0)]
     if params.reuse is None:
         probes = columns * (params.max_bin - 1.0)
-        rounds = SEARCH if params.quantile_tolerance != 0 else 32.0
-        phases.append(_exchanged(summed(Tally(), scene, probes), "find quantiles", rounds))
+        rounds = SEARCH if params.quantile_tolerance != 0 else SEARCH + 1
+        # Most columns are found long before the last one.
+        search = summed(Tally(), scene, probes / 8)
+        phases.append(_exchanged(search, "find quantiles", rounds))
     trees = float(forest.starts(params)[-1])
     rows = scene.training
     begin = Tally()
@@ -49,21 +48,16 @@ def counted(params: FederBoostHorizontalParams, scene: Scene) -> Needs:
     work = Tally()
     for party in scene.parties:
         work.add(party, needs.TREE_ROW, float(scene.rows[party]))
-    phases.append(_exchanged(summed(work, scene, METRIC_WORDS), "measure", trees, calls))
+    phases.append(
+        _exchanged(summed(work, scene, metric_words(params, scene)), "measure", trees, calls)
+    )
     memory = {party: scene.rows[party] * (9.0 * columns + 64.0) for party in scene.parties}
     widest = max(growth.opened) * cells * outputs * WORD
     adds_up = scene.aggregator or scene.guest
     memory[adds_up] = memory.get(adds_up, 0.0) + 4.0 * widest * len(scene.parties)
-    return Needs(phases, memory, _assumed(params, scene))
+    return Needs(phases, memory)
 
 
 def _exchanged(tally: Tally, name: str, times: float, calls: float = 3.0) -> Phase:
     """A vector of everybody's there and its total back."""
     return tally.phase(STAGE, name, exchanges=2.0, calls=calls, times=times)
-
-
-def _assumed(params: FederBoostHorizontalParams, scene: Scene) -> tuple[str, ...]:
-    if params.reuse is not None:
-        return ()
-    most = math.ceil(SEARCH)
-    return (f"cut points are found in {most} exchanges: columns of few values take up to 32",)

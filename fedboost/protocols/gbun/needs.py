@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from fedboost import needs
-from fedboost.aggregation.needs import summed
+from fedboost.aggregation.needs import metric_words, summed
 from fedboost.needs import Needs, Phase, Scene, Tally
 from fedboost.protocols.gbun.params import GbunJobParams
 
 STAGE = "gbun"
-METRIC_WORDS = 4096.0
 PASSES = "outputs of a row"  # a row through a network: forward, normalised, softmax
 SYSTEM = "squares of a row"  # its part of PᵀHP for one class
 SOLVE = "equations of a class"
@@ -35,8 +34,7 @@ def counted(params: GbunJobParams, scene: Scene) -> Needs:
         third.add(party, f"{PASSES}: {shape}", own)
         third.add(party, needs.TREE_ROW, own * max(1.0, classes / 2))
     equations = classes * (size * (size + 1) / 2 + size)
-    binary = params.objective == "binary:logistic"
-    measured = METRIC_WORDS if binary else 64.0
+    measured = metric_words(params, scene)
     for name, words, work in (
         ("add up outputs", 2 * size + 1, first),
         ("add up equations", equations, second),
