@@ -52,16 +52,14 @@ def main(given: Sequence[str] | None = None) -> None:
         say.print(f"{case.name}: {case.protocol} on {case.data}", style="bold")
         report.rows.append(measured(case, prices, quick=options.quick))
     report.figures = figures(report.rows)
-    report.settings["prices"] = {name: prices.known[name] for name in sorted(prices.known)}
     shown = [_shown(report.rows), _times(report.rows)]
-    report.settings = {k: v for k, v in report.settings.items() if k != "prices"}
     report.write(options, shown, INTRO)
 
 
 def measured(case: Case, prices: Prices, *, quick: bool) -> dict[str, Any]:
     """A job's estimate and what it took, twice."""
     with tempfile.TemporaryDirectory() as folder:
-        pooled = pq.read_table(tables.DATA_FOLDER / f"{case.data}.parquet")
+        pooled = pq.read_table(tables.data_folder() / f"{case.data}.parquet")
         if quick:
             pooled = pooled.slice(0, ROWS_MAX)
         sources = case.deal(pooled, Path(folder) / "data")

@@ -73,6 +73,12 @@ def from_words(spec: JobSpec, said: Said) -> Setting:
     """Of tables that nobody has here; what is not said is assumed, and said to be."""
     protocol = protocols.named(spec.protocol)
     params = parse(protocol.params, spec.params, section="params")
+    strangers = sorted({*said.rows, *said.columns} - set(spec.parties.with_data))
+    if strangers:
+        raise ConfigError(
+            f"rows or columns are said of {strangers[0]}, which has no table in the job",
+            todo=f"the tables are those of {', '.join(spec.parties.with_data)}",
+        )
     missing = [party for party in spec.parties.with_data if party not in said.rows]
     if missing:
         raise ConfigError(

@@ -45,7 +45,7 @@ def counted(params: HybridTreeParams, scene: Scene) -> Needs:
         for crowd in crowds
     }
     memory[scene.guest] = needs.guest_octets(scene, cipher, sum(c.rows for c in crowds), below)
-    assumed = ()
+    assumed: tuple[str, ...] = ()
     if params.split == "unscored":
         assumed = ("unscored splits: counted like scored ones, though hosts choose by themselves",)
     return Needs(phases, memory, assumed)
