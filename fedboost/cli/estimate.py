@@ -52,7 +52,7 @@ def estimate_command(file: Path, *, as_json: bool, measure: bool, **given: Any) 
       fedboost estimate job.yaml --data bank=bank.parquet --data telco=telco.parquet
       fedboost estimate job.yaml --rows 100000 --columns bank=10,telco=13 --link 100MB/s,20ms
 
-    The first call on a machine measures it, for about ten seconds; the figures are kept in
+    The first call on a machine measures it, for about twenty seconds; the figures are kept in
     ~/.cache/fedboost. Without --link all parties are daemons on this machine and share its cores.
     """
     setting, spec = _setting(file, given)

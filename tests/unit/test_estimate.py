@@ -24,6 +24,7 @@ from fedboost.settings import parse
 from tests import small_jobs
 
 TRAINING = ("secureboost", "federboost-vertical", "federboost-horizontal", "gbun", "hybridtree")
+TWO = Said({"bank": 10, "telco": 10}, {"bank": 1, "telco": 1})
 SAID = Said(dict.fromkeys(small_jobs.PARTIES, 1000), dict.fromkeys(small_jobs.PARTIES, 4))
 
 
@@ -240,7 +241,12 @@ def test_a_protocol_that_nobody_has_counted_is_refused():
     }
     spec = parse(type(job()), echo)
     with pytest.raises(ConfigError, match="nobody has counted"):
-        estimate(spec, from_words(spec, SAID), Place(1), flat())
+        estimate(spec, from_words(spec, TWO), Place(1), flat())
+
+
+def test_tables_of_strangers_are_refused():
+    with pytest.raises(ConfigError, match="which has no table in the job"):
+        from_words(job(), Said({**SAID.rows, "bnak": 1}, SAID.columns))
 
 
 @pytest.mark.parametrize(
