@@ -23,6 +23,7 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
 from fedboost.data.frame import Frame
 from fedboost.messages.job_pb2 import Told
+from fedboost.needs import Needs, Scene
 from fedboost.settings import Settings
 
 
@@ -309,12 +310,15 @@ class Protocol:
     model: Callable[[Any], str | None] | None = None  # the id of the model that the params name
     # The id of the job whose disclosure the params use again; nothing comes before such a job.
     reuses: Callable[[Any], str | None] | None = None
+    settled: tuple[str, ...] = ()  # the params that such a job may not say: the other one has
     # Refuses a model that the params cannot use, by the facts of the party's own shard.
     fits: Callable[[Any, Mapping[str, Any]], None] | None = None
     asks: Callable[[Any], Asks] | None = None  # what the parameters ask of a policy
     # What sums may tell of a host: the params, who takes part, the host's name, and how many
     # columns it has (None: not known, or the job's first tree is not its model's).
     releases: Callable[[Any, Table, str, int | None], Releases] | None = None
+    # What a job with these params needs of primitives, bytes and memory, before it runs.
+    needs: Callable[[Any, Scene], Needs] | None = None
     # Refuses a table before any payload leaves; the bool says whether rows are held out.
     check: Callable[[Role, Any, Frame, bool], None] | None = None
 

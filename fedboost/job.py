@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import (
     AfterValidator,
     Field,
@@ -13,12 +16,20 @@ from pydantic import (
     model_validator,
 )
 
+from fedboost.data.holdout import (
+    fold_rows,
+    fold_rows_by_id,
+    validation_rows,
+    validation_rows_by_id,
+)
 from fedboost.data.selection import Selection
 from fedboost.errors import ConfigError
 from fedboost.flow import Table
 from fedboost.settings import Settings
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
+FOLDS_MAX = 1000  # each is a job of its own
 
 
 def _name(text: str) -> str:
@@ -82,10 +93,40 @@ class Parties(Settings):
 
 
 class Validation(Settings):
-    """Rows held out on every party by id."""
+    """Rows held out on every party by id: a share of them, or one of several equal parts."""
 
-    fraction: float = Field(gt=0.0, lt=1.0)  # of the aligned rows
+    fraction: float | None = Field(None, gt=0.0, lt=1.0)  # of the aligned rows; or
+    fold: int | None = Field(None, ge=0, lt=FOLDS_MAX)  # the part that is held out, from 0
+    folds: int | None = Field(None, ge=2, le=FOLDS_MAX)  # parts, of which each row is in one
     seed: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Validation:
+        by_fold = (self.fold, self.folds)
+        if self.fraction is None and None in by_fold:
+            raise ValueError("name a fraction of the rows, or a fold and of how many folds")
+        if self.fraction is not None and by_fold != (None, None):
+            raise ValueError("fraction and folds are two ways to hold out rows: use one of them")
+        if self.fold is not None and self.folds is not None and self.fold >= self.folds:
+            raise ValueError(f"fold counts from 0: the last of {self.folds} is {self.folds - 1}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Only what is said, so that what parties sign names nothing that is not."""
+        return {key: value for key, value in write(self).items() if value is not None}
+
+    def rows(self, ids: Sequence[bytes], *, by_id: bool = False) -> NDArray[np.bool_]:
+        """True for the rows held out, bool (n,).
+
+        `by_id` is for parties that hold different ids: then shares are about right, not exactly.
+        """
+        if self.fold is not None and self.folds is not None:
+            parted = fold_rows_by_id if by_id else fold_rows
+            return parted(ids, self.fold, self.folds, self.seed)
+        assert self.fraction is not None
+        hold_out = validation_rows_by_id if by_id else validation_rows
+        return hold_out(ids, self.fraction, self.seed)
 
 
 class JobSpec(Settings):
@@ -95,6 +136,8 @@ class JobSpec(Settings):
     protocol: str  # how it trains; parties' policies have to name it
     parties: Parties
     data: dict[str, Selection] = Field(default_factory=dict)
+    # The id of an earlier job of the same parties whose rows in common are used again.
+    alignment: str | None = Field(None, pattern=JOB_ID)
     validation: Validation | None = None
     params: dict[str, Any] = Field(default_factory=dict)
 
@@ -114,6 +157,11 @@ class JobSpec(Settings):
         for guest in self.parties.guests or []:
             _name(self._named(guest))
         return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `alignment` where there is none: what was signed before it could be named."""
+        return {k: value for k, value in write(self).items() if k != "alignment" or value}
 
     def one_each(self) -> tuple[JobSpec, ...]:
         """A job NAME-GUEST for each guest, with its data and the hosts'; with one guest itself."""

@@ -110,11 +110,11 @@ def _check_alone(spec: JobSpec, **where: str) -> None:
     """Refuses a job that uses a model, or its disclosure, where no folder could hold one."""
     protocol = protocols.named(spec.protocol)
     params = parse(protocol.params, spec.params, section="params")
-    model = protocol.used_model(params) or protocol.used_disclosure(params)
-    if model is not None:
+    earlier = protocol.used_model(params) or protocol.used_disclosure(params) or spec.alignment
+    if earlier is not None:
         raise ConfigError(
-            f"the job uses the model {model}, and simulate begins with none",
-            todo="give --dir, the folder in which the model was trained",
+            f"the job uses what the job {earlier} has left, and simulate begins with nothing",
+            todo="give --dir, the folder in which that job ran",
             **where,
         )
 

@@ -20,7 +20,7 @@ from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.report.page import render
 from fedboost.report.progress import Progress, summary
 from fedboost.runtime import faults
-from fedboost.runtime.client import Client
+from fedboost.runtime.client import Jobs, listen
 from fedboost.runtime.config import ClientConfig, PartyConfig, client_config
 from fedboost.runtime.ledger import Ledger, Row
 from fedboost.runtime.store import JobState
@@ -65,7 +65,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-async def follow(client: Client, job: str, *, after: int = 0) -> JobStatus:
+async def follow(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
     """Shows a job's progress until it rests; gives its last status.
 
     `after` is the event of the journal behind which to begin.
@@ -73,7 +73,7 @@ async def follow(client: Client, job: str, *, after: int = 0) -> JobStatus:
     console = Console(stderr=True)
     status = await client.status(job)
     with Progress(console, status.name) as progress:
-        await client.follow(job, progress.event, progress.waiting, after)
+        await listen(client, job, progress.event, progress.waiting, after)
     return await client.status(job)
 
 

@@ -26,6 +26,7 @@ from fedboost.cli.connect import (
     settings,
     write_report,
 )
+from fedboost.cli.sweep import sweep
 from fedboost.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
@@ -110,6 +111,9 @@ def _print_handed_in(spec: JobSpec, jobs: dict[str, JobStatus], *, as_json: bool
     else:
         for guest, job in jobs.items():
             click.echo(f"{guest}: {job.id}")
+
+
+job_group.add_command(sweep)
 
 
 @job_group.command("list")

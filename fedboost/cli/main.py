@@ -29,6 +29,7 @@ COMMANDS = {
     "data": ("fedboost.cli.data", "data_group"),
     "demo": ("fedboost.cli.demo", "demo"),
     "doctor": ("fedboost.cli.daemons", "doctor"),
+    "estimate": ("fedboost.cli.estimate", "estimate_command"),
     "job": ("fedboost.cli.job", "job_group"),
     "ledger": ("fedboost.cli.ledger", "ledger_group"),
     "model": ("fedboost.cli.model", "model_group"),

@@ -85,6 +85,11 @@ class Growing:
         n_cells = self._rules.binning.n_cells
         return len(self._asked), len(self._columns), n_cells, self._gh.shape[1]
 
+    @property
+    def rows_asked(self) -> int:
+        """How many of the own rows the sums that come next add up."""
+        return sum(len(self.partition.rows(node)) for node in self._asked)
+
     def sums(self) -> Sums:
         """int64 `shape`: what the own rows add to the sums of the next layer.
 

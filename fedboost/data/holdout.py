@@ -39,6 +39,32 @@ def validation_rows_by_id(ids: Sequence[bytes], fraction: float, seed: int) -> N
     return _ranks(ids, seed)[:, 0] < np.uint64(int(fraction * 2.0**64))
 
 
+def fold_rows(ids: Sequence[bytes], fold: int, folds: int, seed: int) -> NDArray[np.bool_]:
+    """True for the rows of one of `folds` parts, `fold` from 0, bool (n,).
+
+    The rows in the order of their ranks, as `validation_rows` ranks them, are cut into parts that
+    differ by one row at most; each row lies in exactly one. Every party that holds the same ids
+    has the same parts.
+    """
+    _check_fold(fold, folds)
+    ranks = _ranks(ids, seed)
+    order = np.lexsort(tuple(ranks.T[::-1]))
+    inside = np.zeros(len(ids), dtype=np.bool_)
+    inside[order[fold * len(ids) // folds : (fold + 1) * len(ids) // folds]] = True
+    return inside
+
+
+def fold_rows_by_id(ids: Sequence[bytes], fold: int, folds: int, seed: int) -> NDArray[np.bool_]:
+    """True for the rows of one of `folds` parts, bool (n,), where each id decides for itself.
+
+    Parties that hold different ids agree about each that they share; the parts are about equal.
+    """
+    _check_fold(fold, folds)
+    bounds = np.array([(part << 64) // folds for part in range(1, folds)], np.uint64)
+    parts: NDArray[np.int64] = np.searchsorted(bounds, _ranks(ids, seed)[:, 0], side="right")
+    return parts == fold
+
+
 def canonical_order(ids: Sequence[bytes]) -> NDArray[np.int64]:
     """The permutation, int64 (n,), that puts the rows into ascending order of their id bytes."""
     order = sorted(range(len(ids)), key=ids.__getitem__)
@@ -54,6 +80,13 @@ def _check(fraction: float) -> None:
     if not 0.0 <= fraction < 1.0:
         raise ConfigError(
             f"the validation fraction is {fraction}", todo="choose one from 0 up to, not with, 1"
+        )
+
+
+def _check_fold(fold: int, folds: int) -> None:
+    if not 0 <= fold < folds:
+        raise ConfigError(
+            f"there is no fold {fold} of {folds}", todo=f"choose one from 0 up to {folds - 1}"
         )
 
 

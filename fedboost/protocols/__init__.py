@@ -10,10 +10,12 @@ import importlib
 import pkgutil
 import sys
 from functools import cache
+from typing import Any
 
 from fedboost import wire
 from fedboost.errors import ConfigError
 from fedboost.flow import Protocol
+from fedboost.job import JobSpec
 
 
 @cache
@@ -27,6 +29,20 @@ def known() -> dict[str, Protocol]:
         wire.hide_content(kind for home in homes for kind in wire.message_types(home))
         found[protocol.name] = protocol
     return found
+
+
+def stages(spec: JobSpec, params: Any) -> tuple[str, ...]:
+    """The protocols of a job, in order; none that aligns where an earlier job's rows are used."""
+    found = named(spec.protocol).stages(params)
+    if spec.alignment is None:
+        return found
+    return tuple(name for name in found if named(name).leaves != "rows")
+
+
+def aligns(spec: JobSpec, params: Any) -> str | None:
+    """The stage of a job that finds the rows in common, or would but for `alignment`."""
+    found = named(spec.protocol).stages(params)
+    return next((name for name in found if named(name).leaves == "rows"), None)
 
 
 def named(name: str) -> Protocol:

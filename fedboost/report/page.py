@@ -8,11 +8,22 @@ from importlib import resources
 from fedboost import __version__
 from fedboost.audit.findings import Finding
 from fedboost.messages.job_pb2 import JobJournal
-from fedboost.report import audit, costs, disclosure, outcome, schedule, terms, training, units
+from fedboost.report import (
+    audit,
+    costs,
+    disclosure,
+    outcome,
+    schedule,
+    sweep,
+    terms,
+    training,
+    units,
+)
 from fedboost.report.disclosure import LedgerLine
 from fedboost.report.html import Html, join, tag, verbatim
 from fedboost.report.story import Story, read
 from fedboost.report.tables import names
+from fedboost.sweep.record import Record
 
 # The page may not load or run anything, whatever it holds.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -71,6 +82,22 @@ def of_audit(job: str, party: str, findings: Sequence[Finding]) -> str:
     head = tag("header", kicker, tag("h1", tag("code", job)), tag("p", party, class_="facts"))
     body = tag("body", head, tag("main", audit.audit(findings, party)))
     return _page(f"Audit of {job}", body)
+
+
+def of_sweep(record: Record) -> str:
+    """A page with what a sweep came to, in any state."""
+    base, state = record.sweep.base, record.state
+    badge = tag("span", state, class_=f"badge {TONES.get(state, '')}".strip())
+    head = tag(
+        "header",
+        tag("p", "fedboost sweep report", class_="kicker"),
+        tag("h1", base.name, " ", badge),
+        tag("p", *_separated([base.protocol, names(base.parties.everybody)]), class_="facts"),
+    )
+    main = tag(
+        "main", sweep.figures(record), sweep.trials(record), sweep.jobs(record), sweep.told(record)
+    )
+    return _page(f"Sweep {base.name}", tag("body", head, main))
 
 
 def _page(title: str, body: Html) -> str:

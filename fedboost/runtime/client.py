@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import grpc
 
@@ -21,6 +21,49 @@ from fedboost.runtime.config import ClientConfig, Timers
 
 WAITING_S = 2.0  # between two questions who is waited for
 WATCH_S = 300.0  # one call's share of watching; then the next one goes on behind what was seen
+
+
+class Jobs(Protocol):
+    """The jobs of a coordinator, wherever it runs."""
+
+    async def submit(self, spec: bytes) -> str:
+        """Hands in a job (JSON); gives its id."""
+
+    async def status(self, job: str) -> job_pb2.JobStatus:
+        """How a job stands."""
+
+    def watch(self, job: str, after: int = 0) -> AsyncIterator[Event]:
+        """The job's journal as it grows, until the job rests."""
+
+    async def journal(self, job: str) -> job_pb2.JobJournal:
+        """Everything the coordinator knows of a job."""
+
+    async def resume(self, job: str) -> job_pb2.JobStatus:
+        """Carries a paused or failed job on."""
+
+
+async def listen(
+    jobs: Jobs,
+    job: str,
+    hear: Callable[[Event], None],
+    waiting: Callable[[Iterable[Waiting]], None],
+    after: int = 0,
+) -> None:
+    """Tells what `watch` gives, and every few seconds who works or has to answer."""
+    asking = asyncio.create_task(_ask_waiting(jobs, job, waiting))
+    try:
+        async for event in jobs.watch(job, after):
+            hear(event)
+    finally:
+        asking.cancel()
+        await asyncio.wait((asking,))
+
+
+async def _ask_waiting(jobs: Jobs, job: str, tell: Callable[[Iterable[Waiting]], None]) -> None:
+    while True:
+        with suppress(FedboostError):  # whoever watches hears of it
+            tell((await jobs.status(job)).waiting)
+        await asyncio.sleep(WAITING_S)
 
 
 class Caller:
@@ -93,28 +136,6 @@ class Client(Caller):
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     raise status.from_call(error, *self._target) from None
-
-    async def follow(
-        self,
-        job: str,
-        hear: Callable[[Event], None],
-        waiting: Callable[[Iterable[Waiting]], None],
-        after: int = 0,
-    ) -> None:
-        """Tells what `watch` gives, and every few seconds who works or has to answer."""
-        asking = asyncio.create_task(self._ask_waiting(job, waiting))
-        try:
-            async for event in self.watch(job, after):
-                hear(event)
-        finally:
-            asking.cancel()
-            await asyncio.wait((asking,))
-
-    async def _ask_waiting(self, job: str, tell: Callable[[Iterable[Waiting]], None]) -> None:
-        while True:
-            with suppress(FedboostError):  # whoever watches hears of it
-                tell((await self.status(job)).waiting)
-            await asyncio.sleep(WAITING_S)
 
     async def journal(self, job: str) -> job_pb2.JobJournal:
         """Everything the coordinator knows of a job."""

@@ -20,6 +20,7 @@ from fedboost.errors import ConfigError, JobError, PolicyError
 from fedboost.model import shards
 from fedboost.runtime.disclosures import Disclosures
 from fedboost.runtime.disk import on_disk, opened
+from fedboost.runtime.rows_in_common import RowsInCommon
 from fedboost.runtime.store import Job, JobState, Store
 from fedboost.runtime.transcripts import Transcripts
 
@@ -31,7 +32,11 @@ DAY_S = 86_400.0
 SCHEMA = """CREATE TABLE IF NOT EXISTS forgotten (
     job TEXT PRIMARY KEY, at REAL NOT NULL, keeps_model INTEGER NOT NULL, whole INTEGER NOT NULL
 ) STRICT"""
-OF_MODELS = ("models", "disclosures")  # folders whose contents outlive their job, if wanted
+OF_MODELS = (
+    "models",
+    "disclosures",
+    "alignments",
+)  # folders whose contents outlive their job, if wanted
 
 
 class Forgetting:
@@ -117,10 +122,12 @@ def check_over(job: Job) -> Job:
 
 
 def delete_model(store: Path, model: str) -> None:
-    """Removes a model from a store's folder: what its training disclosed to the party and what the
-    party kept of it for an audit, then the shard; so a model that is there can be deleted again.
+    """Removes a model from a store's folder: what its training disclosed to the party, its rows in
+    common and what the party kept of it for an audit, then the shard; so a model that is there can
+    be deleted again.
     """
     Disclosures(store).delete(model)
+    RowsInCommon(store).delete(model)
     Transcripts(store).delete(model)
     shards.delete(shards.folder_of(store / "models", model))
 

@@ -107,6 +107,33 @@ class LocalCluster:
         return self.coordinator.watch(self.user, job_pb2.WatchRequest(id=job))
 
 
+class LocalClient:
+    """One user of a cluster in this process; implements `client.Jobs`."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._coordinator, self._user = cluster.coordinator, cluster.user
+
+    async def submit(self, spec: bytes) -> str:
+        """See `client.Jobs`."""
+        return (await self._coordinator.submit(self._user, job_pb2.SubmitRequest(spec=spec))).id
+
+    async def status(self, job: str) -> job_pb2.JobStatus:
+        """See `client.Jobs`."""
+        return await self._coordinator.status(self._user, job_pb2.JobId(id=job))
+
+    def watch(self, job: str, after: int = 0) -> AsyncIterator[job_pb2.Event]:
+        """See `client.Jobs`."""
+        return self._coordinator.watch(self._user, job_pb2.WatchRequest(id=job, after=after))
+
+    async def journal(self, job: str) -> job_pb2.JobJournal:
+        """See `client.Jobs`."""
+        return await self._coordinator.journal(self._user, job_pb2.JobId(id=job))
+
+    async def resume(self, job: str) -> job_pb2.JobStatus:
+        """See `client.Jobs`."""
+        return await self._coordinator.resume(self._user, job_pb2.JobId(id=job))
+
+
 def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
     """The policy of a party that takes part in the jobs of one file, and in nothing else.
 

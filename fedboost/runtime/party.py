@@ -162,6 +162,7 @@ class PartyNode:
         if work.frame is None and self.config.name in work.terms.spec.data:
             source = self.config.datasets[work.terms.spec.data[self.config.name].dataset or ""]
             await asyncio.to_thread(work.read_table, source)
+        await asyncio.to_thread(work.check_alignment, self.config.policy.intersection_min)
         work.check_table()
         await asyncio.to_thread(self.spending.judge_table, work)
         return await asyncio.to_thread(work.how_far)
@@ -197,6 +198,7 @@ class PartyNode:
             record=self._record,
             wait_s=self.config.timers.step_s,
         )
+        told.MergeFrom(await asyncio.to_thread(work.told_again, request.stage))
         self._check_runs(work, request.attempt)  # it may have been halted meanwhile
         work.session = session
         told.MergeFrom(await session.open(checkpoint))

@@ -32,7 +32,10 @@ from fedboost.runtime.sealing import Vault, job_id
 SCHEMA_VERSION = 1
 FOLDERS = ("jobs", "models", "predictions", "reports")
 # What a job leaves in files, and how their names end.
-KINDS = {"models": "", "disclosures": "", "predictions": ".parquet", "reports": ".html", "jobs": ""}
+KINDS = {
+    "models": "", "disclosures": "", "alignments": "", "predictions": ".parquet",
+    "reports": ".html", "jobs": "",
+}  # fmt: skip
 
 SCHEMA = """
 CREATE TABLE owner (name TEXT NOT NULL) STRICT;

@@ -19,7 +19,13 @@ def read_spec(text: bytes) -> JobSpec:
     spec = parse(JobSpec, raw)
     table = spec.parties.table()  # one guest
     protocol = protocols.named(spec.protocol)
-    parse(protocol.params, spec.params, section="params")
+    params = parse(protocol.params, spec.params, section="params")
+    if spec.alignment is not None and protocols.aligns(spec, params) is None:
+        raise ConfigError(
+            f"a job of {spec.protocol} like this one aligns no rows",
+            todo="leave alignment out",
+            key="alignment",
+        )
     adds_up = flow.AGGREGATOR in protocol.modules
     if adds_up and table.aggregator is None:
         raise ConfigError(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from fedboost import flow
+from fedboost import flow, protocols
 from fedboost.errors import FedboostError, JobError, UnreachableError
 from fedboost.flow import START, Place
 from fedboost.messages import job_pb2, party_pb2
@@ -150,7 +150,7 @@ class JobWalk:
         begun = await self.ask(
             self.everybody, "begin", lambda party: self.controls[party].begin(request)
         )
-        for name in self.protocol.stages(self.params):
+        for name in protocols.stages(self.terms.spec, self.params):
             if not all(name in reply.stages_done for reply in begun.values()):
                 await self._stage(self.protocols[name], _joint_place(name, begun))
         return await self._finish(now() - started)

@@ -21,12 +21,12 @@ from fedboost import flow, protocols
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
 from fedboost.data.frame import Frame
-from fedboost.data.holdout import validation_rows, validation_rows_by_id
 from fedboost.data.predictions import predictions_table
 from fedboost.data.selection import load_with_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, FedboostError, ProtocolError
 from fedboost.flow import START, Artefact, Place, Role, Seat, Signer
+from fedboost.messages.job_pb2 import Told
 from fedboost.messages.party_pb2 import BeginReply, Kept
 from fedboost.model import columns, shards
 from fedboost.runtime.answers import Answers
@@ -36,6 +36,7 @@ from fedboost.runtime.disclosures import Disclosures, rows_again, with_rows
 from fedboost.runtime.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.runtime.manifest import Manifest
 from fedboost.runtime.policy import Policy
+from fedboost.runtime.rows_in_common import COUNTS, RowsInCommon, described
 from fedboost.runtime.session import Session
 from fedboost.runtime.store import Store
 from fedboost.runtime.transcripts import END, Transcripts
@@ -86,7 +87,7 @@ class Work:
     @property
     def stages(self) -> tuple[str, ...]:
         """The protocols of the job, in order."""
-        return self.protocol.stages(self.params)
+        return protocols.stages(self.terms.spec, self.params)
 
     @property
     def model(self) -> str | None:
@@ -97,6 +98,11 @@ class Work:
     def reused(self) -> str | None:
         """The id of the job whose disclosure this one uses again, if it does."""
         return self.protocol.used_disclosure(self.params)
+
+    @property
+    def aligned_by(self) -> str | None:
+        """The id of the job whose rows in common this one uses again, if it does."""
+        return self.terms.spec.alignment
 
     @property
     def contributors(self) -> int | None:
@@ -184,6 +190,25 @@ class Work:
         except ConfigError as error:
             raise error.at(party=self.party) from None
 
+    def check_alignment(self, least: int) -> None:
+        """Refuses rows in common that were never found here, or of other ids; see `policy`."""
+        if self.aligned_by is None or self.frame is None:
+            return
+        stage = protocols.aligns(self.terms.spec, self.params)
+        assert stage is not None
+        try:
+            self.rows_in_common.check(self.aligned_by, self._described(stage), least)
+        except FedboostError as error:
+            raise error.at(party=self.party) from None
+
+    def told_again(self, stage: str) -> Told:
+        """What the guest told of the rows in common when an earlier job found them; once a job."""
+        told = Told()
+        if self.aligned_by is not None and self.frame is not None and stage == self.stages[0]:
+            for name, count in self.rows_in_common.load(self.aligned_by)[2].items():
+                told.counts.add(name=name, count=count)
+        return told
+
     def check_table(self) -> None:
         """Refuses a table that the job's protocol, or the model that it uses, cannot use."""
         if self.frame is None:
@@ -205,6 +230,9 @@ class Work:
         self._check_turn(stage, artefacts)
         if self.model is not None and stage not in self.protocol.before:
             artefacts[flow.MODEL] = shards.load(self.used_model_folder)
+        if self.aligned_by is not None and self.frame is not None:
+            found, left, _ = self.rows_in_common.load(self.aligned_by)
+            artefacts[found] = left
         if self.reused is not None and self.role is not flow.AGGREGATOR:
             artefacts[flow.DISCLOSURE] = self.disclosures.load(self.reused)
         frame = self._rows(stage, artefacts)
@@ -286,6 +314,11 @@ class Work:
                 if rows is not None:
                     kept = with_rows(kept, [self.frame.ids[row] for row in rows.tolist()])
             self.disclosures.save(self.id, kept, protocol.name, self.table)
+        if protocol.leaves == "rows" and self.frame is not None:
+            told = self.session.told if self.session is not None else []
+            counts = {count.name: count.count for one in told for count in one.counts}
+            facts = {**self._described(stage), COUNTS: counts}
+            self.rows_in_common.save(self.id, left, facts)
         if protocol.leaves == "model" and self.role is not flow.AGGREGATOR:
             facts = {
                 "protocol": protocol.name,
@@ -332,6 +365,11 @@ class Work:
         return Disclosures(self.store.folder)
 
     @property
+    def rows_in_common(self) -> RowsInCommon:
+        """What jobs have aligned, for others to use again."""
+        return RowsInCommon(self.store.folder)
+
+    @property
     def used_model_folder(self) -> Path:
         """Where the shard lies of the model that the job uses."""
         return self.store.folder / "models" / str(self.model)
@@ -366,18 +404,24 @@ class Work:
 
     def _aligned(self) -> NDArray[np.int64] | None:
         """Of our table the rows that an alignment has left, in their order; None without one."""
+        if self.aligned_by is not None:
+            return self.rows_in_common.load(self.aligned_by)[1].arrays["rows"].astype(np.int64)
         for name in self.stages:
             if protocols.named(name).leaves == "rows" and self.is_done(name):
                 return self.artefact(name).arrays["rows"].astype(np.int64)
         return None
+
+    def _described(self, stage: str) -> dict[str, Any]:
+        assert self.frame is not None
+        dataset = self.terms.spec.data[self.party].dataset or ""
+        return described(stage, self.table, dataset, self.frame)
 
     def validation(self, frame: Frame | None) -> NDArray[np.bool_]:
         """Which rows of a stage are held out; parties of a hybrid job know no common count."""
         held = self.terms.spec.validation
         if held is None or frame is None:
             return np.zeros(0 if frame is None else frame.n_rows, np.bool_)
-        hold_out = validation_rows_by_id if self.protocol.is_hybrid else validation_rows
-        return hold_out(frame.ids, held.fraction, held.seed)
+        return held.rows(frame.ids, by_id=self.protocol.is_hybrid)
 
     def _check_turn(self, stage: str, done: Mapping[str, Artefact]) -> None:
         if stage not in self.stages:

@@ -66,7 +66,7 @@ class AsyncJob:
     async def followed(self, hear: Hears, timeout_s: float | None) -> dict[str, Any]:
         """What `wait` does, telling everything to `hear`."""
         async with asyncio.timeout(timeout_s):
-            await self._link.follow(self.id, hear, hear.waiting)
+            await calls.listen(self._link, self.id, hear, hear.waiting)
             return await self.result()
 
     async def result(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ only the intersection of all sets is opened. Everybody learns the ids in common 
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.align import guest, host
+from fedboost.protocols.align import guest, host, needs
 from fedboost.protocols.align.params import AlignParams
 from fedboost.protocols.align.walk import FLOW, walk
 
@@ -18,6 +18,7 @@ PROTOCOL = Protocol(
     params=AlignParams,
     flow=FLOW,
     walk=walk,
+    needs=needs.counted,
     modules={GUEST: guest, HOST: host},
     leaves="rows",
     labelled=(),

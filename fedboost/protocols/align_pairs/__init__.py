@@ -13,7 +13,7 @@ share, but for the guest among its own rows: the points and exponents of one pai
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.align_pairs import guest, host
+from fedboost.protocols.align_pairs import guest, host, needs
 from fedboost.protocols.align_pairs.params import AlignPairsParams
 from fedboost.protocols.align_pairs.walk import FLOW, walk
 
@@ -22,6 +22,7 @@ PROTOCOL = Protocol(
     params=AlignPairsParams,
     flow=FLOW,
     walk=walk,
+    needs=needs.counted,
     modules={GUEST: guest, HOST: host},
     leaves="rows",
     labelled=(),

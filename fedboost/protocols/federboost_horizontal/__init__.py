@@ -14,9 +14,12 @@ al.), section 5, Protocols 3–5. A job with `reuse` trains again on the cut poi
 
 from fedboost.aggregation import aggregator
 from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol
-from fedboost.protocols.federboost_horizontal import party
+from fedboost.protocols.federboost_horizontal import needs, party
 from fedboost.protocols.federboost_horizontal.checks import check
-from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
+from fedboost.protocols.federboost_horizontal.params import (
+    SETTLED,
+    FederBoostHorizontalParams,
+)
 from fedboost.protocols.federboost_horizontal.walk import FLOW, walk
 
 PROTOCOL = Protocol(
@@ -24,10 +27,12 @@ PROTOCOL = Protocol(
     params=FederBoostHorizontalParams,
     flow=FLOW,
     walk=walk,
+    needs=needs.counted,
     modules={GUEST: party, HOST: party, AGGREGATOR: aggregator},
     leaves="model",
     labelled=EVERYBODY,
     is_horizontal=True,
     reuses=lambda params: params.reuse,
+    settled=SETTLED,
     check=check,
 )

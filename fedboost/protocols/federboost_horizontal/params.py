@@ -11,6 +11,7 @@ from fedboost.aggregation.sums import Aggregation
 from fedboost.core.params import TreeParams
 
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
+SETTLED = ("domains", "max_bin", "quantile_tolerance")  # by cut points that are used again
 DOMAIN_MAX = 255  # values of a discrete column, each with a bin of its own
 
 Domain = Annotated[
@@ -44,7 +45,7 @@ class FederBoostHorizontalParams(TreeParams, Aggregation):
 
     @model_validator(mode="after")
     def _one_search(self) -> Self:
-        both = sorted({"max_bin", "quantile_tolerance", "domains"} & self.model_fields_set)
+        both = sorted(self.model_fields_set.intersection(SETTLED))
         if self.reuse is not None and both:
             raise ValueError(f"{both[0]} was settled by the job in reuse: leave it out")
         return self

@@ -11,8 +11,9 @@ disclosed, and hosts send nothing more.
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.federboost_vertical import guest, host
+from fedboost.protocols.federboost_vertical import guest, host, needs
 from fedboost.protocols.federboost_vertical.params import (
+    SETTLED,
     FederBoostVerticalParams,
     asks,
     check,
@@ -24,10 +25,12 @@ PROTOCOL = Protocol(
     params=FederBoostVerticalParams,
     flow=FLOW,
     walk=walk,
+    needs=needs.counted,
     modules={GUEST: guest, HOST: host},
     before=("align",),
     leaves="model",
     reuses=lambda params: params.reuse,
+    settled=SETTLED,
     asks=asks,
     check=check,
 )

@@ -14,6 +14,7 @@ from fedboost.flow import GUEST, Asks, Role
 from fedboost.model import labels
 
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
+SETTLED = ("buckets", "epsilon", "public_cuts")  # by a disclosure, for jobs that use it again
 BUCKETS_MAX = MAX_BIN - 1  # with that of missing values a bucket fits into one byte
 
 Cuts = Annotated[tuple[float, ...], Field(min_length=1, max_length=BUCKETS_MAX - 1, strict=False)]
@@ -37,7 +38,7 @@ class FederBoostVerticalParams(TreeParams):
 
     @model_validator(mode="after")
     def _one_disclosure(self) -> Self:
-        both = sorted({"buckets", "epsilon", "public_cuts"} & self.model_fields_set)
+        both = sorted(self.model_fields_set.intersection(SETTLED))
         if self.reuse is not None and both:
             raise ValueError(f"{both[0]} was settled by the job in reuse: leave it out")
         return self

@@ -14,7 +14,7 @@ model. GBUN (Zhang et al.), "Distributed learning"; see `core.gbun` and `fedboos
 
 from fedboost.aggregation import aggregator
 from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol
-from fedboost.protocols.gbun import party
+from fedboost.protocols.gbun import needs, party
 from fedboost.protocols.gbun.params import GbunJobParams, check
 from fedboost.protocols.gbun.walk import FLOW, walk
 
@@ -23,6 +23,7 @@ PROTOCOL = Protocol(
     params=GbunJobParams,
     flow=FLOW,
     walk=walk,
+    needs=needs.counted,
     modules={GUEST: party, HOST: party, AGGREGATOR: aggregator},
     leaves="model",
     labelled=EVERYBODY,

@@ -1,0 +1,201 @@
+"""`fedboost estimate`: what a job takes in time, memory and bytes, before anything runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from fedboost.cli import guests
+from fedboost.cli.cluster import complete, read_sources
+from fedboost.cli.connect import JSON
+from fedboost.errors import ConfigError
+from fedboost.job import JobSpec
+from fedboost.report import units
+from fedboost.runtime.estimate import Estimate, Place, estimate
+from fedboost.runtime.local import DATASET
+from fedboost.runtime.prices import Prices, cache_file
+from fedboost.runtime.scenes import Said, Setting, from_tables, from_words
+from fedboost.settings import parse, read_yaml
+
+MEMORY_WARNS, BYTES_WARN, SECONDS_WARN = 1e9, 1e9, 3600.0
+SPEED = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)(bit|B)/s")
+DELAY = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)")
+SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+SHOWN = 0.02  # of the time: smaller phases are shown together
+
+Numbers = dict[str, int]
+
+
+@click.command("estimate")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--data", multiple=True, metavar="PARTY=FILE",
+              help="Tables that are at hand: all parties' or none.")  # fmt: skip
+@click.option("--rows", metavar="N|PARTY=N,…", help="Rows of every table, or of each.")
+@click.option("--columns", metavar="PARTY=N,…", help="Columns of each, without id and label.")
+@click.option("--link", metavar="SPEED,DELAY",
+              help="Parties on machines of their own, with such links: 100MB/s,20ms.")  # fmt: skip
+@click.option("--cores", type=click.IntRange(1, 4096), help="Of a machine.  [default: this one's]")
+@click.option("--measure", is_flag=True, help="Measure this machine anew.")
+@JSON
+def estimate_command(file: Path, *, as_json: bool, measure: bool, **given: Any) -> int:
+    """Say what the job in FILE will take, from what this machine takes for each primitive.
+
+    \b
+      fedboost estimate job.yaml --data bank=bank.parquet --data telco=telco.parquet
+      fedboost estimate job.yaml --rows 100000 --columns bank=10,telco=13 --link 100MB/s,20ms
+
+    The first call on a machine measures it, for about twenty seconds; the figures are kept in
+    ~/.cache/fedboost. Without --link all parties are daemons on this machine and share its cores.
+    """
+    setting, spec = _setting(file, given)
+    place = _place(given["link"], given["cores"])
+    console = Console(stderr=True)
+    prices = Prices.load(cache_file(Path.home()), anew=measure)
+    with console.status("measuring this machine …") as status:
+        found = estimate(
+            spec, setting, place, prices, lambda name: status.update(f"measuring: {name} …")
+        )
+    warnings = list(_warnings(found, spec))
+    if as_json:
+        click.echo(json.dumps({**found.said(), "warnings": warnings}))
+        return 0
+    _print(found, place, warnings)
+    return 0
+
+
+def _setting(file: Path, given: Mapping[str, Any]) -> tuple[Setting, JobSpec]:
+    raw = read_yaml(file)
+    where = {"file": str(file)}
+    if given["data"]:
+        if given["rows"] or given["columns"]:
+            raise ConfigError(
+                "--data says rows and columns itself", todo="leave --rows and --columns out"
+            )
+        sources = read_sources(given["data"])
+        spec = _one(complete(raw, sources, **where))
+        return from_tables(spec, sources), spec
+    spec = _one(_unfilled(raw, where))
+    everybody = spec.parties.with_data
+    rows = _numbers(given["rows"], everybody, "--rows")
+    return from_words(spec, Said(rows, _numbers(given["columns"], (), "--columns"))), spec
+
+
+def _unfilled(raw: object, where: dict[str, str]) -> JobSpec:
+    """The job, with a data set for each party where the file leaves that to the command."""
+    if isinstance(raw, dict) and isinstance(raw.get("parties"), dict):
+        parties = raw["parties"]
+        names = [
+            parties.get("guest"),
+            *(parties.get("guests") or []),
+            *(parties.get("hosts") or []),
+        ]
+        stated = raw.get("data") if isinstance(raw.get("data"), dict) else {}
+        data = {name: {"dataset": DATASET} for name in names if isinstance(name, str)}
+        raw = {**raw, "data": {**data, **(stated or {})}}
+    spec = parse(JobSpec, raw, **where)
+    guests.check(spec, **where)
+    return spec
+
+
+def _one(spec: JobSpec) -> JobSpec:
+    """A job of one guest: of several, the first one's, which the others are like."""
+    return spec.one_each()[0]
+
+
+def _numbers(text: str | None, everybody: tuple[str, ...], option: str) -> Numbers:
+    """``N`` for everybody, or ``PARTY=N,…``; a ConfigError for anything else."""
+    if text is None:
+        return {}
+    found: Numbers = {}
+    for part in text.split(","):
+        party, equals, count = part.strip().rpartition("=")
+        if not count.isdigit() or int(count) < 1 or (not equals and not everybody):
+            raise ConfigError(f"{option} {text} is not PARTY=N", todo=f"{option} bank=1000,telco=…")
+        found |= {party: int(count)} if equals else dict.fromkeys(everybody, int(count))
+    return found
+
+
+def _place(link: str | None, cores: int | None) -> Place:
+    own = cores or len(os.sched_getaffinity(0))
+    if link is None:
+        return Place(own)
+    speed, _, delay = link.partition(",")
+    fast, late = SPEED.fullmatch(speed.strip()), DELAY.fullmatch(delay.strip() or "0ms")
+    if fast is None or late is None:
+        raise ConfigError(f"--link {link} is no speed and delay", todo="--link 100MB/s,20ms")
+    each = float(fast[1]) * SCALE[fast[2]] / (8.0 if fast[3] == "bit" else 1.0)
+    seconds = float(late[1]) * (1e-3 if late[2] == "ms" else 1.0)
+    return Place(own, apart=True, bytes_per_s=each, latency_s=seconds)
+
+
+def _warnings(found: Estimate, spec: JobSpec) -> Iterator[str]:
+    encryption = spec.params.get("encryption")
+    scheme = encryption.get("scheme") if isinstance(encryption, dict) else None
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for party, octets in found.memory_peak_bytes.items():
+        if octets > MEMORY_WARNS:
+            than = ", more than this machine has" if octets > memory else ""
+            who = scheme or found.protocol
+            yield f"{who} needs {units.in_bytes(octets)} of memory at {party}{than}"
+    for link, octets in found.bytes.items():
+        if octets > BYTES_WARN:
+            yield f"{units.in_bytes(octets)} travel from {link.replace('->', ' to ')}"
+    if found.seconds["total"] > SECONDS_WARN:
+        yield f"the job takes {units.in_seconds(found.seconds['total'])}"
+
+
+def _print(found: Estimate, place: Place, warnings: list[str]) -> None:
+    console = Console()
+    where = "each party on a machine like this one" if place.apart else "all on this machine"
+    console.print(f"[bold]{found.name}[/] ({found.protocol}), {where}, {place.cores} cores")
+    said = ", ".join(f"{units.in_count(count)} {name}" for name, count in found.rows.items())
+    console.print(f"rows: {said}")
+    times = Table("time", title_justify="left", box=None, pad_edge=False)
+    times.add_column("", justify="right")
+    names = {"per_tree": "a tree", "per_round": "a round"}
+    for key, seconds in found.seconds.items():
+        style = "bold" if key == "total" else ""
+        times.add_row(names.get(key, key), units.in_seconds(seconds), style=style)
+    console.print(times)
+    parties = Table("party")
+    for head in ("CPU time", "memory", *(f"sends to {one}" for one in found.cpu_seconds)):
+        parties.add_column(head, justify="right")
+    for party, seconds in found.cpu_seconds.items():
+        sent = [found.bytes.get(f"{party}->{other}", 0.0) for other in found.cpu_seconds]
+        shown = [units.in_bytes(octets) if octets else units.NOTHING for octets in sent]
+        memory = units.in_bytes(found.memory_peak_bytes[party])
+        parties.add_row(party, units.in_seconds(seconds), memory, *shown)
+    console.print(parties)
+    _print_phases(console, found)
+    for one in found.assumed:
+        console.print(f"[dim]assumed: {one}[/]")
+    for one in warnings:
+        console.print(f"[yellow]warning: {one}[/]")
+
+
+def _print_phases(console: Console, found: Estimate) -> None:
+    """Where the time goes; phases of the same name are one."""
+    total, merged = found.seconds["total"], dict[str, float]()
+    for one in found.phases:
+        name = f"{one.stage}: {one.name}"
+        merged[name] = merged.get(name, 0.0) + one.seconds
+    table = Table("where the time goes", box=None, pad_edge=False)
+    table.add_column("", justify="right")
+    table.add_column("", justify="right")
+    rest = 0.0
+    for name, seconds in merged.items():
+        if seconds < SHOWN * total:
+            rest += seconds
+        else:
+            table.add_row(name, units.in_seconds(seconds), units.share(seconds, total))
+    if rest:
+        table.add_row("everything else", units.in_seconds(rest), units.share(rest, total))
+    console.print(table)

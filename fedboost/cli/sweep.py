@@ -1,0 +1,229 @@
+"""`fedboost job sweep`: cross-validation and searches over settings, on one alignment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from fedboost.cli import guests
+from fedboost.cli.cluster import FOLDER, complete, read_sources
+from fedboost.cli.connect import JSON, connection, run, settings
+from fedboost.cli.sweeping import RECORD, Course, Where, in_process, own_cluster, remote
+from fedboost.data.sources import SourceSpec, read_sheet
+from fedboost.errors import ConfigError, FedboostError
+from fedboost.job import JobSpec
+from fedboost.report import units
+from fedboost.report.page import of_sweep
+from fedboost.runtime.cluster import Cluster
+from fedboost.runtime.disk import PUBLIC_MODE, write_file
+from fedboost.runtime.policy import Policy
+from fedboost.settings import parse, read_yaml
+from fedboost.sweep import leaks, plan
+from fedboost.sweep.plan import SECTION, Sweep, in_words
+from fedboost.sweep.record import TRAIN, Record, Standing, load
+
+REPORT = "report.html"
+SHOWN_MAX = 30  # trials in the terminal's table; the report has all
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where a sweep runs and what it leaves."""
+
+    data: tuple[str, ...]
+    simulate: bool
+    folder: Path  # of a local cluster or a simulation
+    out: Path  # of the sweep's own files
+    resume: bool
+    fit_best: bool
+    as_json: bool
+
+
+@click.command("sweep")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--data", multiple=True, metavar="PARTY=FILE",
+              help="Tables, for daemons of our own here; once for each party.")  # fmt: skip
+@click.option("--simulate", is_flag=True, help="With --data: all parties in this process.")
+@click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False), default=FOLDER,
+              show_default=True, help="With --data: where stores, models and logs go.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False),
+              help="Where the sweep's record and report go.  [default: NAME-sweep]")  # fmt: skip
+@click.option("--resume", is_flag=True, help="Go on with a sweep that has begun.")
+@click.option("--fit-best", is_flag=True, help="Then train with the best settings.")
+@click.option("--dry-run", is_flag=True, help="Say which jobs there would be, and stop.")
+@JSON
+@connection
+def sweep(
+    file: Path, *, dry_run: bool, coordinator: str | None, tls: Path | None, **given: Any
+) -> int:
+    """Try settings and folds of the job in FILE, whose section `sweep` says which.
+
+    \b
+      sweep:
+        params: {max_depth: [3, 5], learning_rate: [0.1, 0.3]}
+        folds: 5
+        metric: auc
+
+    \b
+      fedboost job sweep sweep.yaml --coordinator coord:7100 --fit-best
+      fedboost job sweep sweep.yaml --data bank=bank.parquet --data telco=telco.parquet
+
+    The rows in common are found once, by the first job. Jobs that fail do not end the sweep; run
+    it again with --resume to try them again, or to go on after an interruption.
+    """
+    found, sources = _read(file, given["data"])
+    own = Options(**given | {"out": given["out"] or Path(f"{found.base.name}-sweep")})
+    if own.simulate and not own.data:
+        raise ConfigError("--simulate needs tables", todo="give --data PARTY=FILE for each party")
+    _announce(found, sources)
+    if dry_run:
+        return _dry(found, as_json=own.as_json)
+    record = _record(found, own)
+    course = Course(record, own.out)
+    with ExitStack() as stack:
+        where = _where(stack, found, sources, own, (coordinator, tls))
+        try:
+            run(_course(course, where, fit=own.fit_best))
+        except KeyboardInterrupt:
+            click.echo(f"to go on: fedboost job sweep {file} --resume", err=True)
+            raise
+    return _conclude(record, own)
+
+
+def _read(file: Path, data: tuple[str, ...]) -> tuple[Sweep, dict[str, SourceSpec]]:
+    raw = read_yaml(file)
+    if not isinstance(raw, dict) or not isinstance(raw.get(SECTION), Mapping):
+        raise ConfigError(
+            f"the file has no section {SECTION!r}",
+            todo=f"add {SECTION}: {{params: {{max_depth: [3, 5]}}, folds: 5}} to a job",
+            file=str(file),
+        )
+    job = {key: value for key, value in raw.items() if key != SECTION}
+    sources = read_sources(data)
+    where = {"file": str(file)}
+    spec = complete(job, sources, **where) if data else parse(JobSpec, job, **where)
+    guests.check(spec, **where)
+    if spec.parties.guests is not None:
+        raise ConfigError(
+            "a sweep is of one guest, and the job names several",
+            todo="write a file for each",
+            key="parties.guests",
+            **where,
+        )
+    found = plan.read(raw[SECTION], spec, **where)
+    for member in found.members:
+        try:
+            guests.check(member.spec, **where)
+        except FedboostError as error:
+            raise error.at(trial=in_words(member.trial.values)) from None
+    return found, sources
+
+
+def _announce(found: Sweep, sources: Mapping[str, SourceSpec]) -> None:
+    """Before anything runs: how many jobs, and what they tell together."""
+    folds = found.settings.folds
+    of = f" on {folds} folds" if folds else ""
+    trials = units.plural(len(found.trials), "trial")
+    click.echo(f"{trials}{of}: {units.plural(len(found.members), 'job')}", err=True)
+    # At most as many rows are in common as the smallest table has.
+    counts = [read_sheet(source, party=party).n_rows for party, source in sources.items()]
+    for said in leaks.sentences(found, min(counts, default=None), Policy().disclosure_max):
+        click.echo(f"  {said}", err=True)
+
+
+def _dry(found: Sweep, *, as_json: bool) -> int:
+    if as_json:
+        jobs = [member.spec.model_dump(mode="json") for member in found.members]
+        click.echo(json.dumps({"name": found.base.name, "metric": found.metric, "jobs": jobs}))
+        return 0
+    for trial in found.trials:
+        click.echo(f"{trial.number}: {in_words(trial.values)}")
+    return 0
+
+
+def _record(found: Sweep, own: Options) -> Record:
+    path = own.out / RECORD
+    if path.is_file() and not own.resume:
+        raise ConfigError(
+            "a sweep has begun there already",
+            todo="go on with --resume, or choose another folder with --out",
+            file=str(path),
+        )
+    return load(found, path)
+
+
+def _where(
+    stack: ExitStack,
+    found: Sweep,
+    sources: dict[str, SourceSpec],
+    own: Options,
+    connected: tuple[str | None, Path | None],
+) -> Where:
+    """The coordinator: of daemons of our own, of this process, or the one that there is."""
+    if not own.data:
+        return remote(settings(*connected))
+    if own.simulate:
+        return in_process(own.folder, found.base, sources)
+    return own_cluster(stack.enter_context(Cluster(own.folder, found.base, sources)))
+
+
+async def _course(course: Course, where: Where, *, fit: bool) -> None:
+    async with where() as jobs:
+        await course.run(jobs)
+        if fit:
+            await course.fit(jobs)
+
+
+def _conclude(record: Record, own: Options) -> int:
+    """Says how it ended: the table, the report, what is missing; gives the exit code."""
+    report = own.out / REPORT
+    write_file(report, of_sweep(record).encode(), PUBLIC_MODE)
+    if own.as_json:
+        click.echo(json.dumps({**record.said(), "report": str(report)}))
+    else:
+        _print(record)
+        click.echo(f"report: {report}")
+    left = [m.key for m in record.sweep.members if record.of(m).state != "finished"]
+    if left:
+        click.echo(
+            f"not finished: {units.plural(len(left), 'job')}; --resume tries again", err=True
+        )
+    return record.code
+
+
+def _print(record: Record) -> None:
+    standings, metric = record.standings(), record.sweep.metric
+    table = Table(
+        title=f"{record.sweep.base.name}: {metric} on rows held out", title_justify="left"
+    )
+    names = list(record.sweep.settings.params)
+    for head in ("rank", *names, metric, "train", "seconds"):
+        table.add_column(head, justify="right")
+    for one in standings[:SHOWN_MAX]:
+        values = [plan.in_words({name: one.trial.values[name]})[len(name) + 1 :] for name in names]
+        rank = "" if one.rank is None else str(one.rank)
+        style = "bold" if one.rank == 1 else "dim" if one.rank is None else ""
+        table.add_row(rank, *values, *_measured(one), f"{one.seconds:.1f}", style=style)
+    console = Console()
+    console.print(table)
+    if len(standings) > SHOWN_MAX:
+        console.print(f"and {len(standings) - SHOWN_MAX} more in the report")
+    if standings[0].rank is not None:
+        console.print(f"best: {in_words(standings[0].trial.values)}")
+    if record.best is not None and record.best.job is not None:
+        console.print(f"trained with the best: model {record.best.job}")
+
+
+def _measured(one: Standing) -> tuple[str, str]:
+    if not one.is_whole:
+        states = sorted({entry.state for entry in one.entries} - {"finished"})
+        return ", ".join(states), ""
+    return f"{one.mean:.4f} ± {one.std:.4f}", f"{one.mean_of(TRAIN):.4f}"

@@ -1,0 +1,195 @@
+"""The jobs of a sweep one after the other: handed in, followed, noted; what is missing later."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from fedboost import protocols
+from fedboost.cli.connect import follow, result_of, write_report
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import FedboostError, JobError, UnreachableError
+from fedboost.job import JobSpec
+from fedboost.messages.job_pb2 import JobJournal
+from fedboost.runtime import faults, local
+from fedboost.runtime.client import Client, Jobs
+from fedboost.runtime.cluster import Cluster
+from fedboost.runtime.config import ClientConfig
+from fedboost.runtime.disk import PUBLIC_MODE, make_folder, write_file
+from fedboost.runtime.store import JobState
+from fedboost.runtime.workers import ProcessWorkers
+from fedboost.settings import parse
+from fedboost.sweep.plan import Member, Sweep, in_words
+from fedboost.sweep.record import FINISHED, PAUSED, VALIDATION, Entry, Record, Standing, ended
+
+RECORD = "sweep.json"
+GOES_ON = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED, JobState.FINISHED)
+START_S = 10.0  # that a local coordinator may take until it answers
+
+Where = Callable[[], AbstractAsyncContextManager[Jobs]]  # the coordinator, as long as it is needed
+
+
+@dataclass
+class Course:
+    """A sweep under way; every step of it is on the disk before the next."""
+
+    record: Record
+    folder: Path  # of the record
+
+    @property
+    def sweep(self) -> Sweep:
+        """What is tried."""
+        return self.record.sweep
+
+    async def run(self, jobs: Jobs) -> None:
+        """All jobs that have not finished; stops where a party or the coordinator is gone."""
+        self._keep()
+        for place, member in enumerate(self.sweep.members, 1):
+            if self.record.of(member).state == FINISHED:
+                continue
+            self._say(f"[{place}/{len(self.sweep.members)}] {_named(member)}")
+            entry = await self._one(jobs, member)
+            self._say(f"  {self._came_to(entry)}")
+            if entry.state == PAUSED:
+                break
+
+    async def fit(self, jobs: Jobs) -> None:
+        """Trains with the best settings; a JobError where no trial has all of its jobs."""
+        best = self._best()
+        spec = self.sweep.best_job(best.trial.values, self.record.earlier)
+        self._say(f"[best] {in_words(best.trial.values)}")
+
+        def note(entry: Entry) -> None:
+            self.record.best = entry
+            self._keep()
+
+        known = (self.record.best or Entry()).job
+        note(await self._finished(jobs, spec, known, note))
+
+    def _best(self) -> Standing:
+        first = self.record.standings()[0]
+        if first.rank is None:
+            raise JobError(
+                "no trial has finished all of its jobs, so none is the best",
+                todo="mend what failed, then run the sweep again with --resume",
+            )
+        return first
+
+    async def _one(self, jobs: Jobs, member: Member) -> Entry:
+        def note(entry: Entry) -> None:
+            self.record.entries[member.key] = entry
+            self._keep()
+
+        spec = self.sweep.spec(member, self.record.earlier)
+        entry = await self._finished(jobs, spec, self.record.of(member).job, note)
+        note(entry)
+        return entry
+
+    async def _finished(
+        self, jobs: Jobs, spec: JobSpec, known: str | None, note: Callable[[Entry], None]
+    ) -> Entry:
+        """How a job ended; one that was handed in before, and can go on, goes on.
+
+        An UnreachableError where the coordinator is gone: nothing else can be asked of it.
+        """
+        try:
+            job = await _taken_up(jobs, known) or await jobs.submit(spec.model_dump_json().encode())
+        except UnreachableError:
+            raise
+        except FedboostError as error:
+            return Entry(state=JobState.FAILED, error=error.said(), code=error.exit_code)
+        note(Entry(job=job, state=JobState.RUNNING))
+        status = await follow(jobs, job)
+        journal = await jobs.journal(job)
+        self._learn(spec, journal)
+        result = result_of(journal)
+        if status.state == JobState.FINISHED:
+            return ended(result, job)
+        reason = faults.from_message(journal.status.reason)
+        code = UnreachableError.exit_code if status.state == PAUSED else reason.exit_code
+        return Entry(job=job, state=status.state, error=reason.said(), code=code)
+
+    def _learn(self, spec: JobSpec, journal: JobJournal) -> None:
+        """Notes what this job has left for the later ones."""
+        earlier, job = self.record.earlier, journal.status.id
+        if journal.status.state == JobState.CANCELLED:  # it has left nothing
+            return
+        done = {e.stage.stage for e in journal.events if e.WhichOneof("what") == "stage"}
+        protocol = protocols.named(spec.protocol)
+        params = parse(protocol.params, spec.params, section="params")
+        if earlier.alignment is None and protocols.aligns(spec, params) in done:
+            earlier = replace(earlier, alignment=job)
+        discloses = self.sweep.reuses and protocol.used_disclosure(params) is None
+        if earlier.reuse is None and discloses and journal.status.state == JobState.FINISHED:
+            earlier = replace(earlier, reuse=job)
+        self.record.earlier = earlier
+        self._keep()
+
+    def _came_to(self, entry: Entry) -> str:
+        if entry.state == FINISHED:
+            metric = self.sweep.metric
+            return f"{metric} {entry.value(metric, VALIDATION):.4f}, {entry.seconds:.1f} s"
+        what = (entry.error or {}).get("what", "no reason given")
+        return f"{entry.state}: {what}"
+
+    def _keep(self) -> None:
+        make_folder(self.folder)
+        write_file(self.folder / RECORD, self.record.text(), PUBLIC_MODE)
+
+    def _say(self, words: str) -> None:
+        click.echo(words, err=True)
+
+
+async def _taken_up(jobs: Jobs, job: str | None) -> str | None:
+    """The id of a job that was handed in before and is not lost; it goes on where it rested."""
+    if job is None:
+        return None
+    try:
+        state = (await jobs.status(job)).state
+        if state == JobState.PAUSED:
+            await jobs.resume(job)
+    except UnreachableError:
+        raise
+    except FedboostError:  # another coordinator's, or deleted
+        return None
+    return job if state in GOES_ON else None
+
+
+def remote(config: ClientConfig) -> Where:
+    """The coordinator that a user has."""
+    return lambda: Client(config)
+
+
+def own_cluster(cluster: Cluster) -> Where:
+    """Daemons of our own, which end with the sweep."""
+
+    @asynccontextmanager
+    async def where() -> AsyncIterator[Jobs]:
+        async with Client(cluster.client, retry_s=START_S) as client:
+            yield client
+
+    return where
+
+
+def in_process(folder: Path, spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Where:
+    """All parties in this process; what they keep lies in `folder`."""
+
+    @asynccontextmanager
+    async def where() -> AsyncIterator[Jobs]:
+        with ProcessWorkers(len(os.sched_getaffinity(0))) as workers:
+            async with local.cluster(
+                folder, spec, sources, workers, write_report=write_report
+            ) as cluster:
+                yield local.LocalClient(cluster)
+
+    return where
+
+
+def _named(member: Member) -> str:
+    fold = "" if member.fold is None else f", fold {member.fold + 1}"
+    return f"{in_words(member.trial.values)}{fold}"

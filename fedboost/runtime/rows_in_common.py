@@ -1,0 +1,101 @@
+"""What a party keeps of a job's alignment, so that later jobs train on the same rows and ask nobody
+again which ids are in common.
+
+store/alignments/JOB: the places of the party's rows, and whose ids they were
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedboost.crypto.set_sizes import check_common
+from fedboost.data.frame import Frame
+from fedboost.errors import ConfigError, DataError
+from fedboost.flow import Artefact, Table
+from fedboost.model import shards
+
+STAGE, KEPT, COUNTS = "stage", "artefact", "counts"  # facts; the counts are a guest's
+
+
+@dataclass(frozen=True)
+class RowsInCommon:
+    """Those that one party's store holds, by the job that aligned them."""
+
+    store: Path  # its folder
+
+    def folder(self, job: str) -> Path:
+        """Where those of a job lie."""
+        return shards.folder_of(self.store / "alignments", job)
+
+    def save(self, job: str, left: Artefact, facts: dict[str, Any]) -> None:
+        """Keeps what an alignment has left; `facts` are those of `described` and its counts."""
+        shards.save(
+            self.folder(job), Artefact({**facts, "job": job, KEPT: left.facts}, left.arrays)
+        )
+
+    def load(self, job: str) -> tuple[str, Artefact, dict[str, int]]:
+        """The stage that aligned, what it left, and what a guest told of it."""
+        kept = shards.load(self.folder(job))
+        return kept.facts[STAGE], Artefact(kept.facts[KEPT], kept.arrays), kept.facts[COUNTS]
+
+    def check(self, job: str, wanted: dict[str, Any], least: int) -> None:
+        """A ConfigError where no such rows of the job are kept, a DataError where the table has
+        other ids than it had then, a PolicyError where they are fewer than are opened now.
+
+        `wanted` is what `described` says of the job that would use them.
+        """
+        try:
+            kept = shards.load(self.folder(job))
+        except ConfigError:
+            raise ConfigError(
+                f"nothing that the job {job} has aligned is kept here",
+                todo="name a job that aligned these parties' rows itself, or leave alignment out",
+                key="alignment",
+            ) from None
+        was = kept.facts
+        if any(was[key] != wanted[key] for key in (STAGE, "guest", "hosts", "dataset")):
+            raise ConfigError(
+                f"the job {job} aligned {was['guest']} with {', '.join(was['hosts'])} "
+                f"by {was[STAGE]}, here of the data set {was['dataset']}",
+                todo="name the same parties and data sets, hosts in the same order",
+                key="alignment",
+            )
+        if was["ids"] != wanted["ids"]:
+            raise DataError(
+                f"the table has other ids than when the job {job} aligned them",
+                todo="put the old table back, or leave alignment out to align anew",
+                key="alignment",
+            )
+        for size in _sizes(kept):
+            check_common(size, least)
+
+    def delete(self, job: str) -> None:
+        """Removes those of a job, if there are any."""
+        if (self.folder(job) / shards.FACTS).is_file():
+            shards.delete(self.folder(job))
+
+
+def described(stage: str, table: Table, dataset: str, frame: Frame) -> dict[str, Any]:
+    """Between whom an alignment is, and of which rows: two that agree in it find the same ones."""
+    digest = hashlib.sha256(repr((*frame.id_columns, frame.n_rows)).encode())
+    for row in frame.ids:
+        digest.update(len(row).to_bytes(4, "little") + row)
+    return {
+        STAGE: stage,
+        "guest": table.guest,
+        "hosts": list(table.hosts),
+        "dataset": dataset,
+        "ids": digest.hexdigest(),
+    }
+
+
+def _sizes(kept: Artefact) -> Iterator[int]:
+    """How many rows are in common, with each host where a guest keeps its own rows as well."""
+    pairs = [rows for name, rows in kept.arrays.items() if name.startswith("with_")]
+    for rows in pairs or [kept.arrays["rows"]]:
+        if not pairs or len(rows):  # none at all is not one too few
+            yield len(rows)

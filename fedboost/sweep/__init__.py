@@ -1,0 +1,1 @@
+"""Many jobs of one alignment: folds and settings to try, what they came to, what they tell."""

@@ -1,0 +1,92 @@
+"""What the jobs of a sweep may tell together, as sentences for whoever begins it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from fedboost import protocols
+from fedboost.settings import parse
+from fedboost.sweep.plan import Sweep
+
+
+def sentences(sweep: Sweep, rows: int | None, most: float) -> list[str]:
+    """What all jobs tell, host by host; `rows` in common, None where nobody knows them yet.
+
+    `most` is what a policy allows, unless its owner has said otherwise, of sums per bin and row.
+    """
+    return [*_ids(sweep), *_sums(sweep, rows, most), *_values(sweep)]
+
+
+def _ids(sweep: Sweep) -> Iterator[str]:
+    if sweep.aligns:
+        yield "The rows in common are found once, by the first job; the others use them again."
+
+
+def _sums(sweep: Sweep, rows: int | None, most: float) -> Iterator[str]:
+    protocol, table = protocols.named(sweep.base.protocol), sweep.base.parties.table()
+    if protocol.releases is None:
+        return
+    for host in table.hosts:
+        each = []
+        for member in sweep.members:
+            params = parse(protocol.params, member.spec.params, section="params")
+            each.append(protocol.releases(params, table, host, None).whole)
+        if not sum(each):
+            continue
+        said = (
+            f"{host} may release up to {sum(each):,} sums for each bin of a column to "
+            f"{table.guest}, {min(each):,} to {max(each):,} in a job"
+        )
+        if rows is None:
+            yield f"{said}; its policy bounds how many they are for each row in common."
+            continue
+        training = _training(sweep, rows)
+        allowed = _jobs_within(each, most * training)
+        yield (
+            f"{said}: {sum(each) / training:.2g} for each row that trains. A policy that says "
+            f"nothing else allows {most:g}, " + _words(allowed, len(each))
+        )
+
+
+def _words(allowed: int, jobs: int) -> str:
+    if allowed == jobs:
+        return "so all jobs."
+    return f"so {allowed} of the {jobs} jobs: ask the owner, sweep less, or make the jobs smaller."
+
+
+def _jobs_within(each: list[int], budget: float) -> int:
+    """How many jobs, from the first on, fit into a budget of sums."""
+    spent = 0
+    for place, own in enumerate(each):
+        spent += own
+        if spent > budget:
+            return place
+    return len(each)
+
+
+def _training(sweep: Sweep, rows: int) -> int:
+    """Of these rows those that a job learns from."""
+    folds, held = sweep.settings.folds, sweep.base.validation
+    if folds is not None:
+        return max(1, rows - math.ceil(rows / folds))
+    assert held is not None
+    share = held.fraction if held.fraction is not None else 1.0 / (held.folds or 1)
+    return max(1, rows - round(share * rows))
+
+
+def _values(sweep: Sweep) -> Iterator[str]:
+    """What hosts disclose of values, once or with every job."""
+    protocol = protocols.named(sweep.base.protocol)
+    if protocol.asks is None or protocol.reuses is None:
+        return
+    params = parse(protocol.params, sweep.base.params, section="params")
+    epsilon = protocol.asks(params).epsilon
+    if epsilon is None:
+        return
+    what = "buckets" if math.isinf(epsilon) else f"noisy buckets (ε {epsilon:g} a value)"
+    if sweep.reuses:
+        yield f"Hosts disclose their {what} once, with the first job; the others train on them."
+    else:
+        jobs = len(sweep.members)
+        yield f"Hosts disclose their {what} anew with each of {jobs} jobs: what they tell adds up."

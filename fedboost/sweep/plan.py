@@ -1,0 +1,319 @@
+"""What a sweep tries: a job file with a section `sweep`, and the jobs that it stands for.
+
+plan: settings × folds ─► members, each a job ─► record: how each ended ─► standings: the best
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from fedboost import protocols
+from fedboost.core.metrics import METRICS, MetricName
+from fedboost.core.params import BoostingParams
+from fedboost.errors import ConfigError, FedboostError
+from fedboost.job import FOLDS_MAX, JobSpec
+from fedboost.settings import Settings, parse
+
+SECTION = "sweep"
+MEMBERS_MAX = 1000  # each is a whole job, and has to be paid for by every party
+NAME_CHARS_MAX = 63 - len("-t1000-f1000")  # of the sweep, so that its jobs have names as well
+DRAWS_MAX = 100  # in search of settings that no trial has yet
+
+Values = dict[str, Any]  # a trial's settings, by their names, dots between those inside others
+
+
+class Range(Settings):
+    """Numbers to draw from, for a random search."""
+
+    low: float
+    high: float
+    log: bool = False  # draw evenly by order of magnitude
+
+    @model_validator(mode="after")
+    def _goes_up(self) -> Range:
+        if not self.low < self.high:
+            raise ValueError(f"low is {self.low:g}, high {self.high:g}: low has to be less")
+        if self.log and self.low <= 0.0:
+            raise ValueError("log needs numbers above 0")
+        return self
+
+    @field_validator("low", "high")
+    @classmethod
+    def _finite(cls, given: float) -> float:
+        if not math.isfinite(given):
+            raise ValueError("has to be a finite number")
+        return given
+
+    def draw(self, chance: random.Random, *, whole: bool) -> float | int:
+        """A number from it; a whole one, both ends among them, where the setting is one."""
+        low, high = (self.low - 0.5, self.high + 0.5) if whole and not self.log else (
+            self.low, self.high)  # fmt: skip
+        drawn = chance.uniform(low, high)
+        if self.log:
+            drawn = math.exp(chance.uniform(math.log(low), math.log(high)))
+        bounded = min(max(drawn, self.low), self.high)
+        return round(bounded) if whole else float(f"{bounded:.6g}")
+
+
+Choices = Annotated[list[Any], Field(min_length=1)]
+
+
+class SweepSettings(Settings):
+    """The section `sweep` of a job file."""
+
+    params: dict[str, Choices | Range] = Field(default_factory=dict)  # none: cross-validation
+    search: Literal["grid", "random"] = "grid"
+    trials: int | None = Field(None, ge=1, le=MEMBERS_MAX)  # of a random search
+    folds: int | None = Field(None, ge=2, le=FOLDS_MAX)  # absent: the rows of `validation`
+    seed: int = Field(0, ge=0)  # of folds and random draws
+    metric: MetricName | None = None  # by which trials are compared; None: the job's last one
+    reuse: bool = True  # whether what hosts have disclosed once serves all jobs, where one can
+
+    @model_validator(mode="after")
+    def _search_fits(self) -> SweepSettings:
+        if (self.search == "random") != (self.trials is not None):
+            raise ValueError("trials says how many settings a search: random draws")
+        ranges = [name for name, given in self.params.items() if isinstance(given, Range)]
+        if self.search == "grid" and ranges:
+            raise ValueError(f"{ranges[0]} is a range, which search: random draws from")
+        if self.search == "random" and not self.params:
+            raise ValueError("a random search needs params to draw")
+        return self
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One choice of settings."""
+
+    number: int  # from 1
+    values: Values
+
+
+@dataclass(frozen=True)
+class Member:
+    """One job of the sweep: a trial on one fold."""
+
+    trial: Trial
+    fold: int | None  # None: without folds
+    spec: JobSpec  # but for what an earlier job has left
+
+    @property
+    def key(self) -> str:
+        """By which it is known: its job's name."""
+        return self.spec.name
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What earlier jobs of the sweep have left for the later ones."""
+
+    alignment: str | None = None  # the job whose rows in common are used again
+    reuse: str | None = None  # that whose disclosure is
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A job and what is tried of it; when made, a ConfigError unless every trial is a job."""
+
+    base: JobSpec
+    settings: SweepSettings
+
+    def __post_init__(self) -> None:
+        if self.settings.folds is not None and self.base.validation is not None:
+            raise ConfigError(
+                "the job has both validation and sweep.folds",
+                todo="leave validation out: each fold is held out once",
+                key="validation",
+            )
+        if self.settings.folds is None and self.base.validation is None:
+            raise ConfigError(
+                "the sweep has no rows to compare its trials on",
+                todo="set sweep.folds: 5, or validation: {fraction: 0.3}",
+                key="sweep.folds",
+            )
+        if len(self.base.name) > NAME_CHARS_MAX:
+            raise ConfigError(
+                f"the name of a sweep has at most {NAME_CHARS_MAX} characters", key="name"
+            )
+        if len(self.trials) * (self.settings.folds or 1) > MEMBERS_MAX:
+            raise ConfigError(
+                f"{len(self.trials)} trials on {self.settings.folds or 1} folds are more jobs than "
+                f"the {MEMBERS_MAX} a sweep may have",
+                todo="try fewer values, or set search: random and trials",
+                key="sweep.params",
+            )
+        assert len(self.members) == len(self.trials) * (self.settings.folds or 1)
+
+    @cached_property
+    def trials(self) -> tuple[Trial, ...]:
+        """Every choice of settings, in order."""
+        drawn = self._grid() if self.settings.search == "grid" else self._draws()
+        return tuple(Trial(number, values) for number, values in enumerate(drawn, 1))
+
+    @cached_property
+    def members(self) -> tuple[Member, ...]:
+        """Every job, trial by trial."""
+        folds = self.settings.folds
+        numbers: list[int | None] = [None] if folds is None else list(range(folds))
+        return tuple(Member(t, fold, self._job(t, fold)) for t in self.trials for fold in numbers)
+
+    @property
+    def metric(self) -> MetricName:
+        """By which trials are compared."""
+        return self.settings.metric or self._params(self.base).metrics[-1]
+
+    @property
+    def bigger_is_better(self) -> bool:
+        """Whether the best trial has the greatest."""
+        return METRICS[self.metric].bigger_is_better
+
+    @property
+    def reuses(self) -> bool:
+        """Whether later jobs use what the first one's hosts have disclosed."""
+        protocol = protocols.named(self.base.protocol)
+        swept = {name.partition(".")[0] for name in self.settings.params}
+        own = "reuse" in self.base.params
+        can = protocol.reuses is not None and not swept & set(protocol.settled)
+        return self.settings.reuse and can and not own
+
+    @property
+    def aligns(self) -> bool:
+        """Whether its jobs find rows in common, which the later ones use again."""
+        return self.base.alignment is None and self._aligns(self.base) is not None
+
+    @property
+    def digest(self) -> str:
+        """Of all it says: a record of other jobs is not this one's."""
+        raw = {"job": self.base.model_dump(mode="json"), SECTION: self.settings.model_dump()}
+        return hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()
+
+    def spec(self, member: Member, earlier: Earlier) -> JobSpec:
+        """The job as it is handed in, with what earlier ones have left."""
+        return self._with(member.spec, earlier)
+
+    def best_job(self, values: Values, earlier: Earlier) -> JobSpec:
+        """The job that trains with these settings: on all rows, where there were folds."""
+        raw = self.base.model_dump(mode="json")
+        raw |= {"name": f"{self.base.name}-best", "params": merged(raw["params"], values)}
+        return self._with(parse(JobSpec, raw), earlier)
+
+    def _with(self, spec: JobSpec, earlier: Earlier) -> JobSpec:
+        if self.reuses and earlier.reuse is not None:
+            settled = protocols.named(spec.protocol).settled
+            own = {key: value for key, value in spec.params.items() if key not in settled}
+            return spec.model_copy(update={"params": {**own, "reuse": earlier.reuse}})
+        if earlier.alignment is not None and spec.alignment is None:
+            return spec.model_copy(update={"alignment": earlier.alignment})
+        return spec
+
+    def _aligns(self, spec: JobSpec) -> str | None:
+        return protocols.aligns(spec, self._params(spec))
+
+    def _params(self, spec: JobSpec) -> BoostingParams:
+        kind: type[BaseModel] = protocols.named(spec.protocol).params
+        if not issubclass(kind, BoostingParams):
+            raise ConfigError(f"{spec.protocol} trains no model to compare", key="protocol")
+        return parse(kind, spec.params, section="params")
+
+    def _job(self, trial: Trial, fold: int | None) -> JobSpec:
+        """A trial on a fold; a ConfigError names the trial whose settings are no job's."""
+        raw = self.base.model_dump(mode="json")
+        raw["params"] = merged(raw["params"], trial.values)
+        raw["name"] = f"{self.base.name}-t{trial.number}"
+        if fold is not None:
+            held = {"fold": fold, "folds": self.settings.folds, "seed": self.settings.seed}
+            raw |= {"name": f"{raw['name']}-f{fold + 1}", "validation": held}
+        try:
+            spec = parse(JobSpec, raw)
+            return self._measured(spec)
+        except FedboostError as error:
+            raise error.at(section=SECTION, trial=in_words(trial.values)) from None
+
+    def _measured(self, spec: JobSpec) -> JobSpec:
+        """The same, that measures what trials are compared by; early stopping has its own."""
+        metrics = self._params(spec).metrics
+        wanted = self.settings.metric
+        if wanted is None or wanted in metrics:
+            return spec
+        asked = {**spec.params, "eval_metric": [wanted, *metrics]}
+        spec = spec.model_copy(update={"params": asked})
+        self._params(spec)
+        return spec
+
+    def _grid(self) -> Iterator[Values]:
+        names = list(self.settings.params)
+        lists = [given for given in self.settings.params.values() if isinstance(given, list)]
+        for combination in itertools.product(*lists):
+            yield dict(zip(names, combination, strict=True))
+
+    def _draws(self) -> Iterator[Values]:
+        """As many as asked for, none twice; fewer where there are no more."""
+        chance = random.Random(self.settings.seed)  # noqa: S311 - which settings to try is public
+        seen: set[str] = set()
+        for _ in range(self.settings.trials or 0):
+            for _ in range(DRAWS_MAX):
+                drawn = {name: self._draw(name, chance) for name in self.settings.params}
+                if json.dumps(drawn) not in seen:
+                    seen.add(json.dumps(drawn))
+                    yield drawn
+                    break
+
+    def _draw(self, name: str, chance: random.Random) -> Any:
+        given = self.settings.params[name]
+        if isinstance(given, Range):
+            kind = protocols.named(self.base.protocol).params
+            return given.draw(chance, whole=_is_whole(kind, name.split(".")))
+        return chance.choice(given)
+
+
+def read(raw: Mapping[str, Any], base: JobSpec, **where: str) -> Sweep:
+    """The sweep that the section of a file stands for, and its job; a ConfigError as `Sweep`."""
+    try:
+        return Sweep(base, parse(SweepSettings, raw, section=SECTION))
+    except FedboostError as error:
+        raise error.at(**where) from None
+
+
+def merged(params: Mapping[str, Any], values: Values) -> dict[str, Any]:
+    """Parameters with those of a trial over them; `goss.top_rate` is one inside `goss`."""
+    found = dict(params)
+    for name, value in values.items():
+        outer, dot, inner = name.partition(".")
+        if dot:
+            below = found.get(outer)
+            found[outer] = merged(below if isinstance(below, Mapping) else {}, {inner: value})
+        else:
+            found[outer] = value
+    return found
+
+
+def in_words(values: Values) -> str:
+    """Settings on one line: ``max_depth 3, learning_rate 0.1``."""
+    return ", ".join(f"{name} {_short(value)}" for name, value in values.items()) or "as the job"
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _is_whole(kind: type[BaseModel], path: list[str]) -> bool:
+    """Whether a setting is a whole number, as its class says."""
+    at: Any = kind
+    for part in path:
+        known = getattr(at, "model_fields", {}).get(part)
+        if known is None:
+            return False
+        options = getattr(known.annotation, "__args__", (known.annotation,))
+        inner = [one for one in options if isinstance(one, type) and issubclass(one, BaseModel)]
+        at = inner[0] if inner else known.annotation
+    return at is int or (int in getattr(at, "__args__", ()) and float not in at.__args__)

@@ -1,0 +1,232 @@
+"""How the jobs of a sweep ended, as a file that a later run goes on from, and who comes first."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from fedboost.errors import ConfigError
+from fedboost.settings import Settings, parse
+from fedboost.sweep.plan import Earlier, Member, Sweep, Trial
+
+FORMAT = 1
+FINISHED, PAUSED, FAILED = "finished", "paused", "failed"
+VALIDATION, TRAIN = "validation", "train"
+
+
+class Entry(Settings):
+    """One job of the sweep so far."""
+
+    job: str | None = None  # its id, once it is handed in
+    state: str = "waiting"
+    metrics: dict[str, dict[str, float]] = Field(default_factory=dict)  # by part, as in a result
+    seconds: float = 0.0
+    trees: int = 0
+    released: dict[str, float] = Field(default_factory=dict)  # sums per bin and row, by host
+    error: dict[str, Any] | None = None  # what ended one that did not finish
+    code: int = 0  # with which its command would have ended
+
+    def value(self, metric: str, part: str = VALIDATION) -> float:
+        """A metric; NaN where there is none."""
+        return self.metrics.get(part, {}).get(metric, math.nan)
+
+
+class Kept(Settings):
+    """The file."""
+
+    format: int = FORMAT
+    digest: str  # of the sweep
+    alignment: str | None = None
+    reuse: str | None = None
+    members: dict[str, Entry] = Field(default_factory=dict)
+    best: Entry | None = None  # of --fit-best
+
+
+@dataclass
+class Record:
+    """What is known of a sweep's jobs; `keep` writes it."""
+
+    sweep: Sweep
+    entries: dict[str, Entry] = field(default_factory=dict)
+    earlier: Earlier = field(default_factory=Earlier)
+    best: Entry | None = None
+
+    def of(self, member: Member) -> Entry:
+        """A member's entry; a fresh one before anything happened."""
+        return self.entries.get(member.key, Entry())
+
+    def text(self) -> bytes:
+        """The file."""
+        kept = Kept(
+            digest=self.sweep.digest,
+            alignment=self.earlier.alignment,
+            reuse=self.earlier.reuse,
+            members=self.entries,
+            best=self.best,
+        )
+        return kept.model_dump_json(indent=1).encode()
+
+    @classmethod
+    def read(cls, sweep: Sweep, text: bytes, **where: str) -> Record:
+        """The record in a file; a ConfigError where it is another sweep's."""
+        try:
+            raw = json.loads(text)
+        except ValueError:
+            raise ConfigError("the record of the sweep is no JSON", **where) from None
+        kept = parse(Kept, raw, **where)
+        if kept.format != FORMAT or kept.digest != sweep.digest:
+            raise ConfigError(
+                "the record is that of another sweep: the file has changed since it began",
+                todo="put the old file back, or choose another folder with --out",
+                **where,
+            )
+        return cls(sweep, dict(kept.members), Earlier(kept.alignment, kept.reuse), kept.best)
+
+    @property
+    def state(self) -> str:
+        """`finished` once every job is, else how the first one that is not ended."""
+        found = [self.of(member).state for member in self.sweep.members]
+        return next((state for state in found if state != FINISHED), FINISHED)
+
+    @property
+    def code(self) -> int:
+        """The exit code: that of the first job that did not finish."""
+        found = [self.of(member) for member in self.sweep.members]
+        if self.best is not None:
+            found.append(self.best)
+        return next((one.code or 1 for one in found if one.state != FINISHED), 0)
+
+    def standings(self) -> list[Standing]:
+        """Every trial, the best one first; those with jobs that did not finish last, unranked."""
+        metric = self.sweep.metric
+        found = []
+        for trial in self.sweep.trials:
+            own = [self.of(m) for m in self.sweep.members if m.trial.number == trial.number]
+            found.append(Standing(trial, tuple(own), metric))
+        sign = -1.0 if self.sweep.bigger_is_better else 1.0
+        whole = sorted((s for s in found if s.is_whole), key=lambda s: (sign * s.mean, s.number))
+        ranked = [replace(one, rank=place) for place, one in enumerate(whole, 1)]
+        return [*ranked, *(one for one in found if not one.is_whole)]
+
+    def said(self) -> dict[str, Any]:
+        """The sweep as `--json` prints it."""
+        standings = self.standings()
+        best = next((one for one in standings if one.rank == 1), None)
+        return {
+            "name": self.sweep.base.name,
+            "protocol": self.sweep.base.protocol,
+            "state": self.state,
+            "metric": self.sweep.metric,
+            "folds": self.sweep.settings.folds,
+            "alignment": self.earlier.alignment,
+            "reuse": self.earlier.reuse,
+            "trials": [one.said() for one in standings],
+            "best": None if best is None else best.said(),
+            **({"fit": _fit(self.best)} if self.best is not None else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A trial and what its folds came to."""
+
+    trial: Trial
+    entries: tuple[Entry, ...]  # by fold
+    metric: str
+    rank: int | None = None  # from 1; None where a job of it is missing
+
+    @property
+    def number(self) -> int:
+        """The trial's."""
+        return self.trial.number
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every job has finished and measured."""
+        done = all(entry.state == FINISHED for entry in self.entries)
+        return done and not math.isnan(self.mean)
+
+    @property
+    def mean(self) -> float:
+        """Of the metric on rows held out, over folds; NaN where one is missing."""
+        return self.mean_of(VALIDATION)
+
+    @property
+    def std(self) -> float:
+        """Its standard deviation, as scikit-learn and xgboost.cv have it: 0 for one fold."""
+        return self.std_of(VALIDATION)
+
+    def mean_of(self, part: str) -> float:
+        """The mean over folds, on held out or on training rows."""
+        return statistics.fmean(self.values(part))
+
+    def std_of(self, part: str) -> float:
+        """The standard deviation over folds, of all of them (not of a sample)."""
+        values = self.values(part)
+        return math.nan if any(map(math.isnan, values)) else statistics.pstdev(values)
+
+    def values(self, part: str) -> list[float]:
+        """One for each fold."""
+        return [entry.value(self.metric, part) for entry in self.entries]
+
+    @property
+    def seconds(self) -> float:
+        """All of its jobs took."""
+        return sum(entry.seconds for entry in self.entries)
+
+    def said(self) -> dict[str, Any]:
+        """As `--json` prints it; what is not known is null."""
+        return {
+            "trial": self.number,
+            "params": self.trial.values,
+            "rank": self.rank,
+            "state": next((e.state for e in self.entries if e.state != FINISHED), FINISHED),
+            "mean": _number(self.mean),
+            "std": _number(self.std),
+            "train_mean": _number(self.mean_of(TRAIN)),
+            "train_std": _number(self.std_of(TRAIN)),
+            "values": [_number(value) for value in self.values(VALIDATION)],
+            "seconds": self.seconds,
+            "jobs": [entry.job for entry in self.entries],
+            **_errors(self.entries),
+        }
+
+
+def ended(result: Mapping[str, Any], job: str) -> Entry:
+    """The entry of a job that has finished, by its result."""
+    told = result.get("released") or {}
+    return Entry(
+        job=job,
+        state=FINISHED,
+        metrics=result["metrics"],
+        seconds=float(result["seconds"]["total"]),
+        trees=result.get("trees", 0),
+        released={host: float(one["counted"]) for host, one in told.items()},
+    )
+
+
+def load(sweep: Sweep, path: Path) -> Record:
+    """The record in a file; a fresh one where there is none."""
+    if not path.is_file():
+        return Record(sweep)
+    return Record.read(sweep, path.read_bytes(), file=str(path))
+
+
+def _fit(entry: Entry) -> dict[str, Any]:
+    return {"job": entry.job, "state": entry.state, "model": entry.job, "metrics": entry.metrics}
+
+
+def _errors(entries: tuple[Entry, ...]) -> dict[str, Any]:
+    found = [entry.error for entry in entries if entry.error is not None]
+    return {"errors": found} if found else {}
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value

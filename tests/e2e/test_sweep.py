@@ -1,0 +1,71 @@
+"""`fedboost job sweep`: real daemons, one alignment, a job that fails, and going on."""
+
+import json
+
+import pytest
+import yaml
+
+from fedboost.runtime.ledger import Ledger
+from tests import small_jobs
+from tests.e2e import world
+
+pytestmark = pytest.mark.e2e
+TRIED = {"max_depth": [2, 3], "max_bin": [8]}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with the tables and file of a sweep."""
+    folder = tmp_path_factory.mktemp("sweep")
+    sources = small_jobs.written(folder / "data", small_jobs.tables("secureboost"))
+    raw = small_jobs.raw("secureboost", n_estimators=2)
+    del raw["data"], raw["validation"]
+    sweep = {"params": TRIED, "folds": 2, "metric": "auc"}
+    (folder / "sweep.yaml").write_text(yaml.safe_dump({**raw, "sweep": sweep}))
+    data = [text for party, one in sources.items() for text in ("--data", f"{party}={one.path}")]
+    return folder, ["job", "sweep", "sweep.yaml", *data]
+
+
+@pytest.fixture(scope="module")
+def ran(place):
+    folder, command = place
+    return world.fedboost(*command, "--fit-best", "--json", cwd=folder)
+
+
+def test_a_sweep_on_daemons_finds_the_best_settings_and_trains_with_them(place, ran):
+    folder, _ = place
+    assert ran.code == 0, ran.err
+    found = ran.last
+    assert (found["state"], found["metric"], found["folds"]) == ("finished", "auc", 2)
+    assert [one["rank"] for one in found["trials"]] == [1, 2]
+    assert found["best"]["params"].keys() == TRIED.keys()
+    assert all(len(one["values"]) == 2 for one in found["trials"])
+    assert found["fit"]["state"] == "finished"
+    assert "<html" in (folder / found["report"]).read_text()
+    assert "2 trials on 2 folds: 4 jobs" in ran.err
+
+
+def test_ids_travel_in_the_first_job_alone(place, ran):
+    folder, _ = place
+    store = folder / "fedboost-cluster" / "var" / "telco" / "store.sqlite"
+    jobs = [job for one in ran.last["trials"] for job in one["jobs"]] + [ran.last["fit"]["job"]]
+    ledger = Ledger(store, read_only=True)
+    aligned = [job for job in jobs if any(row.stage == "align" for row in ledger.rows(job))]
+    ledger.close()
+    assert aligned == [ran.last["alignment"]]
+
+
+def test_a_sweep_goes_on_where_jobs_are_missing(place, ran):
+    folder, command = place
+    again = world.fedboost(*command, "--json", cwd=folder)
+    assert (again.code, "--resume" in again.err) == (2, True)
+    record = folder / "secureboost-sweep" / "sweep.json"
+    kept = json.loads(record.read_text())
+    lost = "secureboost-t2-f2"
+    kept["members"][lost] = {**kept["members"][lost], "state": "failed", "code": 1}
+    record.write_text(json.dumps(kept))
+    on = world.fedboost(*command, "--resume", "--json", cwd=folder)
+    assert on.code == 0, on.err
+    assert on.last["best"] | {"seconds": 0} == ran.last["best"] | {"seconds": 0}
+    assert "[4/4]" in on.err
+    assert "[3/4]" not in on.err
