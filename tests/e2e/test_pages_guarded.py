@@ -27,6 +27,13 @@ EVIL = """<script>alert(1)</script>"><img src=x onerror=alert(1)>"""
 PAGE = Page(listen="127.0.0.1:7180", user=USER)
 
 
+def field(name: str, text: str) -> str:
+    """What a form on a page sends along."""
+    found = re.search(f'name="{name}" value="([^"]+)"', text)
+    assert found is not None
+    return found[1]
+
+
 @dataclass
 class Door:
     """One page, and whoever knocks."""
@@ -46,8 +53,7 @@ class Door:
         return await self.post("/sign-in", {"token": own}, **headers)
 
     async def csrf(self, path: str = "/") -> str:
-        text = await (await self.get(path)).text()
-        return re.search(r'name="csrf" value="([^"]+)"', text)[1]
+        return field("csrf", await (await self.get(path)).text())
 
 
 @asynccontextmanager
@@ -58,7 +64,10 @@ async def town(folder):
     spec = world.spec(world.job(hosts=("telco",)))
     sources = {"bank": table, "telco": other}
     async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
-        nodes = {COORDINATOR: cluster.coordinator, "telco": cluster.parties["telco"]}
+        nodes: dict[str, Any] = {
+            COORDINATOR: cluster.coordinator,
+            "telco": cluster.parties["telco"],
+        }
         doors = {}
         for name, node in nodes.items():
             node.config = node.config.model_copy(update={"page": PAGE})
@@ -254,9 +263,9 @@ def test_what_others_have_written_is_shown_as_text(tmp_path):
 
 async def _run(cluster) -> str:
     """A small job from its start to its end; gives its id."""
-    journal = await cluster.run(world.spec(world.job(hosts=("telco",))))
-    assert journal.status.state == "finished"
-    return journal.status.id
+    status = (await cluster.run(world.spec(world.job(hosts=("telco",))))).status
+    assert status.state == "finished"
+    return str(status.id)
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(tmp_path):
@@ -328,8 +337,7 @@ def test_only_the_job_that_was_shown_is_approved(tmp_path):
         id_ = house.node.store.jobs()[0].id
         await house.sign_in()
         text = await (await house.get(f"/jobs/{id_}/approve")).text()
-        digest = re.search(r'name="digest" value="([0-9a-f]{64})"', text)[1]
-        csrf = re.search(r'name="csrf" value="([^"]+)"', text)[1]
+        digest, csrf = field("digest", text), field("csrf", text)
         for form in ({}, {"digest": digest}, {"read": "yes"}, {"read": "yes", "digest": "0" * 64}):
             answer = await house.post(f"/jobs/{id_}/approve", {"csrf": csrf, **form})
             assert answer.status == 403
