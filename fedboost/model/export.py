@@ -137,7 +137,11 @@ def read_host_shard(text: bytes, **where: str) -> Artefact:
             todo="the guest's shard comes from --config of the guest",
             **where,
         )
-    read = parse(HostShard, raw, **where)
+    return host_shard(parse(HostShard, raw, **where), **where)
+
+
+def host_shard(read: HostShard, **where: str) -> Artefact:
+    """The shard that such a file describes; a DataError where it cannot be one."""
     place = {name: number for number, name in enumerate(read.columns)}
     unknown = sorted({split.column for split in read.splits} - set(place))
     if unknown or len(place) < len(read.columns):
@@ -157,6 +161,14 @@ def read_host_shard(text: bytes, **where: str) -> Artefact:
     ]
     facts = read.model_dump(mode="json", exclude={"format", "version", "splits"})
     return Artefact(facts, vertical.splits_to_arrays(splits))
+
+
+def needed_alone(shard: HostShard) -> HostShard:
+    """The same splits, without the columns, and their categories, on which none of them is."""
+    used = {split.column for split in shard.splits}
+    columns = [name for name in shard.columns if name in used]
+    known = {name: texts for name, texts in shard.categories.items() if name in used}
+    return shard.model_copy(update={"columns": columns, "categories": known})
 
 
 def short(value: np.float32) -> float:
