@@ -62,15 +62,23 @@ def test_rows_reach_the_same_leaves(seed):
     assert np.array_equal(reached.astype(np.int64), leaves(model, values))
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize(
-    "objective", ["binary:logistic", "reg:squarederror", "count:poisson", "reg:tweedie"]
-)
-def test_margins_are_the_32_bit_sums_to_the_bit(objective, seed):
-    model = whole(random_model(seed, objective, trees=9))
-    values = random_rows(seed, 200, model.categories)
+@given(
+    seed=st.integers(0, 2**20),
+    kind=st.sampled_from([("binary:logistic", 1, 1), ("reg:squarederror", 1, 1),
+                          ("count:poisson", 1, 1), ("reg:tweedie", 1, 1),
+                          ("multi:softprob", 3, 1), ("multi:softprob", 1, 3)]),
+    trees=st.sampled_from([3, 9]),
+)  # fmt: skip
+@settings(max_examples=12, deadline=None)
+def test_margins_of_merged_models_are_the_32_bit_sums_to_the_bit(seed, kind, trees):
+    objective, outputs, per_round = kind
+    model = whole(random_model(seed, objective, outputs, trees, per_round))
+    values = random_rows(seed, 40, model.categories)
     theirs = loaded(model).predict(rows_of(model, values), output_margin=True)
-    assert theirs.tobytes() == summed_as_xgboost_does(model, values)[:, 0].tobytes()
+    assert theirs.tobytes() == summed_as_xgboost_does(model, values).tobytes()
+    np.testing.assert_allclose(
+        theirs.reshape(40, -1), margins(model, values), rtol=0, atol=2 * MARGIN_GAP_MAX
+    )
 
 
 @given(
