@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 from fedboost.core.categories import NO_THRESHOLD, as_set, members
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.flow import Artefact
-from fedboost.model import vertical
+from fedboost.model import export, vertical
 from fedboost.model.vertical import GUEST, LEAF, GuestNode, OwnSplit, Whole
+from fedboost.settings import parse
 
 MODEL = "credit-0a1b2c3d"
 PARTIES = ("bank", "telco", "shop")
@@ -102,6 +104,11 @@ def _facts(party: str, trees: int) -> dict[str, Any]:
         "categories": {name: CATEGORIES[name] for name in COLUMNS[party] if name in CATEGORIES},
         "trees": trees,
     }
+
+
+def read_host_shard(text: bytes, **where: str) -> Artefact:
+    """A host's shard from its JSON, as it is read from a release."""
+    return export.host_shard(parse(export.HostShard, json.loads(text), **where), **where)
 
 
 def whole(shards: dict[str, Artefact]) -> Whole:

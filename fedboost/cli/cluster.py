@@ -31,8 +31,6 @@ from fedboost.runtime.supplied import complete
 from fedboost.runtime.workers import ProcessWorkers
 from fedboost.settings import load, parse, read_yaml
 
-__all__ = ["complete"]  # whose place was here
-
 FOLDER = Path("fedboost-cluster")  # where a local cluster keeps certificates, stores and models
 
 DATA = click.option(

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedboost.cli import guests
-from fedboost.cli.cluster import complete, read_sources
+from fedboost.cli.cluster import read_sources
 from fedboost.cli.connect import JSON
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
@@ -23,6 +23,7 @@ from fedboost.runtime.estimate import Estimate, Place, estimate
 from fedboost.runtime.local import DATASET
 from fedboost.runtime.prices import Prices, cache_file
 from fedboost.runtime.scenes import Said, Setting, from_tables, from_words
+from fedboost.runtime.supplied import complete
 from fedboost.settings import parse, read_yaml
 
 MEMORY_WARNS, BYTES_WARN, SECONDS_WARN = 1e9, 1e9, 3600.0

@@ -14,20 +14,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedboost.cli import bagging
+from fedboost.cli import bagging, explaining, exporting, picturing
 from fedboost.cli.complete import models_here
 from fedboost.cli.connect import JSON, connection
 from fedboost.cli.fetching import fetch
 from fedboost.cli.predicting import Wish, alone, in_cluster, over_daemons
-from fedboost.cli.shelves import Shelves, host_shards, open_shelves, pairs, stores
-from fedboost.errors import ConfigError
-from fedboost.model import hybrid, inspection, vertical, whole
+from fedboost.cli.shelves import OUT, PARTY, open_shelves, pairs, stores
+from fedboost.model import branches, inspection, whole
 from fedboost.model.bag import By
-from fedboost.model.export import own_shard
-from fedboost.model.xgboost_json import xgboost_json
 from fedboost.report import units
 from fedboost.report.progress import printable
-from fedboost.runtime.disk import PUBLIC_MODE, write_file
 
 TREES_SHOWN = 2
 RULES_SHOWN = 10
@@ -35,14 +31,7 @@ LIST_WIDTH = 160
 COLUMNS = (
     "model", "name", "protocol", "role", "trees", "objective", "validation", "created",
 )  # fmt: skip
-OUT = click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    help="The file to write.",
-)
 BY = click.Choice(get_args(By))
-PARTY = click.option("--party", metavar="NAME", help="Whose shard; absent: the guest's.")
 
 
 @click.group("model")
@@ -50,7 +39,8 @@ def model_group() -> None:
     """List, show, use, export and delete models."""
 
 
-model_group.add_command(fetch)
+for _command in (fetch, exporting.export, exporting.release, picturing.picture, explaining.explain):
+    model_group.add_command(_command)
 
 
 @model_group.command("list")
@@ -90,25 +80,25 @@ def list_models(config: Path | None, cluster: Path | None, as_json: bool) -> Non
 @click.argument("model", metavar="ID", shell_complete=models_here)
 @click.option("--trees", type=click.IntRange(min=0), default=TREES_SHOWN, show_default=True,
               help="How many trees, or rounds of networks, to print.")  # fmt: skip
+@click.option("--tree", type=click.IntRange(min=0), metavar="N",
+              help="Print this tree alone, counted from 0.")  # fmt: skip
 @PARTY
 @stores
 @JSON
 def show(
-    model: str,
-    trees: int,
-    party: str | None,
-    config: Path | None,
-    cluster: Path | None,
-    as_json: bool,
+    model: str, trees: int, tree: int | None, party: str | None, as_json: bool, **where: Any
 ) -> None:
     """Facts, importance and the first trees of a model, as one party knows it.
 
     \b
       fedboost model show credit-1a2b3c4d --config configs/party-bank.yaml --trees 1
     """
-    shard = open_shelves(config, cluster).shard(model, party)
+    shard = open_shelves(where["config"], where["cluster"]).shard(model, party)
     facts, shares = inspection.facts(shard.facts), inspection.importance(shard)
-    lines = inspection.tree_lines(shard, trees)
+    if tree is not None:
+        branches.check_tree(shard.facts, tree)
+        trees = 1
+    lines = inspection.tree_lines(shard, trees, first=tree or 0)
     if as_json:
         listed = [asdict(share) for share in shares]
         click.echo(json.dumps({**facts, "importance": listed, "text": lines}))
@@ -251,44 +241,6 @@ def bag_files(files: tuple[Path, ...], by: By, out: Path, as_json: bool) -> None
     bagging.join(files, by, out, as_json=as_json)
 
 
-@model_group.command("export")
-@click.argument("model", metavar="ID", shell_complete=models_here)
-@click.option("--format", "kind", type=click.Choice(["xgboost-json", "json"]),
-              default="xgboost-json", show_default=True,
-              help="The whole model for XGBoost, or one party's own shard.")  # fmt: skip
-@click.option("--shard", multiple=True, metavar="PARTY=FILE",
-              help="A host's shard, exported with --format json and handed over.")  # fmt: skip
-@PARTY
-@OUT
-@stores
-@JSON
-def export(model: str, kind: str, out: Path, as_json: bool, **given: Any) -> None:
-    """Write a model to a file.
-
-    \b
-      fedboost model export credit-1a2b3c4d --out model.json
-      fedboost model export credit-1a2b3c4d --format json --config party-telco.yaml --out t.json
-
-    A vertical model is whole only with the shards of all its owners: each host that consents runs
-    `fedboost model export ID --format json --out HOST.json` and hands the file to the guest. A
-    model that every party holds whole needs nobody's consent and no --shard.
-    """
-    shelves = open_shelves(given["config"], given["cluster"])
-    if kind == "json":
-        if given["shard"]:
-            raise click.UsageError("--shard belongs to --format xgboost-json")
-        text = own_shard(shelves.shard(model, given["party"]))
-    else:
-        if given["party"]:
-            raise click.UsageError("--party belongs to --format json")
-        text = xgboost_json(_joined(shelves, model, given["shard"]))
-    write_file(out, text.encode(), PUBLIC_MODE)
-    if as_json:
-        click.echo(json.dumps({"model": model, "format": kind, "out": str(out)}))
-    else:
-        click.echo(str(out))
-
-
 @model_group.command("delete")
 @click.argument("model", metavar="ID", shell_complete=models_here)
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -331,22 +283,6 @@ def _rules(found: Sequence[inspection.SharedRule]) -> Table:
         words = " and ".join(printable(asked) for asked in one.rule)
         table.add_row(Text(words), str(len(one.trees)), f"{one.share:.0%}")
     return table
-
-
-def _joined(shelves: Shelves, model: str, given: tuple[str, ...]) -> vertical.Whole:
-    """All of a model, from shards here and from the files that --shard names."""
-    if hybrid.is_hybrid(shelves.facts(model)):
-        raise ConfigError(
-            "a hybridtree model averages over the hosts that have a row, as no XGBoost model can",
-            todo="--format json writes each party's own part",
-            model=model,
-        )
-    if whole.is_whole(shelves.facts(model)):
-        if given:
-            raise click.UsageError("--shard belongs to models whose parts lie with several parties")
-        return whole.joined(shelves.shard(model))
-    guest = shelves.guest_shard(model)
-    return vertical.join(guest, host_shards(shelves, guest, pairs("--shard", given)))
 
 
 def _metrics(values: dict[str, Any]) -> str:

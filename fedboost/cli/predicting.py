@@ -189,9 +189,9 @@ def alone(shelves: Shelves, model: str, data: dict[str, str], out: Path, *, as_j
         )
     ((party, name),) = data.items()
     shard = shelves.shard(model, party)
-    source = _source(shelves, party, name)
+    source = source_of(shelves, party, name)
     frame, ids = load_with_ids(
-        source, _selection(shard.facts), party=party, needs_label=False, needs_features=True
+        source, selection_of(shard.facts), party=party, needs_label=False, needs_features=True
     )
     try:
         prediction = whole.predict(shard, frame)
@@ -207,8 +207,10 @@ def alone(shelves: Shelves, model: str, data: dict[str, str], out: Path, *, as_j
     return 0
 
 
-def _source(shelves: Shelves, party: str, name: str) -> SourceSpec:
-    declared = {} if shelves.config is None else shelves.config.datasets
+def source_of(shelves: Shelves, party: str, name: str) -> SourceSpec:
+    """The data set of that name that the party's settings file declares, else the file."""
+    config = shelves.config
+    declared = config.datasets if config is not None and config.name == party else {}
     if name in declared:
         return declared[name]
     if declared and not Path(name).is_file():
@@ -220,7 +222,7 @@ def _source(shelves: Shelves, party: str, name: str) -> SourceSpec:
     return read_sources((f"{party}={name}",))[party]
 
 
-def _selection(facts: dict[str, Any]) -> Selection:
+def selection_of(facts: dict[str, Any]) -> Selection:
     """The model's columns and the ids of its training, whatever else a table has."""
     kinds = [name for name in facts["columns"] if name in facts["categories"]]
     wanted = {"id": facts["id"], "columns": facts["columns"], "categorical": kinds}

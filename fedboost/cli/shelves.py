@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ import click
 from fedboost.cli.cluster import FOLDER
 from fedboost.errors import ConfigError
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import shards
-from fedboost.model.export import FILE_BYTES_MAX, read_host_shard
+from fedboost.model import hybrid, shards, vertical, whole
+from fedboost.model.export import FILE_BYTES_MAX
+from fedboost.model.vertical import Whole
+from fedboost.runtime import releases
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.forgetting import delete_model, refuse_used
+from fedboost.runtime.ledger import Ledger
 from fedboost.settings import load
 
 Command = Callable[..., Any]
@@ -105,6 +109,23 @@ def stores(command: Command) -> Command:
     return command
 
 
+OUT = click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The file to write.",
+)
+PARTY = click.option("--party", metavar="NAME", help="Whose shard; absent: the guest's.")
+RELEASED = click.option(
+    "--with",
+    "released",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="A host's release of its splits to the guest; once for each host.",
+)
+
+
 def open_shelves(config: Path | None, cluster: Path | None) -> Shelves:
     """The stores that the options name; a ConfigError where they name two things or nothing."""
     if config is not None and cluster is not None:
@@ -136,19 +157,62 @@ def pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def host_shards(shelves: Shelves, guest: Artefact, given: dict[str, str]) -> dict[str, Artefact]:
-    """The shards of a model's hosts: from the files `given` by party, else from stores here."""
+def host_shards(shelves: Shelves, guest: Artefact, released: Sequence[Path]) -> dict[str, Artefact]:
+    """The shards of a model's hosts: those `released` to the guest, else from stores here.
+
+    Each release is checked, and stands in the guest's ledger when this returns; errors as
+    `releases.read` raises them, and a ConfigError where a host has released twice.
+    """
     model = guest.facts["job"]
     here = shelves.holders(model)
     found = {host: shelves.shard(model, host) for host in guest.facts["hosts"] if host in here}
-    for party, name in given.items():
-        path = Path(name)
-        try:
-            with path.open("rb") as file:
-                text = file.read(FILE_BYTES_MAX + 1)
-        except OSError as error:
+    if not released:
+        return found
+    config = shelves.config
+    if config is None:
+        raise ConfigError(
+            "--with belongs to --config of the model's guest: a local cluster has every store here",
+            todo="leave --with out",
+        )
+    files = [releases.read(config, _file(path), model, file=str(path)) for path in released]
+    named = [one.release.party for one in files]
+    twice = sorted({party for party in named if named.count(party) > 1})
+    if twice:
+        raise ConfigError(f"--with names {twice[0]} twice", todo="give the release that counts")
+    with closing(Ledger(config.store / "store.sqlite")) as ledger:
+        for one in files:
+            releases.note(ledger, one)
+    return found | {one.release.party: one.shard for one in files}
+
+
+def _file(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read the file: {error.strerror}", file=str(path)) from None
+
+
+def whole_model(shelves: Shelves, model: str, released: Sequence[Path]) -> Whole:
+    """All of a model, from shards here and from what hosts have released.
+
+    A ConfigError where parts are missing, naming whose, and for models that are no trees of one
+    part each.
+    """
+    facts = shelves.facts(model)
+    if hybrid.is_hybrid(facts):
+        raise ConfigError(
+            "a hybridtree model averages over the hosts that have a row, as no XGBoost model can",
+            todo="--format json writes each party's own part",
+            model=model,
+        )
+    if whole.is_whole(facts):
+        if released:
             raise ConfigError(
-                f"cannot read the file: {error.strerror}", party=party, file=name
-            ) from None
-        found[party] = read_host_shard(text, party=party, file=name)
-    return found
+                "every party holds the whole model: nobody has released a part of it",
+                todo="leave --with out",
+                model=model,
+            )
+        return whole.joined(shelves.shard(model))
+    guest = shelves.guest_shard(model)
+    return vertical.join(guest, host_shards(shelves, guest, released))

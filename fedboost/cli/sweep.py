@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedboost.cli import guests
-from fedboost.cli.cluster import FOLDER, complete, read_sources
+from fedboost.cli.cluster import FOLDER, read_sources
 from fedboost.cli.connect import JSON, connection, run, settings
 from fedboost.cli.sweeping import RECORD, Course, Where, in_process, own_cluster, remote
 from fedboost.data.sources import SourceSpec, read_sheet
@@ -25,6 +25,7 @@ from fedboost.report.page import of_sweep
 from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.disk import PUBLIC_MODE, write_file
 from fedboost.runtime.policy import Policy
+from fedboost.runtime.supplied import complete
 from fedboost.settings import parse, read_yaml
 from fedboost.sweep import leaks, plan
 from fedboost.sweep.plan import SECTION, Sweep, in_words

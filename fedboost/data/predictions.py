@@ -37,10 +37,14 @@ def predictions_table(
     Ids keep the type they have, but text that is whole numbers throughout (a csv) becomes int64.
     """
     order = np.argsort(rows)
-    predicted = ids.take(pa.array(rows[order]))
-    columns = {name: _as_numbers(predicted.column(name)) for name in predicted.column_names}
-    found = with_predictions(columns, prediction[order])
+    found = with_predictions(id_columns(ids, rows[order]), prediction[order])
     return found.replace_schema_metadata({OBJECTIVE: objective.encode()} if objective else None)
+
+
+def id_columns(ids: pa.Table, rows: NDArray[np.int64]) -> dict[str, pa.ChunkedArray]:
+    """The id columns of such rows, int64 (n,), by name; typed as `predictions_table` says."""
+    chosen = ids.take(pa.array(rows))
+    return {name: _as_numbers(chosen.column(name)) for name in chosen.column_names}
 
 
 def with_predictions(

@@ -1,4 +1,4 @@
-"""A party's own shard as one readable JSON file, and a host's file read back.
+"""A party's own shard as one readable JSON file, and a host's part of a release read back.
 
     {"format": "fedboost-shard", "version": 1,
      "job": the model's id, "name", "protocol", "party", "role", "guest", "hosts", …
@@ -45,11 +45,11 @@ from pydantic import Field
 
 from fedboost.core import categories
 from fedboost.core.params import MAX_BIN, MAX_DEPTH, NUM_CLASS_MAX, ROUNDS_MAX
-from fedboost.errors import ConfigError, DataError
+from fedboost.errors import DataError
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import hybrid, networks, vertical, whole
 from fedboost.model.vertical import LEAF, OwnSplit
-from fedboost.settings import Settings, parse
+from fedboost.settings import Settings
 
 KIND, VERSION = "fedboost-shard", 1
 FILE_BYTES_MAX = 1 << 28  # ten thousand full trees of depth 6 take a third of it
@@ -69,7 +69,7 @@ class Split(Settings):
 
 
 class HostShard(Settings):
-    """A host's file, as another party reads it."""
+    """A host's file, as another party reads it from a release."""
 
     format: Literal["fedboost-shard"]
     version: Literal[1]
@@ -115,29 +115,11 @@ def own_shard(shard: Artefact) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def read_host_shard(text: bytes, **where: str) -> Artefact:
-    """A host's shard from the file that it handed over.
+def host_shard(read: HostShard, **where: str) -> Artefact:
+    """The shard that a host's file describes; a DataError where its splits cannot be.
 
-    A ConfigError where the file is none or has unknown keys; a DataError where its splits name a
-    column or a node that cannot be. `where` goes into the error.
+    `where` goes into the error, which holds no name and no category.
     """
-    if len(text) > FILE_BYTES_MAX:
-        raise ConfigError(f"the file has {len(text)} bytes, too many for a shard", **where)
-    try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ConfigError(
-            "the file is not JSON", todo="fedboost model export ID --format json", **where
-        ) from None
-    if isinstance(raw, dict) and whole.is_whole(raw):
-        raise ConfigError("the file holds a whole model, expected a host's shard", **where)
-    if isinstance(raw, dict) and raw.get("role") == GUEST:
-        raise ConfigError(
-            "the file holds a guest's shard, expected a host's",
-            todo="the guest's shard comes from --config of the guest",
-            **where,
-        )
-    read = parse(HostShard, raw, **where)
     place = {name: number for number, name in enumerate(read.columns)}
     unknown = sorted({split.column for split in read.splits} - set(place))
     if unknown or len(place) < len(read.columns):
@@ -157,6 +139,14 @@ def read_host_shard(text: bytes, **where: str) -> Artefact:
     ]
     facts = read.model_dump(mode="json", exclude={"format", "version", "splits"})
     return Artefact(facts, vertical.splits_to_arrays(splits))
+
+
+def needed_alone(shard: HostShard) -> HostShard:
+    """The same splits, without the columns, and their categories, on which none of them is."""
+    used = {split.column for split in shard.splits}
+    columns = [name for name in shard.columns if name in used]
+    known = {name: texts for name, texts in shard.categories.items() if name in used}
+    return shard.model_copy(update={"columns": columns, "categories": known})
 
 
 def short(value: np.float32) -> float:

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
-from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.core.tree import DTYPES, Tree
 from fedboost.errors import ConfigError
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import conditions, hybrid, meta_rules, networks, vertical, whole
-from fedboost.model.export import left_categories, owner_name, short
-from fedboost.model.vertical import LEAF, GuestNode, OwnSplit
+from fedboost.model import branches, conditions, hybrid, meta_rules, networks, vertical, whole
+from fedboost.model.export import owner_name
+from fedboost.model.vertical import LEAF, OwnSplit
 
 
 @dataclass(frozen=True)
@@ -91,8 +90,8 @@ def importance(shard: Artefact) -> list[Share]:
     return sorted(shares, key=lambda share: -(share.gain or 0.0))
 
 
-def tree_lines(shard: Artefact, trees: int) -> list[str]:
-    """The first `trees` trees as text: a guest's whole, of a host's shard its own splits.
+def tree_lines(shard: Artefact, trees: int, first: int = 0) -> list[str]:
+    """So many trees from `first` on as text: a guest's whole, of a host's shard its own splits.
 
     Of a whole model everything, whoever asks; of networks, which of them each round has, and how
     large their outputs' weights are.
@@ -101,18 +100,15 @@ def tree_lines(shard: Artefact, trees: int) -> list[str]:
         return [
             f"round {number}: network {one.network.number}, weights from "
             f"{one.weights.min():.4g} to {one.weights.max():.4g}"
-            for number, one in enumerate(networks.rounds(shard)[:trees])
+            for number, one in enumerate(networks.rounds(shard)[first : first + trees], first)
         ]
-    shard = whole.as_guests(shard) if whole.is_whole(shard.facts) else shard
-    if shard.facts["role"] == GUEST:
-        nodes = vertical.arrays_to_nodes(shard.arrays)
+    if shard.facts["role"] == GUEST or whole.is_whole(shard.facts):
         lines = []
-        for number in range(min(trees, shard.facts["trees"])):
-            tree = {node.node: node for node in nodes if node.tree == number}
-            lines += [f"tree {number}", *_below(shard, tree, ROOT, "  ")]
+        for number in range(first, min(first + trees, shard.facts["trees"])):
+            lines += [f"tree {number}", *branches.lines(branches.of_shard(shard, number).root)]
             lines += _of_hosts(shard, number)
         return lines
-    own = [s for s in vertical.arrays_to_splits(shard.arrays) if s.tree < trees]
+    own = [s for s in vertical.arrays_to_splits(shard.arrays) if first <= s.tree < first + trees]
     return [f"tree {s.tree}, node {s.node}: {_question(shard, s)}" for s in own]
 
 
@@ -182,22 +178,6 @@ def _condition(shard: Artefact, column: int, condition: conditions.Condition) ->
     return conditions.in_words(name, condition, shard.facts["categories"].get(name, ()))
 
 
-def _below(shard: Artefact, tree: dict[int, GuestNode], at: int, indent: str) -> Iterator[str]:
-    node = tree[at]
-    if node.owner == LEAF:
-        values = ", ".join(f"{value:.6g}" for value in node.value.tolist())
-        yield f"{indent}leaf {values} (cover {node.cover:.4g})"
-        return
-    own = node.split
-    asked = _question(shard, own) if own else f"{owner_name(shard, node.owner)}'s split"
-    yield f"{indent}{asked} (gain {node.gain:.4g}, cover {node.cover:.4g})"
-    for word, child in (("yes", left_child(at)), ("no", right_child(at))):
-        lines = _below(shard, tree, child, indent + "  ")
-        first = next(lines)
-        yield f"{indent}  {word}: {first.lstrip()}"
-        yield from lines
-
-
 def _of_hosts(shard: Artefact, number: int) -> Iterator[str]:
     """What each host has grown below a tree of two parts."""
     if not hybrid.is_hybrid(shard.facts):
@@ -218,10 +198,5 @@ def _of_hosts(shard: Artefact, number: int) -> Iterator[str]:
 
 def _question(shard: Artefact, split: OwnSplit) -> str:
     column = shard.facts["columns"][split.feature]
-    missing = "yes" if split.missing_left else "no"
-    if split.left_bins:
-        held = ", ".join(repr(text) for text in left_categories(split, shard))
-        return f"{column} in {{{held}}}, missing: {missing}"
-    if not np.isfinite(split.threshold):
-        return f"{column} is present" + (" or missing" if split.missing_left else "")
-    return f"{column} < {short(split.threshold)}, missing: {missing}"
+    asks = branches.question(split, column, shard.facts["categories"].get(column, ()))
+    return branches.with_missing(asks, "yes" if split.missing_left else "no")

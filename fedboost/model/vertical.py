@@ -150,9 +150,14 @@ class Whole:
     facts: dict[str, Any]  # the guest's
     # Party and name, the guest's first; `feature` counts in them. No party: it is everybody's.
     columns: list[tuple[str, str]]
-    categories: list[int]  # per column how many categories the model knows; 0: a number
+    texts: list[list[str]]  # per column the categories that the model knows; none: a number
     arrays: Arrays  # the guest's, every split filled in
     shape: Shape
+
+    @property
+    def categories(self) -> list[int]:
+        """Per column how many categories the model knows; 0: a number."""
+        return [len(texts) for texts in self.texts]
 
 
 def join(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
@@ -192,8 +197,8 @@ def join(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
     return Whole(guest.facts, columns, known, arrays, Shape.of(arrays))
 
 
-def _known(shard: Artefact) -> list[int]:
-    return [len(shard.facts["categories"].get(name, ())) for name in shard.facts["columns"]]
+def _known(shard: Artefact) -> list[list[str]]:
+    return [list(shard.facts["categories"].get(name, ())) for name in shard.facts["columns"]]
 
 
 def _check_shards(guest: Artefact, hosts: Mapping[str, Artefact]) -> None:
@@ -201,12 +206,12 @@ def _check_shards(guest: Artefact, hosts: Mapping[str, Artefact]) -> None:
     owners = set(guest.arrays["owner"].tolist())
     missing = [h for k, h in enumerate(names, start=1) if k in owners and h not in hosts]
     if missing:
-        whose = ", ".join(missing)
+        whose, first = ", ".join(missing), missing[0]
         raise ConfigError(
-            f"the shard of {whose} is missing: part of the model lies there",
+            f"the splits of {whose} are missing: part of the model lies there",
             model=model,
-            todo=f"ask the owner to run: fedboost model export {model} --format json "
-            f"--out {missing[0]}.json; then give --shard {missing[0]}={missing[0]}.json",
+            todo=f"ask the owner to run: fedboost model release {model} --config {first}.yaml "
+            f"--to {guest.facts['guest']} --out {first}.json; then give --with {first}.json",
         )
     for host, shard in hosts.items():
         if host not in names:

@@ -97,7 +97,7 @@ def margins(model: Artefact, frame: Frame) -> Floats:
     values, found = _used(columns.values(model.facts, frame), found)
     ends = rounds.ends(model.facts).tolist()
     margin = np.tile(np.array(model.facts["base_margin"], np.float64), (frame.n_rows, 1))
-    for rows, cells in _batches(values):
+    for rows, cells in batches(values):
         for start, end in zip([0, *ends[:-1]], ends, strict=True):
             add_to_margin(margin[rows], [tree.predict(cells) for tree in found[start:end]])
     return margin
@@ -131,10 +131,21 @@ def joined(model: Artefact) -> vertical.Whole:
     """
     if model.facts.get("kind") == networks.NETWORKS:
         raise ConfigError(
-            "XGBoost reads trees, and the model is made of networks", todo="use --format json"
+            "XGBoost reads trees, and the model is made of networks",
+            todo=f"fedboost model export {model.facts['job']} --format json",
         )
     found = vertical.join(as_guests(model), {})
     return replace(found, columns=[("", name) for name in model.facts["columns"]])
+
+
+def batches(values: Values) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    """Some rows after the other: which ones, and their cells one row after the other, dense."""
+    n, width = values.shape
+    by_row = values.tocsr() if isinstance(values, csc_array) else None
+    most = max(1, CELLS_MAX // max(1, width))
+    for first in range(0, n, most):
+        rows = slice(first, min(first + most, n))
+        yield rows, np.ascontiguousarray(values[rows]) if by_row is None else by_row[rows].toarray()
 
 
 def _used(values: Values, found: Sequence[Tree]) -> tuple[Values, tuple[Tree, ...]]:
@@ -144,16 +155,6 @@ def _used(values: Values, found: Sequence[Tree]) -> tuple[Values, tuple[Tree, ..
     place = np.full(values.shape[1] + 1, LEAF, np.int32)  # the last one is for leaves
     place[chosen] = np.arange(len(chosen))
     return values[:, chosen], tuple(replace(tree, feature=place[tree.feature]) for tree in found)
-
-
-def _batches(values: Values) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-    """Some rows after the other: which ones, and their cells one row after the other, dense."""
-    n, width = values.shape
-    by_row = values.tocsr() if isinstance(values, csc_array) else None
-    most = max(1, CELLS_MAX // max(1, width))
-    for first in range(0, n, most):
-        rows = slice(first, min(first + most, n))
-        yield rows, np.ascontiguousarray(values[rows]) if by_row is None else by_row[rows].toarray()
 
 
 def _check_lengths(arrays: Arrays) -> None:

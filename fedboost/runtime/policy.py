@@ -193,6 +193,10 @@ class Policy(Settings):
                 f"allows {self.predict.rows_per_day} rows per day, {peer} asks for {rows}",
             )
 
+    def judge_release(self, peer: str) -> None:
+        """Nothing; a PolicyError unless our splits of a model may be told to `peer`."""
+        _listed("peers", self.peers, peer, "releases of models to the party")
+
     def judge_approver(self, user: str) -> None:
         """Nothing; a PolicyError unless `user` may approve and deny jobs."""
         _listed("approvers", self.approvers, user, "approvals by the user")

@@ -91,6 +91,15 @@ def test_show_names_own_columns_and_other_owners(folder):
     assert raw["objective"] == "binary:logistic"
 
 
+def test_show_of_one_tree_prints_that_tree_alone(folder):
+    text = model("show", MODEL, "--cluster", folder, "--tree", 2).stdout
+    assert [line for line in text.splitlines() if line.startswith("tree ")] == ["tree 2"]
+    host = ("show", MODEL, "--cluster", folder, "--party", "telco", "--json")
+    lines = [json.loads(model(*host, *more).stdout)["text"] for more in ((), ("--tree", 1))]
+    assert lines[1] == [line for line in lines[0] if line.startswith("tree 1,")]
+    assert "no tree 4" in refused("show", MODEL, "--cluster", folder, "--tree", 4).what
+
+
 def test_show_of_a_host_has_its_splits_without_gain(folder):
     args = ("show", MODEL, "--cluster", folder, "--party", "telco", "--json")
     raw = json.loads(model(*args).stdout)
@@ -157,22 +166,25 @@ def test_export_of_a_cluster_takes_every_shard_from_its_stores(made, folder):
     assert (folder / "m.json").read_text() == xgboost_json(whole(made))
 
 
-def test_export_needs_every_owners_shard_and_takes_handed_over_files(made, folder):
-    config = folder / "bank.yaml"
-    out = folder / "m.json"
-    files = {p: folder / f"{p}-shard.json" for p in PARTIES[1:]}
-    for party, file in files.items():
-        args = ("--config", folder / f"{party}.yaml", "--format", "json", "--out", file)
-        model("export", MODEL, *args)
-        assert file.read_text() == own_shard(made[party])
-    given = ["--shard", f"telco={files['telco']}"]
-    error = refused("export", MODEL, "--config", config, *given, "--out", out)
-    assert error.what.startswith("the shard of shop is missing")
+def test_a_shard_that_nobody_has_signed_is_no_consent(made, folder):
+    out, own = folder / "m.json", folder / "telco.json"
+    host = ("--config", folder / "telco.yaml")
+    model("export", MODEL, *host, "--format", "json", "--out", own)
+    assert own.read_text() == own_shard(made["telco"])
+    error = refused("export", MODEL, "--config", folder / "bank.yaml", "--with", own, "--out", out)
+    assert error.what == "the file is no release of a model"
+    assert error.where == {"file": str(own)}
     assert not out.exists()
-    given += ["--shard", f"shop={files['shop']}"]
-    said = model("export", MODEL, "--config", config, *given, "--out", out, "--json")
-    assert json.loads(said.stdout) == {"model": MODEL, "format": "xgboost-json", "out": str(out)}
-    assert out.read_text() == xgboost_json(whole(made))
+
+
+def test_a_party_without_a_certificate_cannot_consent(folder):
+    host, out = ("--config", folder / "telco.yaml"), folder / "telco.json"
+    policy = {"policy": {"peers": ["bank"]}, "peers": {"bank": "127.0.0.1:7102"}}
+    raw = yaml.safe_load((folder / "telco.yaml").read_text()) | policy
+    (folder / "telco.yaml").write_text(yaml.safe_dump(raw))
+    error = refused("release", MODEL, *host, "--to", "bank", "--out", out, "--yes")
+    assert error.what.startswith("insecure_loopback has no certificate")
+    assert not out.exists()
 
 
 def test_export_refuses_what_cannot_be(folder):
@@ -181,13 +193,15 @@ def test_export_refuses_what_cannot_be(folder):
     assert "its guest bank" in refused("export", MODEL, *host, *out).what
     assert "no model none" in refused("export", "none", *bank, *out).what
     assert "not a model's id" in refused("export", "../bank", *bank, *out).what
-    assert "PARTY=" in refused("export", MODEL, *bank, *out, "--shard", "telco").what
-    twice = ("--shard", "telco=a", "--shard", "telco=b")
-    assert "telco twice" in refused("export", MODEL, *bank, *out, *twice).what
-    absent = refused("export", MODEL, *bank, *out, "--shard", "telco=none.json")
-    assert absent.where == {"party": "telco", "file": "none.json"}
+    assert "splits of telco, shop are missing" in refused("export", MODEL, *bank, *out).what
+    absent = refused("export", MODEL, *bank, *out, "--with", "none.json")
+    assert absent.where == {"file": "none.json"}
+    both = refused("export", MODEL, "--cluster", folder, *out, "--with", "none.json")
+    assert both.what.startswith("--with belongs to --config")
     with pytest.raises(click.UsageError, match="belongs to --format json"):
         model("export", MODEL, *bank, *out, "--party", "bank")
+    with pytest.raises(click.UsageError, match="belongs to --format xgboost-json"):
+        model("export", MODEL, *bank, *out, "--format", "json", "--with", "none.json")
     assert not (folder / "m.json").exists()
 
 

@@ -201,8 +201,8 @@ def test_export_needs_one_store_and_no_other_shard(folder, frame, found):
     assert out.read_text() == xgboost_json(whole.joined(model_of(frame, found)))
     model("export", MODEL, *host, "--format", "json", "--out", out)
     assert out.read_text() == own_shard(model_of(frame, found, "telco"))
-    with pytest.raises(click.UsageError, match="several parties"):
-        model("export", MODEL, *host, "--out", out, "--shard", f"shop={out}")
+    error = refused("export", MODEL, *host, "--out", out, "--with", out)
+    assert error.what.startswith("every party holds the whole model")
 
 
 def test_an_exported_file_is_a_booster_that_predicts_the_same(folder, frame, found):

@@ -121,9 +121,9 @@ def test_every_link_leads_somewhere(document):
 def test_every_job_shown_can_be_read(document):
     import yaml
 
-    from fedboost.cli.cluster import complete
     from fedboost.data.sources import SourceSpec
     from fedboost.job import Parties
+    from fedboost.runtime.supplied import complete
 
     for block in blocks(document.read_text()):
         raw = yaml.safe_load(block.text) if block.language == "yaml" else None
@@ -278,8 +278,8 @@ def test_the_sample_job_shows_how_columns_of_text_are_named():
 def test_the_readme_shows_how_columns_of_text_are_named():
     import yaml
 
-    from fedboost.cli.cluster import complete
     from fedboost.data.sources import SourceSpec
+    from fedboost.runtime.supplied import complete
 
     readme = (ROOT / "README.md").read_text()
     (shown,) = re.findall(r"`(data: \{telco: .+?\}\})`", readme)

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from fedboost.cli import guests
-from fedboost.cli.cluster import complete
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec, Parties
@@ -14,6 +13,7 @@ from fedboost.protocols import known
 from fedboost.runtime import local, manifest
 from fedboost.runtime.manifest import Manifest
 from fedboost.runtime.submitted import read_spec
+from fedboost.runtime.supplied import complete
 from fedboost.settings import parse
 
 PARTIES: dict[str, Any] = {"guests": ["bank", "fund"], "hosts": ["telco", "shop"]}

@@ -110,10 +110,10 @@ def test_splits_of_rounds_that_the_guest_left_out_do_no_harm():
 
 def test_absent_shards_are_named_with_what_their_owners_should_do():
     made = random_model(3)
-    with pytest.raises(ConfigError, match="the shard of telco, shop is missing") as caught:
+    with pytest.raises(ConfigError, match="the splits of telco, shop are missing") as caught:
         vertical.join(made["bank"], {})
-    assert f"export {MODEL} --format json --out telco.json" in caught.value.todo
-    with pytest.raises(ConfigError, match="the shard of shop is missing"):
+    assert f"release {MODEL} --config telco.yaml --to bank --out telco.json" in caught.value.todo
+    with pytest.raises(ConfigError, match="the splits of shop are missing"):
         vertical.join(made["bank"], {"telco": made["telco"]})
 
 

@@ -12,7 +12,7 @@ from fedboost.core.tree import DTYPES, LEAF
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.model import inspection, shards, whole
-from fedboost.model.export import own_shard, read_host_shard
+from fedboost.model.export import own_shard
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols import named
 from fedboost.settings import parse
@@ -268,13 +268,6 @@ def test_the_readable_file_has_every_node_and_no_owner(frame, found):
     assert all("column" in node or "leaf" in node for node in raw["nodes"])
     bank = json.loads(own_shard(model_of(frame, found)))
     assert bank["nodes"] == raw["nodes"]
-
-
-def test_a_whole_model_is_no_hosts_shard_of_a_vertical_one(frame, found):
-    for party in ("bank", "telco"):
-        text = own_shard(model_of(frame, found, party)).encode()
-        with pytest.raises(ConfigError, match="holds a whole model"):
-            read_host_shard(text, party=party)
 
 
 # Who may not use it

@@ -4,11 +4,17 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fedboost.core import objectives
+from fedboost.core import local, objectives
+from fedboost.core.params import TreeParams
 from fedboost.flow import Artefact
+from fedboost.model import columns
+from fedboost.model import whole as everybodys
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from tests.models import leaves, margins, random_model, random_rows, whole
+from tests.whole_models import KINDS, labels, model_of, table, trained
 
 xgb = pytest.importorskip("xgboost")
 
@@ -17,6 +23,28 @@ MARGIN_GAP_MAX = 2e-6  # four leaves of about 1, each rounded to 32 bits
 
 def loaded(model):
     return xgb.Booster(model_file=bytearray(xgboost_json(model).encode()))
+
+
+def summed_as_xgboost_does(model, values):
+    """float32 (n, outputs): the base margin and, tree after tree, the leaves, each sum rounded.
+
+    The base margin is XGBoost's own, which takes a logarithm that may differ in its last bit.
+    """
+    raw = json.loads(xgboost_json(model))
+    outputs, trees = len(model.facts["base_margin"]), raw["learner"]["gradient_booster"]["model"]
+    reached, width = leaves(model, values), model.arrays["value"].shape[1]
+    added = []
+    for number, tree in enumerate(trees["trees"]):
+        value = np.array(tree["split_conditions"], np.float32)
+        added.append(value[reached[:, number // width]])
+        ends = np.array(tree["left_children"]) == -1
+        tree["split_conditions"] = np.where(ends, np.float32(0), value).tolist()
+    bare = xgb.Booster(model_file=bytearray(json.dumps(raw).encode()))
+    base = bare.predict(rows_of(model, values), output_margin=True)
+    total = base.reshape(len(values), outputs).astype(np.float32)
+    for value, output in zip(added, trees["tree_info"], strict=True):
+        total[:, output] += value
+    return total
 
 
 def rows_of(model, values):
@@ -32,6 +60,65 @@ def test_rows_reach_the_same_leaves(seed):
     values = random_rows(seed, 300, model.categories)
     reached = loaded(model).predict(rows_of(model, values), pred_leaf=True)
     assert np.array_equal(reached.astype(np.int64), leaves(model, values))
+
+
+@given(
+    seed=st.integers(0, 2**20),
+    kind=st.sampled_from([("binary:logistic", 1, 1), ("reg:squarederror", 1, 1),
+                          ("count:poisson", 1, 1), ("reg:tweedie", 1, 1),
+                          ("multi:softprob", 3, 1), ("multi:softprob", 1, 3)]),
+    trees=st.sampled_from([3, 9]),
+)  # fmt: skip
+@settings(max_examples=12, deadline=None)
+def test_margins_of_merged_models_are_the_32_bit_sums_to_the_bit(seed, kind, trees):
+    objective, outputs, per_round = kind
+    model = whole(random_model(seed, objective, outputs, trees, per_round))
+    values = random_rows(seed, 40, model.categories)
+    theirs = loaded(model).predict(rows_of(model, values), output_margin=True)
+    assert theirs.tobytes() == summed_as_xgboost_does(model, values).tobytes()
+    np.testing.assert_allclose(
+        theirs.reshape(40, -1), margins(model, values), rtol=0, atol=2 * MARGIN_GAP_MAX
+    )
+
+
+@given(
+    seed=st.integers(0, 2**20),
+    kind=st.sampled_from(sorted(KINDS)),
+    params=st.fixed_dictionaries(
+        {
+            "n_estimators": st.integers(1, 4),
+            "max_depth": st.integers(1, 6),
+            "max_bin": st.integers(2, 24),
+            "learning_rate": st.sampled_from([0.05, 0.3, 1.0]),
+            "early_stopping_rounds": st.sampled_from([None, 1]),
+        }
+    ),
+)
+@settings(max_examples=20, deadline=None)
+def test_any_trained_model_predicts_in_xgboost_what_it_predicts_here(seed, kind, params):
+    frame = table(seed, rows=50)
+    stops = params.pop("early_stopping_rounds") is not None
+    settings_ = {**KINDS[kind], **params}
+    check = table(seed + 1, rows=30) if stops else None
+    found = trained(frame, **settings_) if check is None else stopped(frame, check, settings_)
+    shard = model_of(frame, found)
+    model, values = everybodys.joined(shard), np.asarray(columns.values(shard.facts, frame))
+    booster, rows = loaded(model), rows_of(model, values)
+    ours = everybodys.margins(shard, frame)
+    theirs = booster.predict(rows, output_margin=True).reshape(ours.shape)
+    assert theirs.tobytes() == summed_as_xgboost_does(model, values).tobytes()
+    np.testing.assert_allclose(theirs, ours, rtol=2e-6, atol=2e-6)
+    assert booster.num_boosted_rounds() == len(shard.facts["forest"]) == found.best_round + 1
+
+
+def stopped(frame, check, params):
+    """A model whose training has stopped early, or might have."""
+    wanted = {"max_bin": 6, "early_stopping_rounds": 1, **params}
+    own = TreeParams(**wanted)
+    one, other = (
+        local.Table(f.values, labels(f, own), categorical=f.categorical) for f in (frame, check)
+    )
+    return local.train(one, own, other)
 
 
 @pytest.mark.parametrize(

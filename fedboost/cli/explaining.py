@@ -1,0 +1,164 @@
+"""`fedboost model explain`: what each column contributes to each row's prediction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fedboost.cli.complete import models_here
+from fedboost.cli.connect import JSON
+from fedboost.cli.predicting import check_folder, selection_of, source_of, write_table
+from fedboost.cli.shelves import OUT, RELEASED, Shelves, open_shelves, pairs, stores, whole_model
+from fedboost.data.frame import Frame
+from fedboost.data.predictions import free_name, id_columns
+from fedboost.data.selection import load_with_ids
+from fedboost.errors import ConfigError
+from fedboost.model import whole
+from fedboost.model.contributions import Contributions, contributions, joined, known, parties
+from fedboost.model.vertical import Whole
+from fedboost.model.xgboost_json import feature_names
+from fedboost.report.contributions import TOP, Effect, ranked, svg
+from fedboost.report.progress import printable
+from fedboost.report.units import plural
+from fedboost.runtime.disk import PUBLIC_MODE, write_file
+
+BIAS = "bias"
+LISTED = 10  # columns that the terminal shows
+
+
+@click.command("explain")
+@click.argument("model", metavar="ID", shell_complete=models_here)
+@click.option("--data", multiple=True, required=True, metavar="PARTY=…",
+              help="A file, or with --config a declared data set; of a merged model "
+              "once for each party.")  # fmt: skip
+@RELEASED
+@click.option("--picture", type=click.Path(path_type=Path, dir_okay=False), metavar="F.svg",
+              help="Draw the mean |contribution| of each column there.")  # fmt: skip
+@click.option("--top", type=click.IntRange(min=1), default=TOP, show_default=True,
+              help="How many columns the picture shows.")  # fmt: skip
+@OUT
+@stores
+@JSON
+def explain(model: str, data: tuple[str, ...], out: Path, as_json: bool, **given: Any) -> None:
+    """Say what each column adds to each row's margin (TreeSHAP, computed by XGBoost).
+
+    \b
+      fedboost model explain ID --data bank=new.parquet --out S.parquet --picture S.svg
+      fedboost model explain ID --config bank.yaml --with telco.json \\
+          --data bank=credit --data telco=t.parquet --out S.parquet
+
+    The table has the rows' ids, a column of contributions for each column of the model, and bias:
+    together they are the row's margin, before the objective makes it a probability. Of several
+    classes every column stands once for each, NAME_0, NAME_1, ….
+
+    A model that every party holds whole explains the rows of one --data. A vertical one needs
+    every host's release of its splits (--with), and the tables of all parties whose columns it
+    splits on: rows are those that all of them have, by their ids. Needs the extra
+    fedboost[explain].
+    """
+    check_folder(out)
+    if given["picture"] is not None:
+        check_folder(given["picture"])
+    shelves = open_shelves(given["config"], given["cluster"])
+    merged = whole_model(shelves, model, given["released"])
+    wanted = _wanted(shelves, merged, pairs("--data", data))
+    frames, ids = _read(shelves, merged, wanted)
+    rows, values = joined(merged, frames)
+    found = contributions(merged, values)
+    write_table(out, _table(ids, rows, found, feature_names(merged)))
+    effects = _effects(merged, found)
+    if given["picture"] is not None:
+        drawn = svg(effects, len(rows), model, given["top"])
+        write_file(given["picture"], drawn.encode(), PUBLIC_MODE)
+    left_out = len(ids) - len(rows)
+    if as_json:
+        means = {one.name: list(one.means) for one in ranked(effects)}
+        said = {"model": model, "rows": len(rows), "rows_without_partner": left_out}
+        click.echo(json.dumps({**said, "mean_abs": means, "out": str(out)}))
+        return
+    Console().print(_shown(effects))
+    click.echo(f"{plural(len(rows), 'row')} explained: {out}")
+    if left_out:
+        click.echo(f"{plural(left_out, 'row')} are not in every party's table")
+
+
+def _wanted(shelves: Shelves, merged: Whole, data: dict[str, str]) -> dict[str, str]:
+    """By party, the guest first: the data that the model needs; a ConfigError for other parties."""
+    if whole.is_whole(merged.facts):
+        if len(data) > 1:
+            raise ConfigError(
+                f"--data names {len(data)} parties: a whole model explains the rows of one",
+                todo="give one --data, and run the command for each party's rows",
+            )
+        (party,) = data
+        shelves.shard(merged.facts["job"], party)
+        return data
+    needed = parties(merged)
+    for party in needed:
+        if party not in data:
+            raise ConfigError(
+                f"--data is missing for {party}, on whose columns the model splits",
+                todo=f"add --data {party}=…",
+            )
+    for party in data:
+        if party not in needed:
+            raise ConfigError(
+                f"--data names {party}, on whose columns the model does not split",
+                todo=f"its parties are {', '.join(needed)}",
+            )
+    return {party: data[party] for party in needed}
+
+
+def _read(
+    shelves: Shelves, merged: Whole, wanted: dict[str, str]
+) -> tuple[dict[str, Frame], pa.Table]:
+    """Each party's table, and the ids of the first one's."""
+    frames, ids = {}, []
+    for party, name in wanted.items():
+        source = source_of(shelves, party, name)
+        chosen = selection_of(known(merged, party))
+        frame, cells = load_with_ids(
+            source, chosen, party=party, needs_label=False, needs_features=False
+        )
+        frames[party] = frame
+        ids.append(cells)
+    return frames, ids[0]
+
+
+def _table(
+    ids: pa.Table, rows: NDArray[np.int64], found: Contributions, names: list[str]
+) -> pa.Table:
+    columns = id_columns(ids, rows)
+    outputs = found.shape[1]
+    for place, name in enumerate([*names, BIAS]):
+        for output in range(outputs):
+            free = free_name(name if outputs == 1 else f"{name}_{output}", columns)
+            columns[free] = pa.chunked_array([pa.array(found[:, output, place])])
+    return pa.table(columns)
+
+
+def _effects(merged: Whole, found: Contributions) -> list[Effect]:
+    means = np.abs(found[:, :, :-1]).mean(axis=0, dtype=np.float64).T
+    return [
+        Effect(name, tuple(one), party)
+        for name, one, (party, _) in zip(
+            feature_names(merged), means.tolist(), merged.columns, strict=True
+        )
+    ]
+
+
+def _shown(effects: list[Effect]) -> Table:
+    table = Table("column", "mean |contribution|", box=box.SIMPLE_HEAD)
+    for one in ranked(effects)[:LISTED]:
+        table.add_row(Text(printable(one.name)), f"{one.total:.4g}")
+    return table

@@ -1,0 +1,108 @@
+"""`fedboost model export` and `release`: models as files, and consent to a merged one."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedboost.cli.complete import models_here
+from fedboost.cli.connect import JSON
+from fedboost.cli.shelves import OUT, PARTY, RELEASED, open_shelves, stores, whole_model
+from fedboost.model.export import own_shard
+from fedboost.model.xgboost_json import xgboost_json
+from fedboost.report.progress import printable
+from fedboost.report.units import plural
+from fedboost.runtime import releases
+from fedboost.runtime.disk import PUBLIC_MODE, SECRET_MODE, write_file
+from fedboost.runtime.ledger import Ledger
+from fedboost.runtime.releases import Release
+
+
+@click.command("export")
+@click.argument("model", metavar="ID", shell_complete=models_here)
+@click.option("--format", "kind", type=click.Choice(["xgboost-json", "json"]),
+              default="xgboost-json", show_default=True,
+              help="The whole model for XGBoost, or one party's own shard.")  # fmt: skip
+@RELEASED
+@PARTY
+@OUT
+@stores
+@JSON
+def export(model: str, kind: str, out: Path, as_json: bool, **given: Any) -> None:
+    """Write a model to a file.
+
+    \b
+      fedboost model export ID --config bank.yaml --with telco.json --with shop.json --out M.json
+      fedboost model export ID --config telco.yaml --format json --out own.json
+
+    A vertical model is whole only with the splits of all its owners: each host that consents runs
+    `fedboost model release ID --to GUEST` and hands the file to the guest, who names it in --with.
+    Without every owner's file the export is refused. A model that every party holds whole needs
+    nobody's consent, and in a local cluster every store is here.
+    """
+    shelves = open_shelves(given["config"], given["cluster"])
+    if kind == "json":
+        if given["released"]:
+            raise click.UsageError("--with belongs to --format xgboost-json")
+        text = own_shard(shelves.shard(model, given["party"]))
+    else:
+        if given["party"]:
+            raise click.UsageError("--party belongs to --format json")
+        text = xgboost_json(whole_model(shelves, model, given["released"]))
+    write_file(out, text.encode(), PUBLIC_MODE)
+    if as_json:
+        click.echo(json.dumps({"model": model, "format": kind, "out": str(out)}))
+    else:
+        click.echo(str(out))
+
+
+@click.command("release")
+@click.argument("model", metavar="ID", shell_complete=models_here)
+@click.option("--config", required=True, type=click.Path(path_type=Path, dir_okay=False),
+              metavar="PARTY.yaml", help="The settings file of the releasing host.")  # fmt: skip
+@click.option("--to", "receiver", required=True, metavar="PARTY", help="The model's guest.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@OUT
+@JSON
+def release(model: str, config: Path, receiver: str, yes: bool, out: Path, as_json: bool) -> int:
+    """Consent to a merged model: write this party's splits, signed, for the model's guest.
+
+    \b
+      fedboost model release ID --config telco.yaml --to bank --out telco.json
+
+    The file tells the guest which columns the splits are on, and their thresholds and categories.
+    It is signed with the party's certificate, names the model and the guest, and stands in the
+    party's ledger: fedboost ledger show. A consent that has been given cannot be taken back.
+    """
+    shelves = open_shelves(config, None)
+    assert shelves.config is not None
+    party = shelves.config
+    with closing(Ledger(party.store / "store.sqlite")) as ledger:
+        drafted = releases.draft(party, shelves.shard(model), receiver, ledger)
+        if not as_json or not yes:
+            click.echo(_told(drafted), err=True)
+        if not yes and not click.confirm(f"release them to {receiver}?", err=True):
+            click.echo("nothing was released", err=True)
+            return 1
+        released = releases.sign(party, drafted, ledger)
+    write_file(out, released.file, SECRET_MODE)
+    if as_json:
+        said = {"model": model, "party": party.name, "receiver": receiver, "out": str(out)}
+        click.echo(json.dumps({**said, "splits": len(drafted.shard.splits)}))
+    else:
+        click.echo(str(out))
+    return 0
+
+
+def _told(drafted: Release) -> str:
+    """What the file would tell, for the owner who decides."""
+    counts = Counter(split.column for split in drafted.shard.splits)
+    listed = [f"{printable(name)} ({count})" for name, count in counts.most_common()]
+    splits = plural(len(drafted.shard.splits), "split")
+    head = f"{drafted.party} would tell {drafted.receiver} {splits} of {drafted.model}"
+    return "\n".join([f"{head}, by column:" if listed else f"{head}.", *(f"  {x}" for x in listed)])

@@ -1,0 +1,228 @@
+"""One tree of a model as a party knows it: what each split asks, as far as it is known, and leaves.
+
+A guest knows every node and what its own splits ask; a host its own splits and nothing else; and
+whoever has a model whole, or put together of all owners' parts, everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.categories import members
+from fedboost.core.partition import ROOT, left_child, right_child
+from fedboost.errors import ConfigError
+from fedboost.flow import GUEST, Artefact
+from fedboost.model import hybrid, networks, rounds, vertical, whole
+from fedboost.model.export import owner_name, short
+from fedboost.model.vertical import LEAF, OwnSplit, Whole
+
+NODES = (
+    *("tree", "node", "owner", "feature", "threshold", "missing_left", "left_bins"),
+    *("value", "gain", "cover"),
+)  # the arrays that have an entry for each node
+PRESENT, OR_MISSING = " is present", " or missing"
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A node and all below it. What is not known here is empty, or None."""
+
+    party: str = ""  # whose split it is; empty also where the split is everybody's
+    asks: str = ""  # what a split asks, without its party; empty where its owner has not told
+    missing_left: bool | None = None  # whether rows without a value answer yes
+    gain: float | None = None
+    cover: float | None = None  # hessian sum of the training rows
+    value: tuple[float, ...] = ()  # of a leaf, one for each output
+    note: str = ""  # what else there is to know of a leaf
+    below: tuple[Branch, ...] = ()  # for rows that answer yes, and for the others
+
+    @cached_property
+    def depth(self) -> int:
+        """The layers below it."""
+        return 1 + max(one.depth for one in self.below) if self.below else 0
+
+    @cached_property
+    def leaves(self) -> tuple[Branch, ...]:
+        """The nodes below it, or it alone, that have nothing below."""
+        return tuple(leaf for one in self.below for leaf in one.leaves) if self.below else (self,)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A tree with its place in the model."""
+
+    tree: int
+    title: str  # which tree of which round, and for which class
+    root: Branch
+    parties: tuple[str, ...]  # the guest first; none of a model that all hold whole
+    seen_by: str  # whose knowledge it is; empty: everything is there
+
+
+def of_shard(shard: Artefact, tree: int) -> Picture:
+    """A tree, counted from 0, as the owner of a shard knows it.
+
+    A ConfigError where the model has no such tree, or is made of networks.
+    """
+    facts = shard.facts
+    check_tree(facts, tree)
+    if whole.is_whole(facts):
+        return of_whole(whole.joined(shard), tree)
+    parties = (facts["guest"], *facts["hosts"])
+    title, seen_by = title_of(facts, tree), facts["party"]
+    if facts["role"] != GUEST:
+        return Picture(tree, title, _of_host(shard, tree), parties, seen_by)
+    named = [(facts["party"], name) for name in facts["columns"]]
+    texts = [facts["categories"].get(name, ()) for name in facts["columns"]]
+    owners = [facts["party"], *facts["hosts"]]
+    root = _Reader(shard.arrays, tree, named, texts, owners).root()
+    if hybrid.is_hybrid(facts):
+        root = _with_notes(root, ROOT, _below_leaves(shard, tree))
+    return Picture(tree, title, root, parties, seen_by)
+
+
+def of_whole(model: Whole, tree: int) -> Picture:
+    """A tree, counted from 0, of a model of which everything is known; refuses as `of_shard`."""
+    facts = model.facts
+    check_tree(facts, tree)
+    root = _Reader(model.arrays, tree, model.columns, model.texts, None).root()
+    parties = () if whole.is_whole(facts) else (facts["guest"], *facts["hosts"])
+    return Picture(tree, title_of(facts, tree), root, parties, "")
+
+
+def check_tree(facts: Mapping[str, Any], tree: int) -> None:
+    """A ConfigError unless the model has a tree of that number."""
+    if facts.get("kind") == networks.NETWORKS:
+        raise ConfigError(
+            "the model is made of networks, which have no trees",
+            todo=f"fedboost model show {facts['job']}",
+        )
+    if not 0 <= tree < facts["trees"]:
+        raise ConfigError(
+            f"the model has {facts['trees']} trees, counted from 0, and no tree {tree}",
+            todo=f"name one up to {facts['trees'] - 1}" if facts["trees"] else "",
+            model=facts["job"],
+        )
+
+
+def title_of(facts: Mapping[str, Any], tree: int) -> str:
+    """``tree 3 of round 2, for class 1``; trees and classes count from 0, rounds from 1."""
+    if "forest" not in facts:
+        return f"tree {tree}"  # a host's file that says nothing of rounds
+    ends = rounds.ends(facts)
+    title = f"tree {tree} of round {int(np.searchsorted(ends, tree, side='right')) + 1}"
+    output = int(rounds.classes(facts)[tree])
+    return title if output == rounds.ALL else f"{title}, for class {output}"
+
+
+def question(split: OwnSplit, column: str, texts: Sequence[str]) -> str:
+    """``age < 41.5``, ``city in {'B', 'F'}`` or ``age is present``; rows that fit it go left."""
+    if split.left_bins:
+        held = ", ".join(repr(texts[place]) for place in members(split.left_bins))
+        return f"{column} in {{{held}}}"
+    if not np.isfinite(split.threshold):
+        return column + PRESENT + (OR_MISSING if split.missing_left else "")
+    return f"{column} < {short(split.threshold)}"
+
+
+def with_missing(asks: str, answer: str) -> str:
+    """The question, and what rows without a value answer, where the question does not say it."""
+    says_it = asks.endswith((PRESENT, PRESENT + OR_MISSING))
+    return asks if says_it else f"{asks}, missing: {answer}"
+
+
+class _Reader:
+    """Reads one tree out of flat arrays that hold every node."""
+
+    def __init__(
+        self,
+        arrays: Mapping[str, NDArray[np.generic]],
+        tree: int,
+        columns: Sequence[tuple[str, str]],
+        texts: Sequence[Sequence[str]],
+        owners: Sequence[str] | None,
+    ) -> None:
+        """`owners` by their numbers, where only the first one's splits are known; None: all are."""
+        (own,) = np.nonzero(arrays["tree"] == tree)
+        self._arrays = {name: arrays[name][own] for name in NODES}
+        self._splits = vertical.arrays_to_splits(self._arrays)
+        self._place = {split.node: place for place, split in enumerate(self._splits)}
+        self._columns, self._texts, self._owners = columns, texts, owners
+
+    def root(self) -> Branch:
+        """The whole tree."""
+        return self._branch(ROOT)
+
+    def _branch(self, node: int) -> Branch:
+        place = self._place[node]
+        split, arrays = self._splits[place], self._arrays
+        owner, cover = int(arrays["owner"][place]), float(arrays["cover"][place])
+        if owner == LEAF:
+            values = arrays["value"][place].astype(np.float64).tolist()
+            return Branch(cover=cover, value=tuple(values))
+        below = (self._branch(left_child(node)), self._branch(right_child(node)))
+        gain = float(arrays["gain"][place])
+        if self._owners is not None and owner != vertical.GUEST:
+            return Branch(self._owners[owner], gain=gain, cover=cover, below=below)
+        party, column = self._columns[split.feature]
+        asks = question(split, column, self._texts[split.feature])
+        return Branch(party, asks, split.missing_left, gain, cover, below=below)
+
+
+def _of_host(shard: Artefact, tree: int) -> Branch:
+    """A host's own splits in their places, and between them what must be somebody's."""
+    facts = shard.facts
+    own = {s.node: s for s in vertical.arrays_to_splits(shard.arrays) if s.tree == tree}
+    above = {(node + 1 >> up) - 1 for node in own for up in range((node + 1).bit_length())}
+
+    def branch(node: int) -> Branch:
+        if node not in above:
+            return Branch(note="not known here")
+        below = (branch(left_child(node)), branch(right_child(node)))
+        split = own.get(node)
+        if split is None:
+            return Branch(below=below)
+        column = facts["columns"][split.feature]
+        asks = question(split, column, facts["categories"].get(column, ()))
+        return Branch(facts["party"], asks, split.missing_left, below=below)
+
+    return branch(ROOT)
+
+
+def _below_leaves(shard: Artefact, tree: int) -> dict[int, str]:
+    """By bottom node of a tree of two parts, which hosts go on below it."""
+    found: dict[int, list[str]] = {}
+    for one in hybrid.from_arrays(shard.arrays)[1]:
+        if one.node.tree == tree and one.under != hybrid.NO_NODE:
+            found.setdefault(one.under, []).append(owner_name(shard, one.host))
+    return {node: f"plus the mean of {', '.join(hosts)}" for node, hosts in found.items()}
+
+
+def _with_notes(branch: Branch, node: int, notes: Mapping[int, str]) -> Branch:
+    children = zip(branch.below, (left_child(node), right_child(node)), strict=False)
+    below = tuple(_with_notes(child, number, notes) for child, number in children)
+    return replace(branch, below=below, note="" if below else notes.get(node, ""))
+
+
+def lines(root: Branch) -> Iterator[str]:
+    """The tree as text, a line for each node, indented below its split."""
+    yield from _lines(root, "  ")
+
+
+def _lines(branch: Branch, indent: str) -> Iterator[str]:
+    if not branch.below:
+        values = ", ".join(f"{value:.6g}" for value in branch.value)
+        yield f"{indent}leaf {values} (cover {branch.cover:.4g})"
+        return
+    missing = "yes" if branch.missing_left else "no"
+    asked = with_missing(branch.asks, missing) if branch.asks else f"{branch.party}'s split"
+    yield f"{indent}{asked} (gain {branch.gain:.4g}, cover {branch.cover:.4g})"
+    for word, child in zip(("yes", "no"), branch.below, strict=True):
+        found = _lines(child, indent + "  ")
+        yield f"{indent}  {word}: {next(found).lstrip()}"
+        yield from found

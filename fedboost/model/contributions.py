@@ -1,0 +1,124 @@
+"""How much each column adds to a row's margin: TreeSHAP, computed by XGBoost on the exported model.
+
+Lundberg, Erion and Lee, "Consistent Individualized Feature Attribution for Tree Ensembles" (2018),
+with the training rows' covers as weights. The contributions of a row's columns and its bias add up
+to its margin; XGBoost computes them in 32-bit floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_array, hstack
+
+from fedboost.data.frame import Frame, Values
+from fedboost.errors import ConfigError, DataError
+from fedboost.model import columns, whole
+from fedboost.model.vertical import Whole
+from fedboost.model.xgboost_json import feature_names, xgboost_json
+
+Contributions = NDArray[np.float32]
+
+
+def contributions(model: Whole, values: Values) -> Contributions:
+    """float32 (n, outputs, columns + 1): what each of the model's columns adds to the margins.
+
+    The last one is the bias, the same for all rows. values float32 (n, columns), as the model
+    reads them. A ConfigError where xgboost is not installed; a DataError where a tree has nodes
+    whose training rows weigh nothing, so that no share of theirs is defined.
+    """
+    xgboost = _xgboost()
+    booster = xgboost.Booster(model_file=bytearray(xgboost_json(model).encode()))
+    names = feature_names(model)
+    types = ["c" if count else "float" for count in model.categories]
+    outputs = len(model.facts["base_margin"])
+    found = np.empty((values.shape[0], outputs, len(names) + 1), np.float32)
+    for rows, cells in whole.batches(values):
+        table = xgboost.DMatrix(
+            cells, feature_names=names, feature_types=types, enable_categorical=True
+        )
+        shares = booster.predict(table, pred_contribs=True)
+        found[rows] = shares.reshape(len(cells), outputs, len(names) + 1)
+    if not np.isfinite(found).all():
+        raise DataError(
+            "the model has nodes whose training rows weigh nothing: contributions are not defined",
+            todo="train with min_child_weight above 0",
+            model=model.facts["job"],
+        )
+    return found
+
+
+def parties(model: Whole) -> list[str]:
+    """Whose tables a row needs, the guest's first; of a model that all hold whole, one alone."""
+    guest = [model.facts["guest"]]
+    return list(dict.fromkeys([*guest, *(party for party, _ in model.columns if party)]))
+
+
+def known(model: Whole, party: str) -> dict[str, Any]:
+    """The `columns`, `categories` and `id` of one party's part, as `model.columns` reads them.
+
+    Of a model that all hold whole these are the same for every party.
+    """
+    own = [
+        (name, texts)
+        for (owner, name), texts in zip(model.columns, model.texts, strict=True)
+        if owner in ("", party)
+    ]
+    return {
+        "columns": [name for name, _ in own],
+        "categories": {name: texts for name, texts in own if texts},
+        "id": model.facts.get("ids", {}).get(party, ["id"]),
+    }
+
+
+def joined(model: Whole, frames: Mapping[str, Frame]) -> tuple[NDArray[np.int64], Values]:
+    """The rows that every party's table has: their places in the first one's, and their values.
+
+    `frames` by party, in the order of `parties`. int64 (n,) ascending, float32 (n, columns) as the
+    model reads them. A DataError where no row is in all, or a table does not fit the model.
+    """
+    (first, guest), *others = frames.items()
+    places = [{row: place for place, row in enumerate(frame.ids)} for _, frame in others]
+    rows = np.array(
+        [i for i, row in enumerate(guest.ids) if all(row in known for known in places)], np.int64
+    )
+    if not len(rows):
+        raise DataError(f"no row of {first} is in every table", todo="check the id columns")
+    ids = [guest.ids[row] for row in rows.tolist()]
+    taken = [guest.take(rows.tolist())]
+    taken += [
+        frame.take([place[row] for row in ids])
+        for (_, frame), place in zip(others, places, strict=True)
+    ]
+    return rows, _side_by_side(
+        [_read(model, party, frame) for party, frame in zip(frames, taken, strict=True)]
+    )
+
+
+def _read(model: Whole, party: str, frame: Frame) -> Values:
+    try:
+        return columns.values(known(model, party), frame)
+    except DataError as error:
+        raise error.at(party=party) from None
+
+
+def _side_by_side(parts: Sequence[Values]) -> Values:
+    if len(parts) == 1:
+        return parts[0]
+    if any(isinstance(part, csc_array) for part in parts):
+        return csc_array(hstack([csc_array(part) for part in parts]))
+    return np.asfortranarray(np.hstack(parts))
+
+
+def _xgboost() -> Any:
+    try:
+        import xgboost
+    except ImportError:
+        raise ConfigError(
+            "contributions need xgboost, which is not installed",
+            todo="pip install 'fedboost[explain]'",
+        ) from None
+    return xgboost

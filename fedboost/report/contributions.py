@@ -1,0 +1,115 @@
+"""What columns contribute to predictions, as bars: the mean of |contribution| over the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedboost.report.html import Html, tag
+from fedboost.report.pictures import (
+    CHAR,
+    COLOURS,
+    LINE,
+    MARGIN,
+    colour,
+    cut,
+    legend,
+    standalone,
+    words,
+)
+from fedboost.report.units import in_count
+
+OTHERS = "other columns"  # in the place of a party
+TOP = 20  # columns that are drawn
+NAME_CHARS = 36
+BAR, PITCH = 14.0, 24.0  # height of a bar, and from one to the next
+LONGEST = 380.0  # width of the longest bar
+HAIR = 1.5  # of a bar too short to be seen
+ROOM = 70.0  # for the number behind a bar
+HEAD = 84.0
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One column's mean |contribution|, in the unit of the margin, for each output."""
+
+    name: str
+    means: tuple[float, ...]
+    party: str = ""  # whose column it is; empty: everybody's
+
+    @property
+    def total(self) -> float:
+        """Over all outputs."""
+        return sum(self.means)
+
+
+def svg(effects: Sequence[Effect], rows: int, model: str, top: int = TOP) -> str:
+    """The text of an SVG file with the greatest effects; of several outputs, a piece for each.
+
+    Those that are left out are one bar, the last.
+    """
+    shown = _shown(effects, top)
+    outputs = len(shown[0].means) if shown else 1
+    owners = {party: colour(k) for k, party in enumerate(dict.fromkeys(e.party for e in effects))}
+    pieces = _pieces(outputs, owners)
+    longest = max((len(cut(one.name, NAME_CHARS)) for one in shown), default=0)
+    left = MARGIN + CHAR * longest + 10
+    head = HEAD + (LINE if pieces else 0.0)
+    most = max((one.total for one in shown), default=0.0)
+    drawn: list[Html] = [
+        words("What moves the predictions", (MARGIN, MARGIN + 10), "title"),
+        words(f"{model}, {in_count(rows)} rows", (MARGIN, MARGIN + 10 + LINE), "quiet"),
+        words("mean |contribution| to the margin", (left, head - 8), "quiet"),
+    ]
+    if pieces:
+        drawn.append(legend(pieces, (MARGIN, MARGIN + 12 + 2 * LINE)))
+    unit = LONGEST / most if most else 0.0
+    for place, one in enumerate(shown):
+        drawn.append(_bar(one, (left, head + place * PITCH), unit, owners.get(one.party, COLOURS)))
+    size = (left + LONGEST + ROOM + MARGIN, head + len(shown) * PITCH + MARGIN)
+    told = ", ".join(f"{one.name} {one.total:.3g}" for one in shown[:5])
+    return standalone(drawn, size, f"Mean absolute contributions of {model}: {told}")
+
+
+def ranked(effects: Sequence[Effect]) -> list[Effect]:
+    """The greatest first."""
+    return sorted(effects, key=lambda one: -one.total)
+
+
+def _shown(effects: Sequence[Effect], top: int) -> list[Effect]:
+    order = ranked(effects)
+    if len(order) <= top:
+        return order
+    rest = order[top - 1 :]
+    summed = tuple(map(sum, zip(*(one.means for one in rest), strict=True)))
+    return [*order[: top - 1], Effect(f"{len(rest)} other columns", summed, OTHERS)]
+
+
+def _pieces(outputs: int, owners: dict[str, int]) -> list[tuple[str, int]]:
+    """What the legend explains: classes, or else parties; nothing where there is one of them."""
+    if outputs == 1:
+        return list(owners.items()) if len(owners) > 1 else []
+    names = [(f"class {k}", colour(k)) for k in range(min(outputs, COLOURS - 1))]
+    return names + ([("other classes", COLOURS)] if outputs >= COLOURS else [])
+
+
+def _bar(one: Effect, at: tuple[float, float], unit: float, own: int) -> Html:
+    """`own` is the colour of a bar that is one piece."""
+    left, top = at
+    middle = top + PITCH / 2 + 4
+    drawn = [
+        tag("title", f"{one.name}: {', '.join(f'{mean:.4g}' for mean in one.means)}"),
+        words(cut(one.name, NAME_CHARS), (left - 10, middle), "", "end"),
+    ]
+    x, y = left, top + (PITCH - BAR) / 2
+    for output, mean in enumerate(one.means):
+        width = mean * unit
+        if len(one.means) == 1 and mean > 0.0:
+            width = max(HAIR, width)
+        if width > 0.0:
+            place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "width": f"{width:.1f}"}
+            look = own if len(one.means) == 1 else colour(output)
+            drawn.append(tag("rect", **place, height=BAR, rx=2, class_=f"f{look}"))
+        x += width
+    drawn.append(words(f"{one.total:.3g}", (x + 7, middle), "quiet"))
+    return tag("g", *drawn)

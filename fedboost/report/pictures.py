@@ -1,0 +1,68 @@
+"""SVG files that stand alone: the frame around a picture, its colours by day and night, its words.
+
+Colours are written out in the style sheet, without variables: not every viewer of SVG knows those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+
+from fedboost.report.html import Html, join, tag, verbatim
+
+CHAR = 7.2  # user units, about one pixel each, that a character takes at most
+COLOURS = 6  # of the style sheet
+MARGIN = 24.0
+LINE = 20.0  # from one line of words to the next
+SAMPLE = 10.0  # a legend's square
+GAP = 18.0  # behind a legend's word
+
+Point = tuple[float, float]
+
+
+def standalone(drawn: Sequence[Html], size: Point, label: str) -> str:
+    """The text of an SVG file, to be written in UTF-8; `label` tells whoever cannot see it."""
+    style = resources.files(__package__).joinpath("pictures.css").read_text(encoding="utf-8")
+    width, height = (f"{length:.0f}" for length in size)
+    page = tag(
+        "svg",
+        tag("title", label),
+        tag("style", verbatim(style)),
+        tag("rect", width=width, height=height, class_="page"),
+        *drawn,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {width} {height}",
+        width=width,
+        height=height,
+        role="img",
+        aria_label=label,
+    )
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{page}\n'
+
+
+def words(text: str, at: Point, kind: str = "", anchor: str | None = None) -> Html:
+    """One line of text, beginning, or as `anchor` says, at a point."""
+    place = {"x": f"{at[0]:.1f}", "y": f"{at[1]:.1f}"}
+    return tag("text", text, **place, class_=kind or None, text_anchor=anchor)
+
+
+def legend(names: Sequence[tuple[str, int]], at: Point) -> Html:
+    """Names with the squares of their colours, one behind the other."""
+    x, y = at
+    drawn: list[Html] = []
+    for name, colour in names:
+        square = {"x": f"{x:.1f}", "y": f"{y - SAMPLE + 1:.1f}"}
+        drawn.append(tag("rect", **square, width=SAMPLE, height=SAMPLE, rx=2, class_=f"f{colour}"))
+        drawn.append(words(name, (x + SAMPLE + 6, y), "quiet"))
+        x += SAMPLE + 6 + CHAR * len(name) + GAP
+    return join(*drawn)
+
+
+def colour(place: int) -> int:
+    """The colour, from 1, of the first, second, … of several; the last one is for the rest."""
+    return min(place, COLOURS - 1) + 1
+
+
+def cut(text: str, most: int) -> str:
+    """The text with at most so many characters, an ellipsis among them."""
+    return text if len(text) <= most else text[: most - 1] + "…"
