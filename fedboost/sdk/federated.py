@@ -286,12 +286,14 @@ class Federated(Fitted):
         """The predictions of a job: leaf values lie encrypted at hosts, and only they all know."""
         facts = self.shards_[self.guest_].facts
         given = assembly.as_given(Taught(found, {}, {}))
+        params = {"model": facts["job"]}
+        is_hybrid = hybrid.is_hybrid(facts)
         spec = {
             "name": "prediction",
-            "protocol": "predict-hybrid",
+            "protocol": "predict-hybrid" if is_hybrid else "predict",
             "parties": {"guest": self.guest_, "hosts": facts["hosts"]},
             "data": given.data,
-            "params": {"model": facts["job"], "split": facts["split"]},
+            "params": params | ({"split": facts["split"]} if is_hybrid else {}),
         }
         ended = self._job(parse(JobSpec, spec), given.sheets, model=self.shards_)
         assert ended.predictions is not None

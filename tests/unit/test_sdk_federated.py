@@ -124,7 +124,7 @@ def test_validation_holds_out_rows_as_a_job_does():
     model = SecureBoostClassifier(**FEW, validation={"fraction": 0.25}).fit(X, Y)
     assert model.result_["rows"]["validation"] == 40
     assert set(model.evals_result_) == {"train", "validation"}
-    with pytest.raises(ConfigError, match="use one of them|both say"):
+    with pytest.raises(ConfigError, match="both say which rows"):
         model.fit(X, Y, eval_set=(X, Y))
 
 
@@ -280,7 +280,7 @@ def test_what_cannot_be_is_refused_as_a_value_error(model, args, text):
 def test_other_columns_and_parties_than_those_of_the_training_are_refused(fitted):
     with pytest.raises(DataError, match="the model's parties are bank, telco"):
         fitted.predict({"bank": X, "shop": X})
-    with pytest.raises(DataError, match="lacks|no feature column"):
+    with pytest.raises(DataError, match="no feature column"):
         fitted.predict({"bank": X[:, :1], "telco": X[:, 3:]})
 
 
