@@ -90,9 +90,9 @@ class Horizontal(Federated):
         )
 
     def _predicted(self, X: Rows) -> Scores:
+        self._check_fitted()
         if not self._is_horizontal:
             return super()._predicted(X)
-        self._check_fitted()
         with refusing():
             if seats.are_by_party(X):
                 found: Seats = self._seats(X, learns=False)

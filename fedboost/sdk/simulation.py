@@ -7,6 +7,7 @@ write lies in a temporary folder that is gone when the job ends.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import queue
 import shutil
@@ -34,6 +35,9 @@ from fedboost.runtime import faults, local
 from fedboost.runtime.ledger import Row
 from fedboost.runtime.store import JobState
 from fedboost.runtime.workers import ProcessWorkers
+
+# Errors are raised and warnings are in the disclosure: whoever wants the log asks for it.
+logging.getLogger("fedboost").addHandler(logging.NullHandler())
 
 T = TypeVar("T")
 Hear = Callable[[Event], None]
