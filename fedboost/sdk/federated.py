@@ -23,7 +23,7 @@ from fedboost.model import hybrid
 from fedboost.sdk import assembly, disclosure, labels, scoring, seats, simulation
 from fedboost.sdk.assembly import Assembled, Taught
 from fedboost.sdk.fitted import Fitted
-from fedboost.sdk.listening import watching
+from fedboost.sdk.progress import watching
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, refusing
 from fedboost.sdk.seats import Seat, Seats
 from fedboost.settings import parse
@@ -130,7 +130,7 @@ class Federated(Fitted):
 
     def _job(self, spec: JobSpec, sheets: Mapping[str, Sheet], **more: Any) -> simulation.Ended:
         params = self.get_params()
-        with watching(params["verbose"]) as hear:
+        with watching(params["verbose"], spec.name) as hear:
             return simulation.run(spec, sheets, hear, workers=params["n_jobs"], **more)
 
     def _learned_settings(self) -> dict[str, Any]:
