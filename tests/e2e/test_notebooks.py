@@ -42,7 +42,8 @@ def executed(path, place):
         kernel_name="python3", kernel_spec_manager=own, transport="ipc", ip=str(place / "kernel")
     )
     where = {"metadata": {"path": str(place)}}
-    nbclient.NotebookClient(notebook, km=manager, timeout=CELL_S_MAX, resources=where).execute()
+    client = nbclient.NotebookClient(notebook, km=manager, timeout=CELL_S_MAX, resources=where)
+    client.execute(cleanup_kc=True)  # and no kernel is left
     return notebook
 
 
