@@ -17,6 +17,7 @@ import numpy as np
 
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
+from fedboost.model.arrays import read as read_arrays
 
 FORMAT = 3  # since 3 the facts have a hash of their own
 FACTS, ARRAYS = "model.json", "arrays.npz"
@@ -89,11 +90,10 @@ def unpacked(packed: Packed, name: str) -> Artefact:
     if hashlib.sha256(packed.arrays).hexdigest() != facts.get("arrays_sha256"):
         raise DataError("the model's arrays were changed", file=f"{name}/{ARRAYS}")
     try:
-        with np.load(io.BytesIO(packed.arrays), allow_pickle=False) as archive:
-            arrays = {array: archive[array] for array in archive.files}
+        found = read_arrays(packed.arrays)
     except (ValueError, OSError, EOFError, BadZipFile):
         raise DataError("the model's arrays are damaged", file=f"{name}/{ARRAYS}") from None
-    return Artefact({k: v for k, v in facts.items() if k != "arrays_sha256"}, arrays)
+    return Artefact({k: v for k, v in facts.items() if k != "arrays_sha256"}, found)
 
 
 def load_facts(folder: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.errors import ProtocolError, StoreError
+from fedboost.model.arrays import read as read_arrays
 from fedboost.runtime.disk import NEW, SECRET_MODE, make_folder, on_disk, read_file, write_file
 
 log = logging.getLogger(__name__)
@@ -149,8 +150,7 @@ def _load(path: Path) -> Checkpoint:
     packed = read_file(arrays_path)
     if hashlib.sha256(packed).hexdigest() != body["arrays_sha256"]:
         raise _torn(arrays_path)
-    with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
-        arrays = {name.removeprefix(_PREFIX): archive[name] for name in archive.files}
+    arrays = {name.removeprefix(_PREFIX): held for name, held in read_arrays(packed).items()}
     return Checkpoint(body["round"], body["state"], arrays)
 
 

@@ -27,6 +27,7 @@ from fedboost import protocols
 from fedboost.errors import ConfigError, StoreError
 from fedboost.flow import Artefact, Asks
 from fedboost.model import shards
+from fedboost.model.arrays import read as read_arrays
 from fedboost.runtime.disk import SECRET_MODE, make_folder, on_disk, opened, read_file, write_file
 from fedboost.settings import parse
 
@@ -81,8 +82,7 @@ class Transcripts:
         for path in self._parts(job):
             packed = read_file(path)
             try:
-                with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
-                    own = {name: archive[name] for name in archive.files}
+                own = read_arrays(packed)
                 facts |= json.loads(own.pop(FACTS).tobytes())
             except (ValueError, KeyError, OSError, zipfile.BadZipFile):
                 raise StoreError(

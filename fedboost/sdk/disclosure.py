@@ -93,6 +93,8 @@ class Disclosure:
             way = f"{one.sender} → {one.receiver}"
             cells = (way, one.message, units.in_bytes(one.bytes), one.reveals, one.protected)
             drawn.add_row(*(Text(cell) for cell in cells))
+        if not self.crossings:
+            return Text(self._headline())
         return Group(Text(self._headline()), Text(), drawn, *map(Text, self._sentences()))
 
     def _repr_html_(self) -> str:

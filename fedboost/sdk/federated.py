@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedboost import protocols
 from fedboost.data.frame import Frame
+from fedboost.data.predictions import parted
 from fedboost.data.sheet import Sheet
 from fedboost.flow import AGGREGATOR, Protocol
 from fedboost.job import JobSpec
@@ -35,9 +36,8 @@ Labels: TypeAlias = Any  # array-like, or arrays by party, or the name of a colu
 Scores: TypeAlias = Floats | dict[str, Floats]
 EvalSet: TypeAlias = Any  # (X, y) or (X, y, weights), or a list of one such
 
-LEFT = ("_journal", "_columns_of", "_is_dealt", "_train_rows")  # what `fit` leaves, but names_
 
-ADDS_UP = "aggregator"  # who adds up what comes under masks: a party of its own, without data
+ROWS_ALONE = 8192  # of all parties, whose ids are blinded about as fast as two processes start
 
 
 class Federated(Fitted):
@@ -47,6 +47,7 @@ class Federated(Fitted):
 
     classes_: NDArray[Any]
     parties_: tuple[str, ...]  # who had a part in the training, the guest first
+    columns_: dict[str, tuple[str, ...]]  # of each; where all have the same ones, the guest's
 
     def fit(
         self,
@@ -102,7 +103,7 @@ class Federated(Fitted):
         guest, *hosts = train.seats
         parties: dict[str, Any] = {"guest": guest, "hosts": hosts}
         if AGGREGATOR in protocol.modules:
-            parties["aggregator"] = ADDS_UP
+            parties["aggregator"] = seats.ADDS_UP
         spec = {
             "name": type(self).__name__,
             "protocol": protocol.name,
@@ -112,33 +113,46 @@ class Federated(Fitted):
             "params": params,
         }
         ended = self._job(parse(JobSpec, spec), found.sheets)
-        self._journal, self.result_, self.shards_ = ended.journal, ended.result, ended.shards
+        self.journal_, self.result_, self.shards_ = ended.journal, ended.result, ended.shards
         self.disclosure_ = disclosure.of_job(self._job_journal(), ended.sent)
-        self.n_features_in_ = sum(map(len, self._columns_of.values()))
+        self.n_features_in_ = sum(map(len, self.columns_.values()))
 
     def _forget(self) -> None:
         """Drops what an earlier fit has left, so that one that fails leaves nothing half."""
-        for name in [name for name in vars(self) if name.endswith("_") or name in LEFT]:
+        for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
     def _keep_columns(self, train: Seats) -> None:
         """Remembers who had a part in the training, and with which columns."""
         self.parties_ = tuple(train)
         self.guest_ = self.parties_[0]
-        own = {party: seat.rows.names for party, seat in train.items()}
-        self._columns_of = {self.guest_: own[self.guest_]} if self._is_horizontal else own
+        own = {party: tuple(seat.rows.names) for party, seat in train.items()}
+        self.columns_ = {self.guest_: own[self.guest_]} if self._is_horizontal else own
 
     def _job(self, spec: JobSpec, sheets: Mapping[str, Sheet], **more: Any) -> simulation.Ended:
-        params = self.get_params()
-        with watching(params["verbose"], spec.name) as hear:
-            return simulation.run(spec, sheets, hear, workers=params["n_jobs"], **more)
+        with watching(self.get_params()["verbose"], spec.name) as hear:
+            return simulation.run(spec, sheets, hear, workers=self._workers(spec, sheets), **more)
+
+    def _workers(self, spec: JobSpec, sheets: Mapping[str, Sheet]) -> int | None:
+        """As many processes as asked for; none for what takes less time than to start them."""
+        count = self.get_params()["n_jobs"]
+        if count is None:
+            protocol = protocols.named(spec.protocol)
+            params = parse(protocol.params, spec.params, section="params")
+            asks = None if protocol.asks is None else protocol.asks(params)
+            is_heavy = asks is not None and asks.key_bits is not None
+            is_large = sum(sheet.n_rows for sheet in sheets.values()) > ROWS_ALONE
+            return None if is_heavy or is_large else 1
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count == 0:
+            raise InvalidParameterError(f"n_jobs is {count!r}, expected a whole number or None")
+        return int(count) if count > 0 else None
 
     def _learned_settings(self) -> dict[str, Any]:
         """Settings of the job that follow from the labels."""
         return {}
 
-    def _learn_labels(self, y: NDArray[Any]) -> None:
-        """Takes in which labels there are, of all rows to train on."""
+    def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
+        """Takes in which labels there are, of all rows to train on, (n,) and their weights."""
 
     def _job_labels(self, y: NDArray[Any]) -> Floats:
         """Labels as the job learns them, float64 (n,)."""
@@ -149,7 +163,7 @@ class Federated(Fitted):
     def _seats(self, X: Rows, *, learns: bool) -> Seats:
         """Who has which table, the guest first."""
         params = self.get_params()
-        if isinstance(X, Mapping):
+        if seats.are_by_party(X):
             if len(X) < 2 and learns:
                 raise InvalidTableError(
                     f"X holds the tables of {len(X)} parties, and a federation needs two"
@@ -168,23 +182,22 @@ class Federated(Fitted):
         whole = seats.single(X, self.get_params()["ids"])
         if learns:
             dealt = seats.dealt_columns(whole.rows.names, self.get_params()["parties"])
-            self._set_names(whole, is_dealt=True)
+            self._set_names(whole)
             return self._guest_first(
                 {party: Seat(whole.rows.select(names)) for party, names in dealt.items()}
             )
         whole = self._same_columns(whole)
-        return {p: Seat(whole.rows.select(names)) for p, names in self._columns_of.items()}
+        return {p: Seat(whole.rows.select(names)) for p, names in self.columns_.items()}
 
-    def _set_names(self, whole: Seat, *, is_dealt: bool) -> None:
+    def _set_names(self, whole: Seat) -> None:
         """Keeps how the caller calls the columns of a single table."""
-        self._is_dealt = is_dealt
         vars(self).pop("feature_names_in_", None)
         if whole.rows.is_named:
             self.feature_names_in_ = np.array(whole.rows.names, object)
 
     def _same_columns(self, whole: Seat) -> Seat:
         """A table to predict with the columns of the training, found by name or by place."""
-        names = [name for part in self._columns_of.values() for name in part]
+        names = [name for part in self.columns_.values() for name in part]
         known = getattr(self, "feature_names_in_", None)
         trained = names if known is None else known.tolist()
         if whole.rows.is_named and known is not None:
@@ -211,9 +224,8 @@ class Federated(Fitted):
 
     def _check_parties(self, found: Seats, *, learns: bool) -> None:
         if learns:
-            self._is_dealt = False
             if self._is_horizontal:
-                self._set_names(next(iter(found.values())), is_dealt=False)
+                self._set_names(next(iter(found.values())))
             else:
                 names = [f"{party}.{n}" for party, seat in found.items() for n in seat.rows.names]
                 self.feature_names_in_ = np.array(names, object)
@@ -236,9 +248,9 @@ class Federated(Fitted):
         if isinstance(y, str):
             y = found[guest].rows.column(y).to_numpy()
         own = labels.column(y, found[guest].rows.n_rows, type(self).__name__)
-        if learns:
-            self._learn_labels(own)
         weights = labels.weights(weight, len(own))
+        if learns:
+            self._learn_labels(own, weights)
         return Taught(
             found, {guest: self._job_labels(own)}, {} if weights is None else {guest: weights}
         )
@@ -260,6 +272,8 @@ class Federated(Fitted):
             guest = self.guest_
             partners = seats.partner_rows(found, guest)
             facts = self.shards_[guest].facts
+            if facts.get("split") == "unscored":
+                return self._asked(found)
             if not hybrid.is_hybrid(facts):
                 self._check_partners(partners)
             held = {host: np.flatnonzero(rows >= 0) for host, rows in partners.items()}
@@ -268,11 +282,30 @@ class Federated(Fitted):
             frames = {party: self._frame(seat, party) for party, seat in own.items()}
             return scoring.predict(self.shards_, guest, frames, held)
 
+    def _asked(self, found: Seats) -> Floats:
+        """The predictions of a job: leaf values lie encrypted at hosts, and only they all know."""
+        facts = self.shards_[self.guest_].facts
+        given = assembly.as_given(Taught(found, {}, {}))
+        params = {"model": facts["job"]}
+        is_hybrid = hybrid.is_hybrid(facts)
+        spec = {
+            "name": "prediction",
+            "protocol": "predict-hybrid" if is_hybrid else "predict",
+            "parties": {"guest": self.guest_, "hosts": facts["hosts"]},
+            "data": given.data,
+            "params": params | ({"split": facts["split"]} if is_hybrid else {}),
+        }
+        ended = self._job(parse(JobSpec, spec), given.sheets, model=self.shards_)
+        assert ended.predictions is not None
+        return parted(ended.predictions, "predictions").values
+
     def _frame(self, seat: Seat, party: str) -> Frame:
         """A table as a party's shard of the model reads it."""
         facts = self.shards_[party].facts
+        # Networks hash the columns of a sparse table by their numbers, whichever it has.
+        names = facts["columns"] if not facts.get("sparse") else seat.rows.names
         with refusing(party=party):
-            return seat.rows.frame(facts["columns"], list(facts["categories"]))
+            return seat.rows.frame(names, list(facts["categories"]))
 
     def _check_partners(self, partners: Mapping[str, Places]) -> None:
         for host, rows in partners.items():
@@ -285,8 +318,8 @@ class Federated(Fitted):
 
     def _columns(self) -> list[tuple[str, str]]:
         if self._is_horizontal:
-            return [("", name) for name in self._columns_of[self.guest_]]
-        return [(party, name) for party, names in self._columns_of.items() for name in names]
+            return [("", name) for name in self.columns_[self.guest_]]
+        return [(party, name) for party, names in self.columns_.items() for name in names]
 
 
 def eval_parts(given: EvalSet) -> tuple[Rows, Labels, Any]:

@@ -30,7 +30,7 @@ class Fitted(Parameters):
     guest_: str
     shards_: dict[str, Artefact]  # each party's part of the model
     n_features_in_: int
-    _journal: bytes
+    journal_: bytes  # of the job, a JobJournal
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn asks before it does anything; nobody else calls this."""
@@ -109,8 +109,8 @@ class Fitted(Parameters):
         return file
 
     def _job_journal(self) -> JobJournal:
-        if not getattr(self, "_journal", b""):
+        if not getattr(self, "journal_", b""):
             raise AttributeError(
                 "there is no job to report of: all rows lay on one table, nothing was federated"
             )
-        return JobJournal.FromString(self._journal)
+        return JobJournal.FromString(self.journal_)

@@ -6,6 +6,7 @@ those to validate on from the numbers that are held out, the others from those t
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 
@@ -59,11 +60,16 @@ def numbers(train: int, held: int, fraction: float) -> tuple[Places, Places]:
 
 
 def dealt(train: Sequence[int], held: int) -> list[int]:
-    """How many of `held` rows each party validates on, in proportion to those it trains on."""
-    total = sum(train)
-    shares = [held * own / total for own in train]
-    counts = [math.floor(share) for share in shares]
-    behind = sorted(range(len(train)), key=lambda place: counts[place] - shares[place])
-    for place in behind[: held - sum(counts)]:
+    """How many of `held` rows each party validates on, so that `fraction_of` finds their share.
+
+    One after the other to the party whose share would be the first to need one more.
+    """
+    counts = [0] * len(train)
+    next_at = [(0.5 / own, place) for place, own in enumerate(train)]
+    heapq.heapify(next_at)
+    for _ in range(held):
+        place = next_at[0][1]
         counts[place] += 1
+        beyond = (counts[place] + 0.5) / (train[place] + counts[place])
+        heapq.heapreplace(next_at, (beyond, place))
     return counts

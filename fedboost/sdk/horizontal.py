@@ -31,7 +31,7 @@ class Horizontal(Federated):
     def _taught(self, X: Rows, y: Labels, weight: Any, *, learns: bool) -> Taught:
         if not self._is_horizontal:
             return super()._taught(X, y, weight, learns=learns)
-        if isinstance(X, Mapping):
+        if seats.are_by_party(X):
             return self._taught_by_party(X, y, weight, learns=learns)
         whole = seats.single(X, self.get_params().get("ids"))
         if isinstance(y, str):
@@ -39,7 +39,7 @@ class Horizontal(Federated):
         own = labels.column(y, whole.rows.n_rows, type(self).__name__)
         weights = labels.weights(weight, len(own))
         if learns:
-            self._learn_labels(own)
+            self._learn_labels(own, weights)
         dealt = self._dealt_rows(whole, learns=learns)
         coded = self._job_labels(own)
         return Taught(
@@ -53,7 +53,7 @@ class Horizontal(Federated):
         if learns:
             names = seats.names_of(self.get_params()["parties"], horizontal=True)
             dealt = dict(zip(names, seats.dealt_rows(whole.rows.n_rows, len(names)), strict=True))
-            self._set_names(whole, is_dealt=True)
+            self._set_names(whole)
             self._train_rows = {party: len(rows) for party, rows in dealt.items()}
             return dealt
         counts = holdout.dealt(list(self._train_rows.values()), whole.rows.n_rows)
@@ -81,7 +81,7 @@ class Horizontal(Federated):
                 if weight is not None:
                     weights[party] = labels.weights(weight.get(party), seat.rows.n_rows)
         if learns:
-            self._learn_labels(np.concatenate(list(own.values())))
+            self._learn_labels(np.concatenate(list(own.values())), None)
             self._train_rows = {party: seat.rows.n_rows for party, seat in found.items()}
         return Taught(
             found,
@@ -90,11 +90,11 @@ class Horizontal(Federated):
         )
 
     def _predicted(self, X: Rows) -> Scores:
+        self._check_fitted()
         if not self._is_horizontal:
             return super()._predicted(X)
-        self._check_fitted()
         with refusing():
-            if isinstance(X, Mapping):
+            if seats.are_by_party(X):
                 found: Seats = self._seats(X, learns=False)
                 return {party: self._scored(seat) for party, seat in found.items()}
             whole = self._same_columns(seats.single(X, self.get_params().get("ids")))

@@ -94,9 +94,14 @@ class Classes:
             ) from None
         if len(found) < 2:
             raise InvalidTableError(
-                f"all {len(y)} labels are the same class, so there is nothing to learn"
+                f"all {len(y)} labels are the same class: one class is nothing to learn"
             )
         return cls(found)
+
+    def check_weight(self, y: NDArray[Any], weight: Floats | None) -> None:
+        """Refuses weights that leave one class only."""
+        if weight is not None and len(np.unique(y[weight > 0.0])) < 2:
+            raise InvalidTableError("all rows whose weight is above 0 are of one class")
 
     @property
     def settings(self) -> dict[str, Any]:

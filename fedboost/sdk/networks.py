@@ -6,7 +6,6 @@ model = GBUNClassifier(outputs=64).fit({"north": x1, "south": x2}, {"north": y1,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from fedboost.core import gbun
@@ -44,7 +43,7 @@ class _Gbun(Horizontal):
         With tables and labels by party in a job. A ConfigError says which parameter cannot be, a
         DataError what rows or labels, both of them ValueErrors.
         """
-        if isinstance(X, Mapping):
+        if seats.are_by_party(X):
             return super().fit(X, y, sample_weight, eval_set)
         self._forget()
         with refusing():
@@ -70,9 +69,10 @@ class _Gbun(Horizontal):
             y, name = whole.rows.column(y).to_numpy(), y
             whole = Seat(whole.rows.without([name]))
         own = labels.column(y, whole.rows.n_rows, type(self).__name__)
+        weights = labels.weights(weight, whole.rows.n_rows)
         if learns:
-            self._learn_labels(own)
-            self._set_names(whole, is_dealt=False)
+            self._learn_labels(own, weights)
+            self._set_names(whole)
             self._keep_columns({WHOLE: whole})
         else:
             whole = self._same_columns(whole)
@@ -92,7 +92,8 @@ class _Gbun(Horizontal):
     def _train(self, table: Table, held: Table | None) -> None:
         own = parse(GbunParams, self._job_params(GbunParams, **self._learned_settings()))
         self.trained_ = gbun.train(table, own, held)
-        shard = networks.shard(self.trained_, self._columns_of[WHOLE])
+        names = () if self.trained_.scale is None else self.columns_[WHOLE]
+        shard = networks.shard(self.trained_, names)
         self.shards_ = {WHOLE: shard}
         self.disclosure_ = Disclosure()
         self.n_features_in_ = int(table.values.shape[1])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedboost.core import metrics, objectives
 from fedboost.core.params import CLASSIFYING
-from fedboost.sdk import labels
+from fedboost.sdk import keeping, labels
 from fedboost.sdk.federated import Federated, Floats, Labels, Rows, Scores
 from fedboost.sdk.labels import Classes
 from fedboost.sdk.refusals import InvalidParameterError, refusing
@@ -18,7 +19,27 @@ from fedboost.sdk.refusals import InvalidParameterError, refusing
 One = TypeVar("One")
 
 
-class Classifier(Federated):
+class Estimator(Federated):
+    """What classes and numbers have in common once they are learned."""
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes the fitted estimator into a folder, as JSON and plain arrays; gives its path.
+
+        It holds every party's shard: the whole model, as only a simulation has it.
+        """
+        self._check_fitted()
+        with refusing():
+            keeping.save(self, Path(folder))
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """What `save` wrote; a ConfigError where it is none, or of another class."""
+        with refusing():
+            return keeping.load(cls, Path(folder))
+
+
+class Classifier(Estimator):
     """Classes of any labels; two of them are binary:logistic, more multi:softprob."""
 
     _estimator_type = "classifier"
@@ -39,8 +60,10 @@ class Classifier(Federated):
         found, known, weight = _flat(self.predict(X), y, sample_weight)
         return float(np.average((found == known).astype(np.float64), weights=weight))
 
-    def _learn_labels(self, y: NDArray[Any]) -> None:
-        self.classes_ = Classes.of(y).values
+    def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
+        found = Classes.of(y)
+        found.check_weight(y, weight)
+        self.classes_ = found.values
 
     def _job_labels(self, y: NDArray[Any]) -> Floats:
         return Classes(self.classes_).places(y)
@@ -49,7 +72,7 @@ class Classifier(Federated):
         return Classes(self.classes_).settings
 
 
-class Regressor(Federated):
+class Regressor(Estimator):
     """Numbers, by one of a job's objectives for them."""
 
     _estimator_type = "regressor"
@@ -72,7 +95,7 @@ class Regressor(Federated):
         error = metrics.evaluate("rmse", truth, found, weight) ** 2 * float(weight.sum())
         return 1.0 - error / spread if spread else float("nan")
 
-    def _learn_labels(self, y: NDArray[Any]) -> None:
+    def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
         if self.get_params()["objective"] in CLASSIFYING:
             name = type(self).__name__
             raise InvalidParameterError(

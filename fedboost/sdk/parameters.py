@@ -77,10 +77,10 @@ class Parameters:
         return self
 
     def __repr__(self) -> str:
-        said = ", ".join(f"{name}={value!r}" for name, value in self._said().items())
+        said = ", ".join(f"{name}={value!r}" for name, value in self.said().items())
         return f"{type(self).__name__}({said})"
 
-    def _said(self) -> dict[str, Any]:
+    def said(self) -> dict[str, Any]:
         """The parameters that differ from their defaults."""
         defaults = self.defaults()
         found = self.get_params()
@@ -90,18 +90,18 @@ class Parameters:
         """The `params` of a job: what was said of them, and what follows from the data."""
         fields = set(model.model_fields)
         shared = {name: value for name, value in self._own.items() if name in fields}
-        said = {**shared, **self._said()}
+        said = {**shared, **self.said()}
         seed = self.seed_said()
         if seed is not None:
             said["seed"] = seed
-        return {name: _plain(value) for name, value in {**said, **own}.items() if name in fields}
+        return {name: plain(value) for name, value in {**said, **own}.items() if name in fields}
 
     def seed_said(self) -> int | None:
         """The job's seed as `random_state` has it; None where it says nothing.
 
         An InvalidParameterError where `seed` says another, or it is none.
         """
-        state, seed = self.get_params()["random_state"], self._said().get("seed")
+        state, seed = self.get_params()["random_state"], self.said().get("seed")
         if state is None:
             return None
         if isinstance(state, np.random.RandomState):
@@ -137,7 +137,7 @@ def _same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and isinstance(one, str | int | float | tuple) and one == other
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value as a job's file would hold it."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_unset=True)
@@ -146,7 +146,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     return value

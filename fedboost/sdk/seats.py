@@ -12,8 +12,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from fedboost.data.ids import encode_ids, shared_ids
+from fedboost.runtime.identity import NAME_PATTERN
+from fedboost.runtime.local import COORDINATOR, USER
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError
 from fedboost.sdk.tables import Rows, rows_of
 
@@ -23,6 +26,8 @@ Parties: TypeAlias = int | Sequence[str] | Mapping[str, Sequence[str] | None]
 IdNames: TypeAlias = str | Sequence[str]
 
 PARTIES_MAX = 65  # a guest and a job's hosts
+ADDS_UP = "aggregator"  # who adds up what comes under masks: a party of its own, without data
+TAKEN = (COORDINATOR, USER, ADDS_UP)
 
 
 @dataclass(frozen=True)
@@ -56,11 +61,17 @@ class Seat:
 Seats: TypeAlias = dict[str, Seat]  # by party; the guest first
 
 
+def are_by_party(X: Any) -> bool:
+    """Whether these are tables by party; some of scipy's sparse ones are dicts, too."""
+    return isinstance(X, Mapping) and not issparse(X)
+
+
 def given(tables: Mapping[str, Any], ids: IdNames | Mapping[str, IdNames] | None) -> Seats:
     """The tables that parties bring, as `fit` was given them, with the columns `ids` set apart.
 
     A level of a pandas index counts as a column of its name (`index` where it has none).
     """
+    check_names(list(tables))
     seats: Seats = {}
     for party, table in tables.items():
         rows = rows_of(table, f"the table of {party}")
@@ -77,6 +88,18 @@ def given(tables: Mapping[str, Any], ids: IdNames | Mapping[str, IdNames] | None
             todo="name the id columns of each party",
         )
     return seats
+
+
+def check_names(parties: Sequence[object]) -> None:
+    """Refuses what no party can be called; the coordinator and others have names of their own."""
+    for party in parties:
+        if not isinstance(party, str) or not NAME_PATTERN.fullmatch(party):
+            raise InvalidParameterError(
+                f"{party!r} is no party's name",
+                todo="begin with a lower-case letter, go on with letters, digits and '-'",
+            )
+        if party in TAKEN:
+            raise InvalidParameterError(f"no party can be called {party!r}: another has this name")
 
 
 def single(table: Any, ids: IdNames | Mapping[str, IdNames] | None) -> Seat:
@@ -140,6 +163,7 @@ def names_of(parties: Parties, *, horizontal: bool) -> list[str]:
     """The names of the parties to which a single table is dealt, the guest's first."""
     if not isinstance(parties, int):
         names: list[str] = list(parties)
+        check_names(names)
         if len(names) < 2:
             raise InvalidParameterError("parties names one party, and a federation needs two")
         return names

@@ -7,12 +7,15 @@ write lies in a temporary folder that is gone when the job ends.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import queue
+import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +23,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fedboost.crypto.workers import Serial, Workers
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import Held
 from fedboost.flow import Artefact
@@ -32,9 +36,15 @@ from fedboost.runtime.ledger import Row
 from fedboost.runtime.store import JobState
 from fedboost.runtime.workers import ProcessWorkers
 
+# Errors are raised and warnings are in the disclosure: whoever wants the log asks for it.
+logging.getLogger("fedboost").addHandler(logging.NullHandler())
+
 T = TypeVar("T")
 Hear = Callable[[Event], None]
 TABLE = "X"  # what errors call a party's table
+MEMORY = "/dev/shm"  # noqa: S108  the folder made in it has a name of its own and is only ours
+MEMORY_MIN = 1 << 29  # free bytes without which it is left alone
+CELL_BYTES = 64  # of checkpoints, alignments and ledgers, for each cell of the tables
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,26 +68,48 @@ def run(
 ) -> Ended:
     """Runs a job to its end; `hear` gets its events in the thread that called.
 
-    `workers` processes do arithmetic on large numbers (None: one for each core); `model` are the
-    shards of an earlier job's model that this one uses. Raises what ended a job that did not
-    finish. Ctrl-C stops it.
+    So many `workers` processes do arithmetic on large numbers (1: this process does, None: one for
+    each core); `model` are the shards of an earlier job's model that this one uses. Raises what
+    ended a job that did not finish. Ctrl-C stops it.
     """
     sources = {party: Held.of(sheet, TABLE) for party, sheet in sheets.items()}
     heard: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
 
     async def job(folder: Path) -> Ended:
         try:
-            with ProcessWorkers(workers or len(os.sched_getaffinity(0))) as pool:
+            with _workers(workers) as pool:
                 async with local.cluster(folder, spec, sources, pool) as cluster:
                     return _collected(await cluster.run(spec, heard.put), cluster)
         finally:
             heard.put(None)
 
-    with tempfile.TemporaryDirectory(prefix="fedboost-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="fedboost-", dir=_memory(sheets)) as scratch:
         for party, shard in (model or {}).items():
             folder = Path(scratch) / "var" / party / "models"
             shards.save(shards.folder_of(folder, shard.facts["job"]), shard)
         return _alone(job(Path(scratch)), heard, hear)
+
+
+def _memory(sheets: Mapping[str, Sheet]) -> str | None:
+    """A folder in memory with room enough, where there is one; None: wherever temporary files go.
+
+    A party waits for the disk with every message that it sends, lest a crash take its record: no
+    more than the process outlives what it writes here.
+    """
+    if os.environ.get("TMPDIR") or not os.access(MEMORY, os.W_OK | os.X_OK):
+        return None
+    cells = sum(sheet.n_rows * (len(sheet.columns.columns) + 8) for sheet in sheets.values())
+    free = shutil.disk_usage(MEMORY).free
+    return MEMORY if free > MEMORY_MIN + cells * CELL_BYTES else None
+
+
+@contextmanager
+def _workers(count: int | None) -> Iterator[Workers]:
+    if count == 1:
+        yield Serial()
+        return
+    with ProcessWorkers(count or len(os.sched_getaffinity(0))) as pool:
+        yield pool
 
 
 def _collected(journal: JobJournal, cluster: local.LocalCluster) -> Ended:

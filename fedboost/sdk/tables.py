@@ -161,7 +161,10 @@ def _of_pandas(given: Any) -> Rows:
             f"a column of the data frame cannot be read: {_first_line(error)}",
             todo="give numbers, texts or categories",
         ) from None
-    return replace(_of_arrow(table), is_named=named, index=index_of(given))
+    rows = _of_arrow(table)
+    if not named:  # they are numbered, as those of an array
+        rows = rows.renamed([f"f{place}" for place in range(len(rows.names))])
+    return replace(rows, is_named=named, index=index_of(given))
 
 
 def index_of(given: Any) -> dict[str, pa.ChunkedArray]:
@@ -179,7 +182,7 @@ def index_of(given: Any) -> dict[str, pa.ChunkedArray]:
     ]
     levels = [index.get_level_values(level) for level in range(index.nlevels)]
     return {
-        str(name): pa.chunked_array([pa.array(level, from_pandas=True)])
+        str(name): _plain(pa.chunked_array([pa.array(level, from_pandas=True)]))
         for name, level in zip(names, levels, strict=True)
     }
 
@@ -188,13 +191,28 @@ def _of_arrow(table: pa.Table) -> Rows:
     kinds = [f.name for f in table.schema if pa.types.is_dictionary(f.type)]
     columns = {}
     for name, cells in zip(table.column_names, table.columns, strict=True):
-        columns[name] = pc.cast(cells, cells.type.value_type) if name in kinds else cells
+        columns[name] = _plain(cells)
     if len(columns) < table.num_columns:
         raise InvalidTableError(
             "the table has several columns of one name", todo="give each a name of its own"
         )
     plain = pa.table(columns)
     return Rows(tuple(columns), plain, table.num_rows, categorical=tuple(kinds), is_named=True)
+
+
+def _plain(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column without dictionary coding, its text in a type whose rows can be taken."""
+    if pa.types.is_dictionary(cells.type):
+        values = [_plain(pa.chunked_array([chunk.dictionary])) for chunk in cells.chunks]
+        chunks = [own.take(chunk.indices) for own, chunk in zip(values, cells.chunks, strict=True)]
+        parts = [part for chunk in chunks for part in chunk.chunks]
+        return pa.chunked_array(parts, _plain_type(cells.type.value_type))
+    kind = _plain_type(cells.type)
+    return cells if kind == cells.type else pc.cast(cells, kind)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    return pa.large_string() if pa.types.is_string_view(kind) else kind
 
 
 def _of_sparse(given: Any, what: str) -> Rows:
@@ -215,8 +233,8 @@ def _of_array(given: TableLike, what: str) -> Rows:
     cells = np.asarray(given)
     if cells.ndim != 2:
         raise InvalidTableError(
-            f"{what} has {cells.ndim} dimensions, expected rows and columns",
-            todo="Reshape your data: x.reshape(-1, 1) for one column, x.reshape(1, -1) for one row",
+            f"{what} has {cells.ndim} dimensions, expected rows and columns. Reshape your data: "
+            "x.reshape(-1, 1) for one column, x.reshape(1, -1) for one row",
         )
     if cells.dtype.kind == "c":
         raise InvalidTableError(f"{what}: Complex data not supported")

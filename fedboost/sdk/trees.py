@@ -60,7 +60,7 @@ class _FederBoost(Horizontal):
                 f"layout is {layout!r}", todo="layout='vertical' or layout='horizontal'"
             )
         found = protocols.named(f"federboost-{layout}")
-        for name in self._said():
+        for name in self.said():
             known = any(name in model.model_fields for model in self._models)
             if known and name not in found.params.model_fields:
                 raise InvalidParameterError(f"{name} is no parameter of the {layout} layout")

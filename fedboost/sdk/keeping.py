@@ -1,0 +1,82 @@
+"""Fitted estimators in a folder: JSON and plain arrays, checked by hash; no pickle.
+
+FOLDER/estimator/        what the estimator is, its parameters, classes and columns
+FOLDER/parties/PARTY/    that party's shard of the model
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.errors import ConfigError
+from fedboost.flow import Artefact
+from fedboost.model import shards
+from fedboost.sdk import disclosure
+from fedboost.sdk.federated import Federated
+from fedboost.sdk.parameters import plain
+
+ESTIMATOR, PARTIES = "estimator", "parties"
+ARRAYS = ("classes_", "feature_names_in_")  # attributes that some estimators have
+
+Kept = TypeVar("Kept", bound=Federated)
+
+
+def save(model: Federated, folder: Path) -> None:
+    """Writes a fitted estimator into `folder`; a ConfigError for a parameter that JSON has not."""
+    facts: dict[str, Any] = {
+        "class": type(model).__name__,
+        "params": {name: plain(value) for name, value in model.said().items()},
+        "guest": model.guest_,
+        "parties": list(model.parties_),
+        "columns": {party: list(names) for party, names in model.columns_.items()},
+        "result": getattr(model, "result_", {}),
+        "disclosure": disclosure.facts_of(model.disclosure_),
+        "objects": [n for n in ARRAYS if getattr(model, n, np.empty(0)).dtype == object],
+    }
+    try:
+        json.dumps(facts)
+    except TypeError:
+        raise ConfigError(
+            "a parameter is no number, text or list of them", todo="set it to one, and save again"
+        ) from None
+    arrays = {n: _written(getattr(model, n)) for n in ARRAYS if hasattr(model, n)}
+    arrays["journal"] = np.frombuffer(getattr(model, "journal_", b""), np.uint8)
+    for party, shard in model.shards_.items():
+        shards.save(folder / PARTIES / party, shard)
+    shards.save(folder / ESTIMATOR, Artefact(facts, arrays))
+
+
+def load(kind: type[Kept], folder: Path) -> Kept:
+    """The estimator in `folder`; a ConfigError where there is none, or one of another class.
+
+    A DataError where its files were changed.
+    """
+    if not (folder / ESTIMATOR / shards.FACTS).is_file():
+        raise ConfigError("there is no estimator in the folder", folder=str(folder))
+    kept = shards.load(folder / ESTIMATOR)
+    facts = kept.facts
+    if facts["class"] != kind.__name__:
+        raise ConfigError(f"the folder holds a {facts['class']}", todo=f"{facts['class']}.load(…)")
+    model = kind(**facts["params"])
+    model.guest_, model.parties_ = facts["guest"], tuple(facts["parties"])
+    model.columns_ = {party: tuple(names) for party, names in facts["columns"].items()}
+    model.n_features_in_ = sum(map(len, model.columns_.values()))
+    model.result_ = facts["result"]
+    model.disclosure_ = disclosure.from_facts(facts["disclosure"])
+    for name in (name for name in ARRAYS if name in kept.arrays):
+        found = kept.arrays[name]
+        setattr(model, name, found.astype(object) if name in facts["objects"] else found)
+    model.journal_ = kept.arrays["journal"].tobytes()
+    owners = shards.names(folder / PARTIES)
+    model.shards_ = {party: shards.load(folder / PARTIES / party) for party in owners}
+    return model
+
+
+def _written(values: NDArray[Any]) -> NDArray[Any]:
+    """An array without objects: texts or numbers, as those that it holds."""
+    return np.array(values.tolist()) if values.dtype == object else values

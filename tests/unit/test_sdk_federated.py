@@ -1,0 +1,373 @@
+"""Estimators whose `fit` is a job: what they learn, show, keep, refuse and leave behind."""
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy.sparse import csr_matrix
+
+from fedboost.errors import ConfigError, DataError
+from fedboost.sdk import (
+    FederBoostClassifier,
+    FederBoostRegressor,
+    GBUNClassifier,
+    HybridTreeClassifier,
+    SecureBoostClassifier,
+    SecureBoostRegressor,
+    simulation,
+)
+
+FEW = {"n_estimators": 3, "max_depth": 3, "encryption": {"scheme": "plain"}}
+SMALL = {"n_estimators": 3, "max_depth": 3, "max_bin": 8, "quantile_tolerance": 0}
+
+
+def labelled(n=160, columns=6, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, columns))
+    y = (x[:, 0] + x[:, columns - 1] + 0.3 * rng.normal(size=n) > 0).astype(int)
+    return x, y
+
+
+X, Y = labelled()
+TABLES = {"bank": X[:, :3], "telco": X[:, 3:]}
+ROWS = {"north": X[:90], "south": X[90:]}
+OF_ROWS = {"north": Y[:90], "south": Y[90:]}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return SecureBoostClassifier(**FEW).fit(TABLES, np.array(["no", "yes"])[Y])
+
+
+# What they learn
+
+
+def test_a_fit_is_a_job_whose_result_and_metrics_are_shown(fitted):
+    assert fitted.result_["protocol"] == "secureboost"
+    assert fitted.result_["rows"] == {"aligned": 160, "train": 160}
+    assert fitted.parties_ == ("bank", "telco")
+    assert fitted.columns_ == {"bank": ("f0", "f1", "f2"), "telco": ("f0", "f1", "f2")}
+    assert fitted.feature_names_in_.tolist()[2:4] == ["bank.f2", "telco.f0"]
+    assert fitted.evals_result_["train"]["auc"][-1] == fitted.history_[-1]["train"]["auc"]
+    assert fitted.result_["metrics"]["train"]["auc"] == fitted.history_[-1]["train"]["auc"]
+    assert fitted.best_round_ == 2
+
+
+def test_classes_keep_their_names_and_the_splits_owners_share_the_importance(fitted):
+    assert fitted.classes_.tolist() == ["no", "yes"]
+    assert set(fitted.predict(TABLES)) == {"no", "yes"}
+    np.testing.assert_allclose(fitted.predict_proba(TABLES).sum(axis=1), 1.0)
+    assert fitted.score(TABLES, np.array(["no", "yes"])[Y]) > 0.8
+    shares = fitted.feature_importances_
+    assert shares.sum() == pytest.approx(1.0)
+    assert {0, 5} == set(np.argsort(shares)[-2:].tolist())
+
+
+def test_a_single_table_is_dealt_and_learns_what_its_parts_learn(fitted):
+    alone = SecureBoostClassifier(**FEW).fit(X, Y)
+    np.testing.assert_array_equal(alone.predict_proba(X), fitted.predict_proba(TABLES))
+    assert alone.parties_ == ("guest", "host")
+    named = pa.table({f"c{k}": X[:, k] for k in range(6)})
+    parties = {"bank": ["c0", "c1", "c2"], "telco": None}
+    by_name = SecureBoostClassifier(**FEW, parties=parties).fit(named, Y)
+    mixed = named.select(["c5", "c4", "c3", "c2", "c1", "c0"])
+    np.testing.assert_array_equal(by_name.predict_proba(mixed), alone.predict_proba(X))
+    assert by_name.feature_names_in_.tolist() == named.column_names
+
+
+def test_the_guest_is_the_first_party_or_the_one_that_is_named(fitted):
+    turned = {"telco": TABLES["telco"], "bank": TABLES["bank"]}
+    model = SecureBoostClassifier(**FEW, guest="bank").fit(turned, Y)
+    assert model.parties_ == ("bank", "telco")
+    np.testing.assert_array_equal(model.predict_proba(turned), fitted.predict_proba(TABLES))
+
+
+def test_ids_join_tables_whose_rows_are_others():
+    order = np.random.default_rng(1).permutation(160)[:120]
+    bank = pa.table({"id": np.arange(160), **{f"a{k}": X[:, k] for k in range(3)}, "y": Y})
+    telco = pa.table({"nr": order.astype(str), **{f"b{k}": X[order, 3 + k] for k in range(3)}})
+    ids = {"bank": "id", "telco": "nr"}
+    model = SecureBoostClassifier(**FEW, ids=ids).fit({"bank": bank.drop("y"), "telco": telco}, Y)
+    assert model.result_["rows"] == {"aligned": 120, "train": 120}
+    with pytest.raises(DataError, match="40 of 160 rows of bank are not at telco"):
+        model.predict({"bank": bank, "telco": telco})
+    both = bank.take(np.sort(order)).drop("y")
+    turned = model.predict_proba({"bank": both, "telco": telco})
+    straight = {"bank": X[np.sort(order), :3], "telco": X[np.sort(order), 3:]}
+    same = SecureBoostClassifier(**FEW).fit(straight, Y[np.sort(order)])
+    np.testing.assert_array_equal(turned, same.predict_proba(straight))
+
+
+def test_rows_of_eval_set_are_measured_and_decide_when_to_stop():
+    noise = np.random.default_rng(3).integers(0, 2, 160)
+    tables = {"bank": X[:100, :3], "telco": X[:100, 3:]}
+    held = {"bank": X[100:, :3], "telco": X[100:, 3:]}
+    model = SecureBoostClassifier(**{**FEW, "n_estimators": 30}, early_stopping_rounds=2)
+    model.fit(tables, noise[:100], eval_set=(held, noise[100:]))
+    assert model.result_["rows"] == {"aligned": 160, "train": 100, "validation": 60}
+    assert len(model.history_) == model.best_round_ + 3 < 30
+    alone = SecureBoostClassifier(**{**FEW, "n_estimators": model.best_round_ + 1})
+    alone.fit(tables, noise[:100])
+    # The same trees, but that rows stand in the order of other ids.
+    np.testing.assert_allclose(model.predict_proba(held), alone.predict_proba(held))
+
+
+def test_validation_holds_out_rows_as_a_job_does():
+    model = SecureBoostClassifier(**FEW, validation={"fraction": 0.25}).fit(X, Y)
+    assert model.result_["rows"]["validation"] == 40
+    assert set(model.evals_result_) == {"train", "validation"}
+    with pytest.raises(ConfigError, match="both say which rows"):
+        model.fit(X, Y, eval_set=(X, Y))
+
+
+def test_weights_count_and_categories_are_columns_of_their_own_kind():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(X, columns=[f"c{k}" for k in range(6)])
+    table["town"] = pandas.Categorical(np.array(["u", "v", "w"])[np.arange(160) % 3])
+    y = (np.arange(160) % 3 == 1).astype(int)
+    model = SecureBoostClassifier(**FEW).fit(table, y)
+    assert model.score(table, y) == 1.0
+    heavy = SecureBoostClassifier(**FEW).fit(X, Y, sample_weight=np.where(Y == 1, 100.0, 0.01))
+    assert heavy.predict(X).mean() > 0.9
+
+
+def test_numbers_and_sparse_tables_are_learned():
+    target = X[:, 0] * 2.0 + X[:, 5]
+    model = SecureBoostRegressor(**{**FEW, "n_estimators": 8}, parties=3).fit(X, target)
+    assert model.score(X, target) > 0.5
+    thin = csr_matrix(np.where(np.abs(X) < 0.7, 0.0, X))
+    sparse = SecureBoostClassifier(**FEW).fit(thin, Y)
+    assert sparse.score(thin, Y) > 0.7
+
+
+# Other layouts
+
+
+def test_horizontal_tables_have_labels_of_their_own_and_one_model():
+    model = FederBoostClassifier(layout="horizontal", **SMALL).fit(ROWS, OF_ROWS)
+    found = model.predict(ROWS)
+    assert {party: len(part) for party, part in found.items()} == {"north": 90, "south": 70}
+    np.testing.assert_array_equal(np.concatenate(list(found.values())), model.predict(X))
+    assert model.score(ROWS, OF_ROWS) == model.score(X, Y)
+    assert model.n_features_in_ == 6
+    assert set(model.disclosure_.bytes) > {"north->aggregator", "aggregator->south"}
+
+
+def test_horizontal_rows_to_validate_on_come_by_party_or_as_one_table():
+    model = FederBoostClassifier(layout="horizontal", **SMALL)
+    model.fit(ROWS, OF_ROWS, eval_set=(X[:33], Y[:33]))
+    assert model.result_["rows"] == {"train": 160, "validation": 33}
+    held = {"north": X[:18], "south": X[18:32]}, {"north": Y[:18], "south": Y[18:32]}
+    model.fit(ROWS, OF_ROWS, eval_set=held)
+    assert model.result_["rows"] == {"train": 160, "validation": 32}
+    whole = FederBoostRegressor(layout="horizontal", **SMALL).fit(X, X[:, 0], eval_set=(X, X[:, 0]))
+    assert whole.result_["rows"] == {"train": 160, "validation": 160}
+
+
+def test_networks_learn_from_tables_by_party_what_they_learn_from_one():
+    fed = GBUNClassifier(outputs=8, n_estimators=4).fit(ROWS, OF_ROWS)
+    alone = GBUNClassifier(outputs=8, n_estimators=4).fit(X, Y)
+    np.testing.assert_allclose(fed.predict_proba(X), alone.predict_proba(X), atol=1e-4)
+    assert len(fed.disclosure_) > 0 == len(alone.disclosure_)
+
+
+def test_vertical_federboost_says_which_epsilon_it_spent():
+    model = FederBoostClassifier(n_estimators=2, max_depth=2, epsilon=2.0).fit(TABLES, Y)
+    assert model.disclosure_.epsilon == {"telco": 6.0}
+    assert "telco told values of ε 6 a row" in repr(model.disclosure_)
+
+
+@pytest.mark.parametrize("split", ["scored", "unscored"])
+def test_hybrid_hosts_have_columns_of_some_rows(split):
+    scheme = {"scheme": "plain"} if split == "scored" else {"scheme": "okamoto-uchiyama"}
+    bank = pa.table({"id": np.arange(160), **{f"a{k}": X[:, k] for k in range(3)}})
+    some, others = np.arange(0, 160, 2), np.arange(1, 150, 2)
+    shop = pa.table({"id": some, **{f"b{k}": X[some, 3 + k] for k in range(3)}})
+    mill = pa.table({"id": others, **{f"b{k}": X[others, 3 + k] for k in range(3)}})
+    tables = {"bank": bank, "shop": shop, "mill": mill}
+    depths = {"guest_depth": 2, "host_depth": 2, "n_estimators": 2}
+    model = HybridTreeClassifier(ids="id", split=split, encryption=scheme, **depths)
+    model.fit(tables, Y)
+    assert model.score(tables, Y) > 0.75
+    if split == "scored":
+        assert model.feature_importances_.sum() == pytest.approx(1.0)
+    else:
+        with pytest.raises(AttributeError, match="no gain"):
+            _ = model.feature_importances_
+
+
+# What they show and keep
+
+
+def test_what_crossed_is_listed_message_by_message(fitted):
+    found = fitted.disclosure_
+    assert found.bytes == fitted.result_["bytes"]
+    table = pa.table(found)
+    assert {"EncryptedGradients", "CandidateSums"} <= set(table.column("message").to_pylist())
+    assert sum(table.column("bytes").to_pylist()) == sum(found.bytes.values())
+    assert found.released["telco"] == pytest.approx(fitted.result_["released"]["telco"]["counted"])
+    assert "lay open" in found.warnings[0]  # the scheme is plain
+    assert "<table" in found._repr_html_()
+
+
+def test_the_report_is_one_page_and_a_model_is_kept_without_pickle(fitted, tmp_path):
+    assert "SecureBoostClassifier" in fitted.report(tmp_path / "r.html").read_text()
+    again = SecureBoostClassifier.load(fitted.save(tmp_path / "kept"))
+    np.testing.assert_array_equal(again.predict_proba(TABLES), fitted.predict_proba(TABLES))
+    assert again.get_params() == fitted.get_params()
+    assert again.classes_.tolist() == ["no", "yes"]
+    assert again.disclosure_ == fitted.disclosure_
+    assert again.report(tmp_path / "again.html").exists()
+    with pytest.raises(ConfigError, match="holds a SecureBoostClassifier"):
+        GBUNClassifier.load(tmp_path / "kept")
+    with pytest.raises(ConfigError, match="no estimator in the folder"):
+        GBUNClassifier.load(tmp_path)
+    copied = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(copied.predict_proba(TABLES), fitted.predict_proba(TABLES))
+
+
+def test_parameters_are_a_jobs_and_the_nearest_is_named_for_an_unknown_one():
+    with pytest.raises(ValueError, match="no parameter 'max_dept'") as refused:
+        SecureBoostClassifier(max_dept=3)
+    assert refused.value.todo == "did you mean 'max_depth'?"
+    with pytest.raises(ConfigError, match="no parameter 'objective'"):
+        SecureBoostClassifier(objective="reg:squarederror")
+    model = SecureBoostClassifier(max_depth=np.int64(2), eval_metric=["auc"], random_state=5)
+    assert model._job_params(model._protocol().params) == {
+        "max_depth": 2,
+        "eval_metric": ["auc"],
+        "seed": 5,
+    }
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "text"),
+    [
+        (SecureBoostClassifier(max_depth=99), (X, Y), "max_depth"),
+        (SecureBoostClassifier(), ({"bank": X}, Y), "a federation needs two"),
+        (SecureBoostClassifier(), (TABLES, OF_ROWS), "only the guest has labels"),
+        (SecureBoostClassifier(), (TABLES, Y[:5]), "X has 160 rows and y 5 labels"),
+        (SecureBoostClassifier(guest="x"), (TABLES, Y), "guest is 'x'"),
+        (SecureBoostClassifier(seed=1, random_state=2), (X, Y), "seed is 1 and random_state 2"),
+        (SecureBoostClassifier(), (X, X[:, 0]), "Unknown label type: continuous"),
+        (FederBoostClassifier(layout="round"), (X, Y), "layout is 'round'"),
+        (FederBoostClassifier(buckets=4, layout="horizontal"), (X, Y), "buckets is no parameter"),
+        (FederBoostClassifier(layout="horizontal"), (ROWS, Y), "y does not hold labels by party"),
+        (SecureBoostRegressor(objective="binary:logistic"), (X, Y), "learns numbers"),
+        (SecureBoostClassifier(n_jobs=0), (X, Y), "n_jobs is 0"),
+        (SecureBoostClassifier(**FEW), (np.where(X > 2, np.inf, X), Y), "infinite values"),
+        (SecureBoostClassifier(), (X, Y, None, X), "eval_set is none"),
+    ],
+)
+def test_what_cannot_be_is_refused_as_a_value_error(model, args, text):
+    with pytest.raises(ValueError, match=text):
+        model.fit(*args)
+    with pytest.raises(DataError, match="is not fitted"):
+        model.predict(X)
+
+
+def test_other_columns_and_parties_than_those_of_the_training_are_refused(fitted):
+    with pytest.raises(DataError, match="the model's parties are bank, telco"):
+        fitted.predict({"bank": X, "shop": X})
+    with pytest.raises(DataError, match="no feature column"):
+        fitted.predict({"bank": X[:, :1], "telco": X[:, 3:]})
+
+
+# What they leave behind
+
+
+def test_a_fit_runs_where_a_loop_runs_already_and_in_several_threads(fitted):
+    async def in_a_notebook():
+        return SecureBoostClassifier(**FEW).fit(X, Y).predict_proba(X)
+
+    found = [asyncio.run(in_a_notebook())]
+    threads = [
+        threading.Thread(
+            target=lambda: found.append(SecureBoostClassifier(**FEW).fit(X, Y).predict_proba(X))
+        )
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for one in found:
+        np.testing.assert_array_equal(one, fitted.predict_proba(TABLES))
+
+
+def test_nothing_is_left_of_a_fit_that_fails_or_is_stopped(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(simulation.tempfile, "tempdir", None)
+    before = threading.active_count()
+    with pytest.raises(ConfigError, match="a bin needs"):
+        FederBoostClassifier(layout="horizontal").fit(X, Y)
+
+    def stop(_):
+        raise KeyboardInterrupt
+
+    def interrupted(verbose, name):
+        class Stops:
+            def __enter__(self):
+                return stop
+
+            def __exit__(self, *_):
+                return None
+
+        return Stops()
+
+    monkeypatch.setattr("fedboost.sdk.federated.watching", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        SecureBoostClassifier(**FEW).fit(X, Y)
+    assert list(tmp_path.iterdir()) == []
+    assert threading.active_count() == before
+
+
+def test_ctrl_c_ends_a_program_and_its_workers(tmp_path):
+    code = (
+        "import numpy as np, os, sys; from fedboost.sdk import SecureBoostClassifier\n"
+        "rng = np.random.default_rng(0); x = rng.normal(size=(3000, 4)); y = x[:, 0] > 0\n"
+        "model = SecureBoostClassifier(n_estimators=500, verbose=True, n_jobs=2)\n"
+        "try:\n    model.fit(x, y)\n"
+        "except KeyboardInterrupt:\n    print('stopped', os.listdir(os.environ['TMPDIR']))\n"
+    )
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "stage align done" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    assert said.strip() == "stopped []"
+    assert not _of_session(process.pid)
+
+
+def _of_session(leader):
+    """The processes that are left of a session."""
+    left = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == leader and fields[0] != "Z":
+            left.append(folder.name)
+    return left

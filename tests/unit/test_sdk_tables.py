@@ -1,0 +1,162 @@
+"""Tables as programs have them: numpy, scipy, pandas, polars and Arrow, read as a party's own."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy.sparse import coo_array, csr_matrix, dok_array
+
+from fedboost.errors import DataError
+from fedboost.sdk import seats
+from fedboost.sdk.tables import rows_of
+
+NUMBERS = np.array([[1.0, np.nan], [2.5, -3.0], [0.0, 7.0]])
+
+
+def frame(rows, categorical=()):
+    return rows.frame(rows.names, categorical or rows.categorical)
+
+
+def test_an_array_has_numbered_columns_and_no_categories():
+    rows = rows_of(NUMBERS)
+    assert (rows.names, rows.is_named, rows.categorical) == (("f0", "f1"), False, ())
+    np.testing.assert_array_equal(frame(rows).values, NUMBERS.astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.int8, np.uint16, np.bool_, object])
+def test_arrays_of_any_numbers_are_read(kind):
+    given = np.array([[1, 0], [0, 1]]).astype(kind)
+    np.testing.assert_array_equal(frame(rows_of(given)).values, [[1.0, 0.0], [0.0, 1.0]])
+
+
+def test_data_frames_of_all_kinds_are_the_same_table():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    plain = {"age": [20, 31, None], "town": ["b", "a", None]}
+    arrow = pa.table({"age": plain["age"], "town": pa.array(plain["town"]).dictionary_encode()})
+    coded = pandas.DataFrame(plain).astype({"town": "category"})
+    columnar = polars.DataFrame(plain, schema_overrides={"town": polars.Categorical})
+    found = [frame(rows_of(one)) for one in (arrow, coded, columnar)]
+    for one in found:
+        assert one.columns == ("age", "town")
+        assert one.categories == {"town": ("a", "b")}
+        np.testing.assert_array_equal(one.values, [[20, 1], [31, 0], [np.nan, np.nan]])
+
+
+def test_a_sparse_table_stays_sparse_and_numbers_its_columns():
+    for kind in (csr_matrix, coo_array, dok_array):
+        rows = rows_of(kind(np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 0.0]])))
+        found = rows.select(["f2", "f1"]).frame(["f2", "f1"], ())
+        assert found.is_sparse
+        np.testing.assert_array_equal(found.values.toarray(), [[0.0, 2.0], [0.0, 0.0]])
+
+
+def test_a_pandas_index_is_a_column_by_its_name():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"a": [1, 2]}, index=pandas.Index([7, 9], name="nr"))
+    assert rows_of(table).column("nr").to_pylist() == [7, 9]
+    assert rows_of(table.rename_axis(None)).column("index").to_pylist() == [7, 9]
+    assert rows_of(table).names == ("a",)
+
+
+def test_columns_that_pandas_numbers_are_those_of_an_array():
+    pandas = pytest.importorskip("pandas")
+    rows = rows_of(pandas.DataFrame(NUMBERS))
+    assert (rows.names, rows.is_named) == (("f0", "f1"), False)
+
+
+def test_rows_below_one_another_find_their_columns_by_name():
+    upper, lower = pa.table({"a": [1], "b": [2.5]}), pa.table({"b": [3], "a": [4.5]})
+    both = rows_of(upper).before(rows_of(lower))
+    np.testing.assert_array_equal(frame(both).values, [[1, 2.5], [4.5, 3]])
+    stacked = rows_of(csr_matrix(NUMBERS[:1])).before(rows_of(csr_matrix(NUMBERS[1:])))
+    np.testing.assert_array_equal(frame(stacked).values.toarray(), NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (np.zeros(3), "1 dimensions"),
+        (np.zeros((0, 2)), r"0 sample\(s\)"),
+        (np.zeros((2, 0)), r"0 feature\(s\)"),
+        (np.zeros((2, 2), complex), "Complex data not supported"),
+        ({"a": [1]}, "X is no table"),
+        (np.array([[{}, 1]], object), "no number"),
+        (csr_matrix(np.zeros((0, 2))), r"0 sample\(s\)"),
+    ],
+)
+def test_what_is_no_table_is_refused_as_a_value_error(given, text):
+    with pytest.raises(DataError, match=text) as refused:
+        rows_of(given)
+    assert isinstance(refused.value, ValueError)
+
+
+def test_importing_the_package_imports_no_kind_of_data_frame():
+    code = "import sys, fedboost.sdk; sys.exit(len({'pandas', 'polars'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Who has which table
+
+
+def test_rows_belong_together_by_place_or_by_what_ids_names():
+    tables = {"bank": NUMBERS, "telco": NUMBERS[:, :1]}
+    found = seats.given(tables, None)
+    assert seats.partner_rows(found, "bank")["telco"].tolist() == [0, 1, 2]
+    bank = pa.table({"nr": ["10", "11", "12"], "a": [1, 2, 3]})
+    telco = pa.table({"b": [5, 6], "customer": [12, 10]})
+    found = seats.given({"bank": bank, "telco": telco}, {"bank": "nr", "telco": "customer"})
+    assert found["telco"].rows.names == ("b",)
+    assert seats.partner_rows(found, "bank")["telco"].tolist() == [1, -1, 0]
+
+
+def test_data_frames_whose_indexes_differ_are_not_joined_by_place():
+    pandas = pytest.importorskip("pandas")
+    one = pandas.DataFrame({"a": [1, 2, 3]})
+    found = seats.given({"bank": one, "telco": one.sort_index(ascending=False)}, None)
+    with pytest.raises(DataError, match="different indexes"):
+        seats.partner_rows(found, "bank")
+    found = seats.given({"bank": one, "telco": one.sort_index(ascending=False)}, "index")
+    assert seats.partner_rows(found, "bank")["telco"].tolist() == [2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("tables", "ids", "text"),
+    [
+        ({"bank": NUMBERS, "telco": NUMBERS[:2]}, None, "telco has 2 rows and bank 3"),
+        ({"bank": pa.table({"i": [1, 1]}), "telco": pa.table({"i": [1, 2]})}, "i", "share their"),
+        ({"bank": pa.table({"i": [1]}), "telco": pa.table({"j": [1]})}, "i", "no column 'i'"),
+        ({"Bank": NUMBERS, "telco": NUMBERS}, None, "'Bank' is no party's name"),
+        ({"user": NUMBERS, "telco": NUMBERS}, None, "no party can be called 'user'"),
+        ({"bank": NUMBERS, "telco": NUMBERS}, {"bank": "a"}, "no column 'a'"),
+    ],
+)
+def test_tables_that_cannot_belong_together_are_refused(tables, ids, text):
+    with pytest.raises(ValueError, match=text):
+        seats.partner_rows(seats.given(tables, ids), next(iter(tables)))
+
+
+def test_a_single_table_is_dealt_by_columns_or_by_rows():
+    assert seats.dealt_columns("abcde", 2) == {"guest": ["a", "b"], "host": ["c", "d", "e"]}
+    assert seats.dealt_columns("a", 2) == {"guest": [], "host": ["a"]}
+    said = {"bank": ["b"], "telco": None}
+    assert seats.dealt_columns("abc", said) == {"bank": ["b"], "telco": ["a", "c"]}
+    assert [rows.tolist() for rows in seats.dealt_rows(5, 2)] == [[0, 2, 4], [1, 3]]
+    assert seats.names_of(3, horizontal=True) == ["party-1", "party-2", "party-3"]
+
+
+@pytest.mark.parametrize(
+    ("parties", "text"),
+    [
+        (1, "expected 2 to 64"),
+        (["bank"], "names one party"),
+        (5, "3 columns for 4 hosts"),
+        ({"bank": ["a"], "telco": ["b"]}, "1 columns of X belong to no party"),
+        ({"bank": ["a"], "telco": ["z"]}, "a column 'z' that X does not have"),
+        ({"bank": ["a", "b"], "telco": ["b", "c"]}, "a column to two parties"),
+    ],
+)
+def test_parties_that_cannot_share_a_table_are_refused(parties, text):
+    with pytest.raises(ValueError, match=text):
+        seats.dealt_columns("abc", parties)
