@@ -49,7 +49,7 @@ class Browser:
         tab = context.new_page()
         context.on("request", lambda request: self._asked(request.url))
         tab.on("pageerror", lambda error: self.complaints.append(str(error)))
-        tab.on("console", lambda message: self._said(message))
+        tab.on("console", self._said)
         return tab
 
     def _asked(self, url: str) -> None:
@@ -57,8 +57,8 @@ class Browser:
             self.strangers.append(url)
 
     def _said(self, message: Any) -> None:
-        """Refusals of the content security policy are errors, answers such as 403 are none."""
-        if message.type == "error" and "the server responded with" not in message.text:
+        """What the content security policy refuses is an error; an answer such as 403 is none."""
+        if message.type == "error" and not message.text.startswith("Failed to load resource"):
             self.complaints.append(message.text)
 
 
@@ -122,7 +122,8 @@ FAULTS = """() => {
     const e = walk.currentNode.parentElement;
     if (!walk.currentNode.textContent.trim() || !seen(e) || e.closest(".hidden")) continue;
     const style = getComputedStyle(e);
-    const [one, other] = [light(rgb(e.closest("svg") ? style.fill : style.color)), light(ground(e))];
+    const colour = e.closest("svg") ? style.fill : style.color;
+    const [one, other] = [light(rgb(colour)), light(ground(e))];
     const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
     const large = parseFloat(style.fontSize) >= 24;
     if (ratio < (large ? 3 : 4.5))

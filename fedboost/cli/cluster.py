@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,15 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec, Parties
 from fedboost.messages.job_pb2 import JobJournal
+from fedboost.pages import token
 from fedboost.report.progress import Progress
 from fedboost.runtime import local
 from fedboost.runtime.client import Client
 from fedboost.runtime.cluster import Cluster
+from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
+from fedboost.runtime.local import COORDINATOR
 from fedboost.runtime.workers import ProcessWorkers
-from fedboost.settings import parse, read_yaml
+from fedboost.settings import load, parse, read_yaml
 
 FOLDER = Path("fedboost-cluster")  # where a local cluster keeps certificates, stores and models
 
@@ -50,12 +55,18 @@ def cluster_group() -> None:
     """A whole local cluster of real daemons."""
 
 
+PAGES = click.option(
+    "--page", "pages", is_flag=True, help="Serve every daemon's page until Ctrl-C; prints links."
+)
+
+
 @cluster_group.command("run")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @DATA
 @DIR
+@PAGES
 @JSON
-def run_cluster(file: Path, data: tuple[str, ...], folder: Path, as_json: bool) -> int:
+def run_cluster(file: Path, data: tuple[str, ...], folder: Path, pages: bool, as_json: bool) -> int:
     """Start a coordinator and every party of the job in FILE, run it, stop everything.
 
     \b
@@ -70,7 +81,7 @@ def run_cluster(file: Path, data: tuple[str, ...], folder: Path, as_json: bool) 
     sources = read_sources(data)
     spec = complete(read_yaml(file), sources, file=str(file))
     turns = guests.Turns(spec, as_json)
-    with Cluster(folder, spec, sources) as cluster:
+    with Cluster(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
         run(turns.run(lambda one: _on(cluster, one)))
     return turns.conclude()
 
@@ -140,11 +151,26 @@ async def _simulated(
 
 
 def run_job(
-    spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path
+    spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path, *, pages: bool = False
 ) -> tuple[JobJournal, dict[str, Any]]:
     """Runs a job on daemons of our own; gives its journal and, if it finished, its result."""
-    with Cluster(folder, spec, sources) as cluster:
+    with Cluster(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
         return run(_on(cluster, spec))
+
+
+@contextmanager
+def _shown(cluster: Cluster) -> Iterator[None]:
+    """Says where the daemons' pages are, if they have some, and keeps these until Ctrl-C."""
+    for name in cluster.pages:
+        kind: type[DaemonConfig] = CoordinatorConfig if name == COORDINATOR else PartyConfig
+        config = load(kind, cluster.config(name))
+        link = token.sign_in_url(config, token.token(config.store))
+        click.echo(f"the page of {name}: {link}", err=True)
+    yield
+    if cluster.pages:
+        click.echo("the pages stay until you press Ctrl-C", err=True)
+        with suppress(KeyboardInterrupt):
+            signal.pause()
 
 
 async def _on(cluster: Cluster, spec: JobSpec) -> tuple[JobJournal, dict[str, Any]]:

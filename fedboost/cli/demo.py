@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from fedboost.cli.cluster import run_job
+from fedboost.cli.cluster import PAGES, run_job
 from fedboost.cli.connect import conclude
 from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
@@ -47,7 +47,8 @@ PARAMS: dict[str, Any] = {
     show_default=True,
     help="Where tables, certificates, models and the report go.",
 )
-def demo(folder: Path) -> int:
+@PAGES
+def demo(folder: Path, pages: bool) -> int:
     """Train on scikit-learn's breast cancer table, split over three daemons, beside XGBoost.
 
     \b
@@ -69,7 +70,7 @@ def demo(folder: Path) -> int:
     )
     spec = _job()
     started = time.monotonic()
-    journal, result = run_job(spec, sources, folder / "cluster")
+    journal, result = run_job(spec, sources, folder / "cluster", pages=pages)
     code = conclude(journal, result, as_json=False)
     if code == 0:
         shared = set.intersection(*(set(rows.tolist()) for rows in known.values()))

@@ -13,7 +13,7 @@ from fedboost.pages.asking import Asking, Rule, in_words
 from fedboost.pages.audits import Running
 from fedboost.pages.sessions import Session
 from fedboost.report import audit, units
-from fedboost.report.disclosure import protection, sentence
+from fedboost.report.disclosure import protection
 from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import Band, Column, Row, absent, details, names, section, table
 from fedboost.runtime.ledger import Amount
@@ -249,7 +249,7 @@ def leaving(asking: Asking) -> Html:
             stage = one.stage
             rows.append(Band(stage))
         name = tag("span", one.name, class_="kind")
-        rows.append([name, names(one.to), sentence(one.reveals), protection(one.protected)])
+        rows.append([name, names(one.to), parts.sentence(one.reveals), protection(one.protected)])
     heads = [Column(head) for head in ("message", "to", "reveals", "protected")]
     drawn = table("What leaves this party", heads, rows, folds=True) if rows else absent("Nothing.")
     tells = tag("p", tag("b", "In numbers: "), f"the job {asking.tells}.") if asking.tells else ""

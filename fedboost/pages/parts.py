@@ -114,6 +114,12 @@ def facts(rows: Sequence[tuple[object, object]]) -> Html:
     return tag("dl", *found, class_="facts-list")
 
 
+def sentence(words: str) -> Html:
+    """Words of a message's definition as a sentence, its names of settings set as such."""
+    pieces = (words[:1].upper() + words[1:]).split("`")
+    return join(*(tag("code", one) if place % 2 else one for place, one in enumerate(pieces)))
+
+
 def note(words: object) -> Html:
     """What has just been done."""
     return tag("p", words, role="status", class_="done-note")

@@ -81,7 +81,7 @@ def disclosure(story: Story, ledger: Sequence[LedgerLine]) -> Html:
         rows.append(
             [
                 _name(one),
-                sentence(reveals),
+                _sentence(reveals),
                 protection(protected),
                 _ways(one.links),
                 units.in_count(sum(sent.messages for sent in one.links.values())),
@@ -163,11 +163,8 @@ def _name(one: Disclosed) -> Html:
     return tag("span", one.kind.rpartition(".")[2], class_="kind", title=one.kind)
 
 
-def sentence(words: str) -> Html:
-    """A message's own words as a sentence; names of settings in them look like it."""
-    whole = words[:1].upper() + words[1:]
-    pieces = whole.split("`")
-    return join(*(tag("code", one) if place % 2 else one for place, one in enumerate(pieces)))
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def protection(words: str) -> Html:
@@ -175,7 +172,7 @@ def protection(words: str) -> Html:
     if words.startswith("not at all"):
         reason = words.removeprefix("not at all").strip(" ,.")
         return join(tag("span", "in the clear", class_="pill"), f" {reason}" if reason else "")
-    return sentence(words)
+    return join(_sentence(words))
 
 
 def _ways(links: Mapping[Link, Sent]) -> Html:

@@ -24,6 +24,7 @@ from fedboost.runtime.config import (
     ClientConfig,
     CoordinatorConfig,
     DaemonConfig,
+    Page,
     PartyConfig,
     Remote,
     Timers,
@@ -46,7 +47,8 @@ class Cluster:
     """Daemons for the parties of one job file; a context manager that leaves no process behind.
 
     Everything lies in `folder`: certs/, configs/, var/NAME (stores, models), logs/NAME.log. A
-    second cluster in the same folder finds the stores and models of the first.
+    second cluster in the same folder finds the stores and models of the first. With `pages` each
+    daemon serves its page, in the name of the cluster's one user.
     """
 
     def __init__(
@@ -57,14 +59,15 @@ class Cluster:
         *,
         timers: Timers | None = None,
         workers: int | None = None,
+        pages: bool = False,
     ) -> None:
         self.folder = folder
         self.names = spec.parties.everybody
-        ports = _free_ports(len(self.names) + 1)
-        self.addresses = {
-            name: f"127.0.0.1:{port}"
-            for name, port in zip((COORDINATOR, *self.names), ports, strict=True)
-        }
+        daemons = (COORDINATOR, *self.names)
+        ports = [f"127.0.0.1:{port}" for port in _free_ports(2 * len(daemons))]
+        self.addresses = dict(zip(daemons, ports, strict=False))
+        at = dict(zip(daemons, ports[len(daemons) :], strict=True)) if pages else {}
+        self.pages = {name: Page(listen=address, user=USER) for name, address in at.items()}
         leaves = [Leaf("coordinator", COORDINATOR), Leaf("user", USER)]
         leaves += [Leaf("party", name) for name in self.names]
         authority.create(folder / "certs", leaves, Term(datetime.now(UTC)))
@@ -168,6 +171,7 @@ class Cluster:
             tls=tls_of(self.folder / "certs", COORDINATOR),
             parties={name: self.addresses[name] for name in self.names},
             store=self.store(COORDINATOR),
+            page=self.pages.get(COORDINATOR),
             users=Users(submit=(USER,), read=(USER,), cancel=(USER,)),
             **extra,
         )
@@ -182,6 +186,7 @@ class Cluster:
             coordinator=Remote(name=COORDINATOR, address=self.addresses[COORDINATOR]),
             peers={peer: self.addresses[peer] for peer in self.names if peer != name},
             store=self.store(name),
+            page=self.pages.get(name),
             datasets={DATASET: sources[name]} if name in sources else {},
             policy=permissive(name, spec, has_data=name in sources),
             **extra,

@@ -143,6 +143,17 @@ function takeFiles() {
   }
 }
 
+// What has just been done is no news for long, and none after a reload.
+const NEWS_MS = 10000;
+function forgetNews() {
+  const asked = new URLSearchParams(location.search);
+  if (!asked.has("done")) return;
+  asked.delete("done");
+  const left = asked.toString();
+  history.replaceState(null, "", location.pathname + (left ? `?${left}` : "") + location.hash);
+  setTimeout(() => document.querySelector(".done-note")?.remove(), NEWS_MS);
+}
+
 // A form is sent once, however often its button is pressed.
 document.addEventListener("submit", (event) => {
   const form = event.target;
@@ -156,6 +167,7 @@ window.addEventListener("pageshow", () => {
 signIn();
 window.addEventListener("hashchange", signIn); // the link, pasted where the page is open already
 takeFiles();
+forgetNews();
 if (document.querySelector("time.since, time.until") || follows) setInterval(tick, TICK_MS);
 if (follows) {
   for (const part of document.querySelectorAll(".live")) {

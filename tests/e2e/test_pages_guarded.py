@@ -1,0 +1,402 @@
+"""What a page refuses: strangers' hosts and forms, guesses, large bodies, words that are code."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from aiohttp import ClientResponse
+from aiohttp.test_utils import TestClient, TestServer
+
+from fedboost.crypto.workers import Serial
+from fedboost.pages import gate, token
+from fedboost.pages.coordinator import coordinator_site
+from fedboost.pages.party import party_site
+from fedboost.runtime import local
+from fedboost.runtime.config import Page
+from fedboost.runtime.local import COORDINATOR, USER
+from fedboost.runtime.store import JobState
+from tests.e2e import world
+
+pytestmark = pytest.mark.e2e
+EVIL = """<script>alert(1)</script>"><img src=x onerror=alert(1)>"""
+PAGE = Page(listen="127.0.0.1:7180", user=USER)
+
+
+def field(name: str, text: str) -> str:
+    """What a form on a page sends along."""
+    found = re.search(f'name="{name}" value="([^"]+)"', text)
+    assert found is not None
+    return found[1]
+
+
+@dataclass
+class Door:
+    """One page, and whoever knocks."""
+
+    client: TestClient[Any, Any]
+    node: Any
+
+    async def get(self, path: str, **headers: str) -> ClientResponse:
+        return await self.client.get(path, headers=headers, allow_redirects=False)
+
+    async def post(self, path: str, form: dict[str, str], **headers: str) -> ClientResponse:
+        own = {"Origin": str(self.client.make_url("")).rstrip("/"), **headers}
+        return await self.client.post(path, data=form, headers=own, allow_redirects=False)
+
+    async def sign_in(self, given: str | None = None, **headers: str) -> ClientResponse:
+        own = token.token(self.node.config.store) if given is None else given
+        return await self.post("/sign-in", {"token": own}, **headers)
+
+    async def csrf(self, path: str = "/") -> str:
+        return field("csrf", await (await self.get(path)).text())
+
+
+@asynccontextmanager
+async def town(folder):
+    """Both pages of a cluster in this process; `doors` by name."""
+    table = world.write(folder / "bank.parquet", world.toy(label=True))
+    other = world.write(folder / "telco.parquet", world.toy(columns=3))
+    spec = world.spec(world.job(hosts=("telco",)))
+    sources = {"bank": table, "telco": other}
+    async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
+        nodes: dict[str, Any] = {
+            COORDINATOR: cluster.coordinator,
+            "telco": cluster.parties["telco"],
+        }
+        doors = {}
+        for name, node in nodes.items():
+            node.config = node.config.model_copy(update={"page": PAGE})
+            app = coordinator_site(node) if name == COORDINATOR else party_site(node, None)
+            doors[name] = Door(TestClient(TestServer(app)), node)
+            await doors[name].client.start_server()
+        try:
+            yield cluster, doors
+        finally:
+            for door in doors.values():
+                await door.client.close()
+
+
+def with_town(tmp_path, test):
+    """Runs an asynchronous test in a town."""
+
+    async def work():
+        async with town(tmp_path) as (cluster, doors):
+            await test(cluster, doors)
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("name", [COORDINATOR, "telco"])
+def test_every_page_and_form_asks_whoever_is_not_signed_in_to_do_so(tmp_path, name):
+    async def test(_, doors):
+        door = doors[name]
+        routes = {
+            (route.method, route.resource.canonical)
+            for route in door.client.server.app.router.routes()
+        }
+        assert len(routes) > 12
+        for method, path in routes:
+            if method == "HEAD" or path in ("/sign-in", "/static/{name}"):
+                continue
+            there = path.replace("{job}", "any")
+            answer = await (door.get(there) if method == "GET" else door.post(there, {}))
+            assert answer.status == 303, there
+            assert answer.headers["Location"].startswith("/sign-in"), there
+
+    with_town(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:7180",
+        "127.0.0.1.evil.example",
+        "localhost.:80",
+        "",
+        "[::1",
+        "@",
+    ],
+)
+def test_a_name_that_a_stranger_points_at_this_machine_is_refused(tmp_path, host):
+    async def test(_, doors):
+        for door in doors.values():
+            await door.sign_in()
+            for path in ("/", "/sign-in", "/static/pages.js"):
+                answer = await door.get(path, Host=host)
+                assert answer.status in (400, 403), (path, host)
+
+    with_town(tmp_path, test)
+
+
+@pytest.mark.parametrize("host", ["localhost:9000", "LOCALHOST:9000", "[::1]:80", "127.0.0.1"])
+def test_the_page_is_there_through_a_tunnel_from_another_port(tmp_path, host):
+    async def test(_, doors):
+        door = doors[COORDINATOR]
+        assert (await door.get("/sign-in", Host=host)).status == 200
+        answer = await door.sign_in(Host=host, Origin=f"http://{host}")
+        assert answer.status == 303
+
+    with_town(tmp_path, test)
+
+
+def test_a_form_of_another_site_does_nothing(tmp_path):
+    async def test(cluster, doors):
+        door = doors[COORDINATOR]
+        await door.sign_in()
+        csrf = await door.csrf("/submit")
+        text = world.spec(world.echo(hosts=("telco",))).model_dump_json()
+        form = {"text": text, "act": "submit"}
+        good = {**form, "csrf": csrf}
+        for given, headers in (
+            (good, {"Origin": "http://evil.example"}),
+            (good, {"Origin": "null"}),
+            (good, {"Origin": "http://localhost:1"}),
+            (good, {"Sec-Fetch-Site": "cross-site"}),
+            (good, {"Sec-Fetch-Site": "same-site"}),
+            (form, {}),
+            ({**form, "csrf": csrf[:-1]}, {}),
+            ({**form, "csrf": ""}, {}),
+        ):
+            answer = await door.post("/submit", given, **headers)
+            assert answer.status == 403, headers
+        assert cluster.coordinator.store.jobs() == []
+        assert (await door.post("/submit", good)).status == 303
+        assert len(cluster.coordinator.store.jobs()) == 1
+
+    with_town(tmp_path, test)
+
+
+def test_ten_guesses_a_minute_and_no_more(tmp_path):
+    async def test(_, doors):
+        door, other = doors["telco"], doors[COORDINATOR]
+        assert (await door.sign_in()).status == 303
+        assert (await door.sign_in(token.token(other.node.config.store))).status == 403
+        for guess in range(9):
+            assert (await door.sign_in(f"guess {guess}")).status == 403
+        answer = await door.sign_in()
+        assert (answer.status, answer.headers["Retry-After"]) == (429, "60")
+        assert (await door.get("/")).status == 200, "whoever has signed in is not locked out"
+
+    with_town(tmp_path, test)
+
+
+def test_the_cookie_is_for_the_page_alone(tmp_path):
+    async def test(_, doors):
+        for name, door in doors.items():
+            said = (await door.sign_in()).headers["Set-Cookie"]
+            assert re.match(r"fedboost-(coordinator|party)-[a-z]+=[\w-]{43};", said), name
+            for part in ("HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=43200"):
+                assert part in said
+            assert token.token(door.node.config.store) not in said
+
+    with_town(tmp_path, test)
+
+
+@pytest.mark.parametrize("there", ["//evil.example", "https://evil.example", "/\\evil", "x", ""])
+def test_signing_in_leads_to_no_other_site(tmp_path, there):
+    async def test(_, doors):
+        door = doors["telco"]
+        own = token.token(door.node.config.store)
+        answer = await door.post("/sign-in", {"token": own, "next": there})
+        assert answer.headers["Location"] == "/"
+
+    with_town(tmp_path, test)
+
+
+def test_every_answer_has_the_headers_that_keep_others_out(tmp_path):
+    async def test(_, doors):
+        door = doors["telco"]
+        await door.sign_in()
+        for path in ("/", "/ledger", "/nowhere", "/jobs/none", "/sign-in", "/static/pages.css"):
+            answer = await door.get(path)
+            for header in gate.HEADERS:
+                assert header in answer.headers, (path, header)
+            assert "unsafe" not in answer.headers["Content-Security-Policy"]
+            kept = answer.headers["Cache-Control"]
+            assert kept == "no-store" or path.startswith("/static/")
+
+    with_town(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/..%2Fgate.py", "/static/../gate.py", "/static/gate.py", "/jobs/..%2F..%2Fx"]
+)
+def test_no_path_leads_to_a_file_that_is_none_of_the_pages(tmp_path, path):
+    async def test(_, doors):
+        door = doors["telco"]
+        await door.sign_in()
+        assert (await door.get(path)).status == 404
+
+    with_town(tmp_path, test)
+
+
+def test_what_others_have_written_is_shown_as_text(tmp_path):
+    async def test(cluster, doors):
+        id_ = await _run(cluster)
+        for node in (doors[COORDINATOR].node, doors["telco"].node):
+            with node.store.transaction() as sql:
+                sql.execute("UPDATE jobs SET name = ?, reason = ?", (EVIL, EVIL))
+        for door in doors.values():
+            await door.sign_in()
+            for path in ("/", f"/jobs/{id_}", f"/ledger?job={EVIL}", f"/?done={EVIL}"):
+                text = await (await door.get(path)).text()
+                assert "<script>alert" not in text, path
+                assert "<img" not in text, path
+        answer = await doors[COORDINATOR].get("/submit")
+        csrf = await doors[COORDINATOR].csrf("/submit")
+        for evil in (f"</textarea>{EVIL}", f"name: '{EVIL}'", f"{EVIL}: 1"):
+            form = {"csrf": csrf, "text": evil, "act": "submit"}
+            answer = await doors[COORDINATOR].post("/submit", form)
+            text = await answer.text()
+            assert answer.status == 422
+            assert "<script>alert" not in text
+            assert "<img" not in text
+
+    with_town(tmp_path, test)
+
+
+async def _run(cluster) -> str:
+    """A small job from its start to its end; gives its id."""
+    status = (await cluster.run(world.spec(world.job(hosts=("telco",))))).status
+    assert status.state == "finished"
+    return str(status.id)
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(tmp_path):
+    async def test(_, doors):
+        door = doors[COORDINATOR]
+        await door.sign_in()
+        form = {"csrf": await door.csrf("/submit"), "text": "x" * (gate.BODY_BYTES_MAX + 1)}
+        assert (await door.post("/submit", form)).status == 413
+        assert (await door.get("/")).status == 200
+
+    with_town(tmp_path, test)
+
+
+def test_a_page_that_fails_says_so_and_the_node_goes_on(tmp_path, monkeypatch, caplog):
+    async def test(cluster, doors):
+        door = doors[COORDINATOR]
+        await door.sign_in()
+
+        def broken():
+            raise ValueError("secret words")
+
+        monkeypatch.setattr(cluster.coordinator.store, "jobs", broken)
+        answer = await door.get("/")
+        assert answer.status == 500
+        text = await answer.text()
+        assert "the page failed unexpectedly" in text
+        assert "secret words" not in text
+        monkeypatch.undo()
+        assert (await door.get("/")).status == 200
+
+    with_town(tmp_path, test)
+    assert "secret words" in caplog.text
+
+
+def test_the_page_may_do_what_its_user_may_and_no_more(tmp_path):
+    async def test(cluster, doors):
+        door, house = doors[COORDINATOR], doors["telco"]
+        await door.sign_in()
+        csrf = await door.csrf()
+        users = door.node.config.users.model_copy(update={"submit": (), "cancel": ()})
+        door.node.config = door.node.config.model_copy(update={"users": users})
+        text = world.spec(world.echo(hosts=("telco",))).model_dump_json()
+        for act in ("check", "submit"):
+            answer = await door.post("/submit", {"csrf": csrf, "text": text, "act": act})
+            assert "user may not submit jobs here" in await answer.text()
+        assert "Submit a job" not in await (await door.get("/")).text()
+        assert cluster.coordinator.store.jobs() == []
+        await house.sign_in()
+        policy = house.node.config.policy.model_copy(update={"approvers": ("olga",)})
+        house.node.config = house.node.config.model_copy(update={"policy": policy})
+        house.node.judge.config = house.node.config
+        for path in ("/", "/ledger", "/told", "/data"):
+            answer = await house.get(path)
+            assert answer.status == 403, path
+            assert "approvals by the user user" in await answer.text()
+
+    with_town(tmp_path, test)
+
+
+def test_only_the_job_that_was_shown_is_approved(tmp_path):
+    async def test(cluster, doors):
+        house = doors["telco"]
+        policy = house.node.config.policy.model_copy(update={"approve": "always"})
+        house.node.config = house.node.config.model_copy(update={"policy": policy})
+        house.node.judge.config = house.node.config
+        running = asyncio.create_task(_run(cluster))
+        while not house.node.store.jobs(JobState.WAITING):
+            await asyncio.sleep(0.01)
+        id_ = house.node.store.jobs()[0].id
+        await house.sign_in()
+        text = await (await house.get(f"/jobs/{id_}/approve")).text()
+        digest, csrf = field("digest", text), field("csrf", text)
+        for form in ({}, {"digest": digest}, {"read": "yes"}, {"read": "yes", "digest": "0" * 64}):
+            answer = await house.post(f"/jobs/{id_}/approve", {"csrf": csrf, **form})
+            assert answer.status == 403
+        assert house.node.store.job(id_).approved_by == ""
+        good = {"csrf": csrf, "read": "yes", "digest": digest}
+        assert (await house.post(f"/jobs/{id_}/approve", good)).status == 303
+        assert await running == id_
+        late = await house.post(f"/jobs/{id_}/approve", good)
+        assert late.status == 409
+
+    with_town(tmp_path, test)
+
+
+def test_an_owner_reads_what_would_leave_and_what_the_policy_says_of_it(tmp_path):
+    async def test(cluster, doors):
+        id_ = await _run(cluster)
+        house = doors["telco"]
+        await house.sign_in()
+        text = await (await house.get(f"/jobs/{id_}")).text()
+        for words in ("Your policy allows this job", "CandidateSums", "plain: hides nothing"):
+            assert words in text
+        assert "in the clear" in text
+        strict = house.node.config.policy.model_copy(update={"allow_insecure": False})
+        house.node.config = house.node.config.model_copy(update={"policy": strict})
+        house.node.judge.config = house.node.config
+        text = await (await house.get(f"/jobs/{id_}")).text()
+        assert "Your policy refuses this job" in text
+        assert text.count("✗ refused") == 1
+        assert "✓ allowed" not in text
+
+    with_town(tmp_path, test)
+
+
+def test_a_look_at_a_page_that_has_not_changed_costs_no_page(tmp_path):
+    async def test(cluster, doors):
+        id_ = await _run(cluster)
+        for door in doors.values():
+            await door.sign_in()
+            for path in ("/", f"/jobs/{id_}"):
+                mark = (await door.get(path)).headers["ETag"]
+                answer = await door.get(path, **{"If-None-Match": mark})
+                assert (answer.status, await answer.read()) == (304, b"")
+
+    with_town(tmp_path, test)
+
+
+def test_no_cell_of_a_table_is_on_any_page(tmp_path):
+    async def test(cluster, doors):
+        id_ = await _run(cluster)
+        house = doors["telco"]
+        await house.sign_in()
+        await house.get("/data")
+        while "being read" in (text := await (await house.get("/data")).text()):
+            await asyncio.sleep(0.01)
+        assert "x2" in text
+        assert ">60<" in text
+        for path in ("/data", f"/jobs/{id_}", "/ledger", "/told"):
+            text = await (await house.get(path)).text()
+            for row in world.toy(columns=3).to_pylist()[:20]:
+                assert not any(f"{value:.4f}"[:6] in text for k, value in row.items() if k != "id")
+
+    with_town(tmp_path, test)

@@ -1,0 +1,183 @@
+"""Signing in to a page: tokens in the store, sessions that end, guesses that are counted."""
+
+import pytest
+
+from fedboost.errors import ConfigError, StoreError
+from fedboost.pages import token
+from fedboost.pages.sessions import (
+    SESSIONS_MAX,
+    WRONG_MAX,
+    WRONG_S,
+    Sessions,
+    SignInRefusedError,
+    same,
+)
+from fedboost.runtime.config import PartyConfig
+from fedboost.settings import parse
+
+LASTS_S = 3600.0
+
+
+class Clock:
+    """Time as the test has it."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def sessions(clock):
+    return Sessions(lambda: "good", LASTS_S, clock)
+
+
+def party(**page):
+    return parse(
+        PartyConfig,
+        {
+            "name": "bank",
+            "listen": "127.0.0.1:7101",
+            "tls": {"ca": "ca.pem", "cert": "bank.pem", "key": "bank.key"},
+            "coordinator": {"name": "coord", "address": "127.0.0.1:7100"},
+            "store": "var/bank",
+            "policy": {"approvers": ["olga"]},
+            **({"page": {"user": "olga", **page}} if page else {}),
+        },
+    )
+
+
+def test_a_session_is_found_by_its_cookie_until_it_ends(sessions, clock):
+    cookie = sessions.sign_in("good")
+    assert sessions.find(cookie) is not None
+    assert sessions.find(cookie[:-1]) is None
+    assert sessions.find("") is None
+    clock.now += LASTS_S - 1
+    assert sessions.find(cookie) is not None
+    clock.now += 1
+    assert sessions.find(cookie) is None
+
+
+def test_who_has_signed_out_is_out_and_nobody_else(sessions):
+    one, other = sessions.sign_in("good"), sessions.sign_in("good")
+    sessions.sign_out(one)
+    sessions.sign_out("unknown")
+    assert sessions.find(one) is None
+    assert sessions.find(other) is not None
+
+
+def test_cookies_and_forms_have_secrets_of_their_own(sessions):
+    cookies = [sessions.sign_in("good") for _ in range(4)]
+    secrets = [*cookies, *(sessions.find(cookie).csrf for cookie in cookies)]
+    assert len(set(secrets)) == 8
+    assert all(len(one) == 43 for one in secrets)
+
+
+def test_another_token_ends_every_session(clock):
+    current = ["first"]
+    sessions = Sessions(lambda: current[0], LASTS_S, clock)
+    cookie = sessions.sign_in("first")
+    current[0] = "second"
+    assert sessions.find(cookie) is None
+    with pytest.raises(SignInRefusedError, match="not the token"):
+        sessions.sign_in("first")
+
+
+def test_after_many_wrong_tokens_the_right_one_has_to_wait(sessions, clock):
+    inside = sessions.sign_in("good")
+    for _ in range(WRONG_MAX):
+        with pytest.raises(SignInRefusedError, match="not the token"):
+            sessions.sign_in("bad")
+    with pytest.raises(SignInRefusedError, match="too many") as refused:
+        sessions.sign_in("good")
+    assert refused.value.wait_s == WRONG_S
+    assert sessions.find(inside) is not None
+    clock.now += WRONG_S
+    assert sessions.find(sessions.sign_in("good")) is not None
+
+
+def test_the_oldest_session_makes_room(sessions):
+    cookies = [sessions.sign_in("good") for _ in range(SESSIONS_MAX + 1)]
+    assert sessions.find(cookies[0]) is None
+    assert all(sessions.find(cookie) is not None for cookie in cookies[1:])
+
+
+def test_secrets_are_compared_whole():
+    assert same("ab", "ab")
+    assert not same("ab", "abc")
+    assert not same("", "a")
+
+
+# The token
+
+
+def test_a_token_is_drawn_once_and_only_its_owner_reads_it(tmp_path):
+    store = tmp_path / "var"
+    own = token.token(store)
+    assert len(own) == 43
+    assert token.token(store) == own
+    assert (store / token.FILE).stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in store.iterdir()] == [token.FILE]
+    assert token.token(tmp_path / "other") != own
+
+
+def test_a_token_that_others_could_read_is_refused_until_another_is_drawn(tmp_path):
+    own = token.token(tmp_path)
+    (tmp_path / token.FILE).chmod(0o640)
+    with pytest.raises(StoreError, match="could be read by others"):
+        token.token(tmp_path)
+    assert token.renew(tmp_path) != own
+
+
+@pytest.mark.parametrize(
+    ("page", "address"),
+    [
+        ({"listen": "127.0.0.1:7180"}, "http://127.0.0.1:7180"),
+        ({"listen": "[::1]:7180"}, "http://[::1]:7180"),
+        ({"listen": "0.0.0.0:7180", "allow_remote": True}, "https://localhost:7180"),
+        (
+            {"listen": "0.0.0.0:7180", "allow_remote": True, "names": ["Bank.example.org"]},
+            "https://bank.example.org:7180",
+        ),
+    ],
+)
+def test_the_link_leads_to_the_page_with_the_token_where_browsers_keep_it(page, address):
+    config = party(**page)
+    assert token.address(config) == address
+    assert token.sign_in_url(config, "T") == f"{address}/sign-in#token=T"
+
+
+def test_settings_without_a_page_say_how_to_get_one():
+    with pytest.raises(ConfigError, match="have no page") as refused:
+        token.page_of(party())
+    assert "listen: 127.0.0.1:7180" in refused.value.todo
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ({"listen": "0.0.0.0:7180"}, "other machines can reach"),
+        ({"listen": "bank.example.org:7180"}, "other machines can reach"),
+        ({"listen": "127.0.0.1:0"}, "port 0"),
+        ({"listen": "127.0.0.1"}, "not an address"),
+        ({"listen": "127.0.0.1:7180", "user": "ana"}, "policy.approvers does not name"),
+        ({"listen": "127.0.0.1:7180", "names": ["https://x"]}, "neither a host's name"),
+        ({"listen": "127.0.0.1:7180", "session_hours": 0.0}, "session_hours"),
+        ({"listen": "127.0.0.1:7180", "sesion_hours": 1.0}, "unknown key"),
+    ],
+)
+def test_a_page_that_should_not_be_served_is_refused_by_its_settings(page, words):
+    with pytest.raises(ConfigError, match=words):
+        party(**page)
+
+
+def test_a_page_for_other_machines_is_warned_of():
+    assert party(listen="127.0.0.1:7180").warnings() == []
+    (warning,) = party(listen="0.0.0.0:7180", allow_remote=True).warnings()
+    assert "can be reached from other machines" in warning
