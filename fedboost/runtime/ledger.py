@@ -218,7 +218,10 @@ class Ledger:
         return rows
 
     def rows(self, job: str | None = None, *, first: int = 1, last: int | None = None) -> list[Row]:
-        """All rows, or those of one job, in order; from row `first` on and up to row `last`."""
+        """All rows, or those of one job, in order; from row `first` on and up to row `last`.
+
+        A DataError names the first that the file holds in another form than was written.
+        """
         return list(self._rows(job, first, last))
 
     def latest(self, job: str | None, before: int, count: int) -> list[Row]:
@@ -305,8 +308,11 @@ class Ledger:
             on_disk(self._path),
             closing(self._connection.execute(text, values)) as found,
         ):
-            for row in found:
-                yield Row(*row)
+            for values_of_row in found:
+                row = Row(*values_of_row)
+                if any(isinstance(value, bytes) for value in values_of_row):
+                    raise broken(row.n, "is damaged: the file has bytes where text belongs")
+                yield row
 
     def _kept(self, where: str, values: tuple[str, ...]) -> list[Kept]:
         text = f"SELECT job, party, text, signature FROM ledger_signed{where}"  # noqa: S608  ours

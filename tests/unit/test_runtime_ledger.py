@@ -134,6 +134,27 @@ def test_a_changed_field_is_noticed_at_its_row(path, column, n):
     assert f"row {n} " in broken(path)
 
 
+def test_a_row_whose_text_has_become_bytes_is_named(path):
+    master = "UPDATE sqlite_master SET sql = ? WHERE name = 'ledger'"
+    with closing(sqlite3.connect(path)) as connection:
+        (strict,) = connection.execute(
+            "SELECT sql FROM sqlite_master WHERE name = 'ledger'"
+        ).fetchone()
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(master, (strict.removesuffix(" STRICT"),))
+        connection.commit()
+    tamper(path, ("UPDATE ledger SET peer = CAST(peer AS BLOB) WHERE n = 3", ()))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(master, (strict,))
+        connection.commit()
+    with closing(Ledger(path, read_only=True)) as ledger:
+        with pytest.raises(DataError, match="row 3 is damaged"):
+            ledger.verify()
+        with pytest.raises(DataError, match="row 3 is damaged"):
+            ledger.rows()
+
+
 def test_a_changed_row_with_a_fitting_hash_breaks_the_next(path):
     with closing(Ledger(path)) as ledger:
         row = replace(ledger.rows()[1], peer="nobody")
