@@ -54,6 +54,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
+    "Server": "fedboost",  # and not which versions of what
 }
 REPORT_POLICY = f"{report.POLICY}; frame-ancestors 'none'"  # which has its style inside
 STATUS: tuple[tuple[type[FedboostError], int], ...] = (

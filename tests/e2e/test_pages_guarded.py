@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
+import ssl
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from aiohttp import ClientResponse
+from aiohttp import ClientError, ClientResponse, ClientSession
 from aiohttp.test_utils import TestClient, TestServer
 
 from fedboost.crypto.workers import Serial
 from fedboost.pages import gate, token
 from fedboost.pages.coordinator import coordinator_site
 from fedboost.pages.party import party_site
-from fedboost.runtime import local
+from fedboost.pages.serving import beside_coordinator, beside_party
+from fedboost.runtime import authority, local
+from fedboost.runtime.authority import Term
+from fedboost.runtime.cluster import _free_ports
 from fedboost.runtime.config import Page
 from fedboost.runtime.local import COORDINATOR, USER
 from fedboost.runtime.store import JobState
@@ -400,3 +406,58 @@ def test_no_cell_of_a_table_is_on_any_page(tmp_path):
                 assert not any(f"{value:.4f}"[:6] in text for k, value in row.items() if k != "id")
 
     with_town(tmp_path, test)
+
+
+# As it listens
+
+
+def trusting(cluster) -> ssl.SSLContext:
+    """A client that trusts the cluster's CA, under whatever name."""
+    context = ssl.create_default_context(cafile=str(cluster.parties["telco"].config.tls.ca))
+    context.check_hostname = False
+    return context
+
+
+def test_a_page_for_other_machines_is_served_by_tls_also_with_a_new_certificate(tmp_path):
+    async def test(cluster, doors):
+        node = doors["telco"].node
+        port = _free_ports(1)[0]
+        page = PAGE.model_copy(update={"listen": f"127.0.0.1:{port}", "allow_remote": True})
+        config = node.config = node.config.model_copy(update={"page": page})
+        address = token.address(config)
+        assert address == f"https://127.0.0.1:{port}"
+        async with beside_party(config)(node):
+            for _ in range(2):
+                seen = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
+                assert seen == config.tls.cert.read_text()
+                form, headers = {"token": token.token(config.store)}, {"Origin": address}
+                how: dict[str, Any] = {"ssl": trusting(cluster), "allow_redirects": False}
+                async with (
+                    ClientSession(headers=headers) as session,
+                    session.post(f"{address}/sign-in", data=form, **how) as answer,
+                ):
+                    said = answer.headers["Set-Cookie"]
+                assert said.startswith("__Host-fedboost-party-telco=")
+                assert "Secure" in said
+                authority.rotate(config.tls.ca.parent, ["telco"], Term(datetime.now(UTC)))
+            async with ClientSession() as session:
+                with pytest.raises(ClientError):
+                    await session.get(address.replace("https", "http"))
+
+    with_town(tmp_path, test)
+
+
+def test_a_daemon_whose_page_has_no_port_serves_on(tmp_path, caplog):
+    async def test(cluster, doors):
+        node = doors[COORDINATOR].node
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            page = PAGE.model_copy(update={"listen": f"127.0.0.1:{port}"})
+            node.config = node.config.model_copy(update={"page": page})
+            async with beside_coordinator(node.config)(node):
+                await _run(cluster)
+
+    with_town(tmp_path, test)
+    assert "coordinator coordinator serves no page" in caplog.text
