@@ -1,4 +1,4 @@
-"""Writes man pages of every command into a folder: pip install click-man==0.6.0; python man.py OUT."""
+"""Writes man pages of every command into a folder; needs click-man 0.6.0: python man.py OUT."""
 
 from __future__ import annotations
 

@@ -75,7 +75,8 @@ def cli(verbose: bool, log_format: logs.LogFormat | None) -> None:
     failed, 2 the command line, a file or the job is wrong, 3 somebody is not there, 4 refused by a
     policy, 130 interrupted.
     """
-    logs.set_up(log_format or "text", logging.DEBUG if verbose else logging.INFO)
+    if not logging.getLogger().handlers:  # whoever calls us from a program logs as it likes
+        logs.set_up(log_format or "text", logging.DEBUG if verbose else logging.INFO)
 
 
 def main() -> None:

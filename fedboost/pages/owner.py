@@ -94,12 +94,13 @@ def _asking(one: Seen) -> Html:
 
 
 def _wants(owned: OwnedJob) -> Html:
-    """Who wants what, in a sentence."""
+    """Who wants, or wanted, what, in a sentence."""
+    verb = " wanted to run " if owned.state in OVER else " wants to run "
     who, what = (owned.submitter, owned.coordinator), (owned.protocol, owned.dataset)
     user, coordinator, protocol, dataset = (tag("b", name or "nobody") for name in (*who, *what))
     on = join(" on ", dataset) if owned.dataset else " without a data set of ours"
     parties = names(list(owned.parties))
-    return join(user, " at ", coordinator, " wants to run ", protocol, on, f" among {parties}.")
+    return join(user, " at ", coordinator, verb, protocol, on, f" among {parties}.")
 
 
 def _going(one: Seen) -> Html:

@@ -147,7 +147,8 @@ def _ends(status: JobStatus, rounds: Sequence[Round]) -> float | None:
     left = status.progress.of - status.progress.done
     if not took or left <= 0 or status.state != RUNNING or rounds[-1].done != status.progress.done:
         return None
-    return rounds[-1].at + left * statistics.median(took)
+    each = statistics.median(took)
+    return max(rounds[-1].at + each, time.time()) + (left - 1) * each
 
 
 def _ago(at: float) -> str:

@@ -431,7 +431,7 @@ def test_a_page_for_other_machines_is_served_by_tls_also_with_a_new_certificate(
                 seen = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
                 assert seen == config.tls.cert.read_text()
                 form, headers = {"token": token.token(config.store)}, {"Origin": address}
-                how = {"ssl": trusting(cluster), "allow_redirects": False}
+                how: dict[str, Any] = {"ssl": trusting(cluster), "allow_redirects": False}
                 async with (
                     ClientSession(headers=headers) as session,
                     session.post(f"{address}/sign-in", data=form, **how) as answer,

@@ -2,8 +2,10 @@
 
 import json
 import urllib.request
+from functools import partial
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedboost.runtime.cluster import Cluster, _free_ports
@@ -23,10 +25,9 @@ def cluster(tmp_path_factory):
         for name in PARTIES
     }
     made = Cluster(folder / "c", world.spec(JOB), sources, timers=world.TIMERS, workers=1)
-    made.pages = dict(zip((COORDINATOR, *PARTIES), _free_ports(3), strict=True))
-    for name, port in made.pages.items():
+    for name, port in zip((COORDINATOR, *PARTIES), _free_ports(3), strict=True):
         more = {"metrics": {"listen": f"127.0.0.1:{port}"}, "logs": "json"}
-        world.edit(made, name, lambda raw, more=more: raw.update(more))
+        world.edit(made, name, partial(dict.update, **more))
     with made:
         yield made
         assert world.tracebacks(made) == []
@@ -34,7 +35,8 @@ def cluster(tmp_path_factory):
 
 def figures(cluster, name):
     """Every number that a daemon shows, by name and labels in their alphabetical order."""
-    url = f"http://127.0.0.1:{cluster.pages[name]}/metrics"
+    listen = yaml.safe_load(cluster.config(name).read_text())["metrics"]["listen"]
+    url = f"http://{listen}/metrics"
     text = urllib.request.urlopen(url, timeout=10).read().decode()
     found = text_string_to_metric_families(text)
     return {(s.name, *s.labels.values()): s.value for one in found for s in one.samples}

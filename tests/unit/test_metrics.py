@@ -7,6 +7,7 @@ import threading
 import time
 import urllib.request
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 import yaml
@@ -47,6 +48,11 @@ class Ours:
     """An identity that ends at a known moment."""
 
     not_after = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def ours() -> Any:
+    """Who we are."""
+    return Ours()
 
 
 class Node:
@@ -96,7 +102,7 @@ def coordinator():
         Waiting(party="telco", step="its return", since=time.time() - 7),
         Waiting(party="mallory", step="approval", since=time.time() + 100),
     ]
-    return CoordinatorMetrics(config, Ours, lambda: waits)
+    return CoordinatorMetrics(config, ours, lambda: waits)
 
 
 @pytest.fixture
@@ -106,8 +112,8 @@ def party(store):
         "coordinator": {"name": "coord", "address": NOWHERE}, "peers": {"telco": NOWHERE},
         "datasets": {"credit": {"path": "x.csv"}},
     })  # fmt: skip
-    made = PartyMetrics(config, Ours, lambda: 4096)
-    node = Node(store)
+    made = PartyMetrics(config, ours, lambda: 4096)
+    node: Any = Node(store)
     made.around(node)
     yield made
     node.ledger.close()
@@ -163,9 +169,7 @@ def test_names_that_peers_make_up_are_one_label(coordinator, store):
         coordinator.hear(step(name=name, party=name))
         coordinator.hear(step(stage=name, name=name))
         coordinator.failed(name)
-        error = PeerError(name)
-        error.code = name
-        coordinator.refused(error)
+        coordinator.refused(type("Foreign", (PeerError,), {"code": name})(name))
     found = page(coordinator, store)
     assert found["fedboost_step_seconds_count", ("secureboost", "other")] == 3
     assert found["fedboost_step_seconds_count", ("other", "other")] == 3

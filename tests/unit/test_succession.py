@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fedboost.errors import ConfigError, PeerError, UnreachableError
-from fedboost.runtime import authority, succession
+from fedboost.runtime import authority, disk, succession
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.channel import Dialer
 from fedboost.runtime.config import Timers
@@ -71,7 +71,7 @@ def test_the_old_ca_retires_once_nobody_needs_it(certs):
 
 def test_one_change_of_cas_ends_before_the_next_begins(certs):
     succession.begin(certs, NOW)
-    with pytest.raises(ConfigError, match="ca.pem holds 2 CAs already"):
+    with pytest.raises(ConfigError, match=r"ca\.pem holds 2 CAs already"):
         succession.begin(certs, NOW)
 
 
@@ -94,7 +94,7 @@ def test_a_crash_between_two_files_leaves_a_folder_that_signs(certs, monkeypatch
         """Nothing more is written."""
 
     left = [written]
-    real = succession.write_file
+    real = disk.write_file
 
     def write(*args):
         if not left[0]:
