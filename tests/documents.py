@@ -153,7 +153,7 @@ class Reader:
 
     def _type(self, document: Path, command: Command) -> None:
         where = f"{os.path.relpath(document, ROOT)}:{command.line}: {command.text}"
-        output, listening = self.output(), _listening()
+        output, listening = self.output(), _listening(self.shell.process.pid)
         told = self.shell.told
         order = f"{{ {command.text}\n}} </dev/null >'{output}' 2>&1 {told}>&-\necho $? >&{told}\n"
         status = self.shell.order(order)
@@ -161,7 +161,7 @@ class Reader:
             raise _unlike(where, f"ended with {status}", output)
         if command.text.endswith("&") and " serve" in command.text:
             limit = time.monotonic() + LISTENS_S_MAX
-            while _listening() <= listening:
+            while _listening(self.shell.process.pid) <= listening:
                 if time.monotonic() > limit:
                     raise _unlike(where, "listens nowhere", output)
                 time.sleep(0.05)
@@ -261,11 +261,17 @@ def _unlike(where: str, what: str, output: Path) -> UnlikeShownError:
     return UnlikeShownError(f"{where}\n{what}\n{printed}")
 
 
-def _listening() -> int:
-    """How many sockets listen in this network."""
+def _listening(session: int) -> int:
+    """How many sockets listen in the processes of that session."""
     tables = [Path("/proc/self/net") / name for name in ("tcp", "tcp6")]
     rows = [row for table in tables if table.exists() for row in table.read_text().splitlines()]
-    return sum(row.split()[3] == "0A" for row in rows)
+    listen = {f"socket:[{row.split()[9]}]" for row in rows if row.split()[3] == "0A"}
+    held: set[str] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it may be gone by now
+            if os.getsid(int(process.name)) == session:
+                held |= {os.readlink(one) for one in (process / "fd").iterdir()}
+    return len(listen & held)
 
 
 if __name__ == "__main__":
