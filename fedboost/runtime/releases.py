@@ -18,7 +18,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
-from fedboost.errors import ConfigError, DataError, FedboostError
+from fedboost.errors import ConfigError, DataError, FedboostError, PeerError, UnreachableError
 from fedboost.flow import GUEST, Artefact
 from fedboost.job import Name
 from fedboost.model import hybrid, whole
@@ -227,7 +227,10 @@ def _check_signature(tls: TlsFiles, found: Released) -> None:
     release, ca_pem = found.release, tls.read().ca
     check_signed_at(ca_pem, release.party, found.text, found.signature, release.at)
     certificate, _, _ = found.signature.partition(SEPARATOR)
-    Revocations(tls).check(verify_certificate(certificate, ca_pem, release.at))
+    try:
+        Revocations(tls).check(verify_certificate(certificate, ca_pem, release.at))
+    except UnreachableError as error:
+        raise PeerError(error.what, todo="ask for a new release", party=release.party) from None
 
 
 def _tls(config: PartyConfig) -> TlsFiles:
