@@ -34,6 +34,11 @@ class Role(StrEnum):
     AGGREGATOR = "aggregator"  # adds masked shares, holds no data
 
 
+# Where a job stands: rounds done of the walk's outermost loop and, inside the next one, how many of
+# each loop under way, outermost first. Places are compared as tuples are.
+Place = tuple[int, ...]
+START: Place = (0,)
+
 UNBOUNDED = 1 << 20  # `most` of a loop that only a party's answer ends; nobody knows its rounds
 MODEL = "model"  # the artefact of stages that use a model: the party's own shard
 DISCLOSURE = "disclosure"  # that of one that uses an earlier job's disclosure again
@@ -208,7 +213,7 @@ class Keeps(Enum):
     """After which rounds of a loop every party keeps where it stands."""
 
     EACH = 1
-    NOW_AND_THEN = 2  # short rounds: about one a second
+    NOW_AND_THEN = 2  # those that end a second or more after what was kept last (Timers.keep_s)
     NOTHING = 3
 
 
@@ -239,15 +244,24 @@ class Run(ABC):
 
     @property
     def is_resumed(self) -> bool:
-        """Whether the stage carries on behind a round that everybody has kept."""
+        """Whether the stage carries on behind a place that everybody has kept."""
+        return False
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a round is likely to be over before anything inside it would be kept."""
         return False
 
     @abstractmethod
-    def rounds(self, name: str, most: int, *, keeps: Keeps = Keeps.EACH) -> Iterator[int]:
+    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
         """Counts rounds of a loop: at most `most`, fewer when a party's answer ends it.
 
-        Progress, checkpoints and resuming hang on the outermost loop of a walk, but for loops
-        before it that keep nothing.
+        Progress hangs on the outermost loop of a walk, but for loops before it that keep nothing.
+        A job goes on behind the last place that everybody has kept: the outermost loop keeps each
+        of its rounds, the loops inside it none, unless `keeps` says otherwise. An attempt that
+        goes on inside a round walks through it as any other does, but that its loops begin where
+        they were left: the steps in front of them are done again, by parties that know what the
+        loops have settled. Of loops side by side in a round one may keep.
         """
 
 
@@ -271,9 +285,10 @@ class Protocol:
     """A protocol as the runtime sees it.
 
     A role's module holds `begin(seat) -> state`, a function `(state, got) -> Out | Iterator[Out]`
-    for each of its steps (without `got` where the step takes nothing), `snapshot(state)` and
+    for each of its steps (without `got` where the step takes nothing), `snapshot(state, place)` and
     `restore(state, artefact) -> Told` for checkpoints, `finish(state) -> Artefact` and
-    `bytes_max(state, step)`: how large a message that step may be sent.
+    `bytes_max(state, step)`: how large a message that step may be sent. What `restore` tells may
+    end a loop that the place is in.
     """
 
     name: str

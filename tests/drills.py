@@ -23,15 +23,16 @@ from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.config import Timers
 from fedboost.runtime.local import COORDINATOR
 from tests.e2e import world
+from tests.toys import layers_grown
 
-# As in production, but that a dead link is noticed in a third of the time.
+# As in production, but that a dead link is noticed in a third of the time, and each layer is kept
+# however quick it is.
 TIMERS = Timers(
     peer_lost_s=4.0, call_s=5.0, retry_first_s=0.1, retry_max_s=1.0, step_s=60.0,
-    keepalive_s=2.0, keepalive_timeout_s=2.0,
+    keepalive_s=2.0, keepalive_timeout_s=2.0, keep_s=0.0,
 )  # fmt: skip
 DETECT_S, RESUME_S, LOST_LAYERS = 15.0, 10.0, 1  # what SECURITY section 4 promises
 END_S = 90.0  # no drill takes longer
-LAYER = "open_layer"  # the step that begins a layer of secureboost
 WORKS = ("step", "round", "stage")  # events of a job that goes on
 
 Do = Callable[[], Any]
@@ -141,9 +142,8 @@ def _journal(cluster: Cluster, id_: str) -> Any:
 
 
 def layers(cluster: Cluster, id_: str) -> int:
-    """How many layers of trees a job has begun to grow, whether they were kept or not."""
-    events = world.watch(cluster, id_)
-    return sum(e.step.calls for e in events if e.step.step == LAYER)
+    """How many layers of trees a job has grown, whether they were kept or not."""
+    return layers_grown(world.watch(cluster, id_))
 
 
 def _rests(cluster: Cluster, id_: str) -> Any:

@@ -203,6 +203,9 @@ class Room(flow.Run):
     number: int = 0
     ended: str = ""
     told: list[Told] = field(default_factory=list)
+    place: flow.Place = flow.START  # behind which it begins
+    counters: list[int] = field(default_factory=list)
+    stands: flow.Place = ()  # behind a round, inside others, that is to be kept
     stop_at: tuple[str, int] = ("", 0)  # a step, and how often it may come before the walk halts
 
     def __post_init__(self) -> None:
@@ -297,12 +300,28 @@ class Room(flow.Run):
                 self.told.append(turn.told)
                 self.ended = turn.told.ends or self.ended
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps = Keeps.EACH) -> Iterator[int]:
+    @property
+    def is_resumed(self) -> bool:
+        """Whether it begins behind something."""
+        return self.place > flow.START
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether rounds are asked for at once."""
+        return True
+
+    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
         """As in production: at most so many, fewer where a party ends them."""
-        for index in range(most):
+        depth, place = len(self.counters), self.place
+        is_here = len(place) > depth and tuple(self.counters) == place[:depth]
+        for index in range(place[depth] if is_here else 0, most):
             if self.ended == name:
                 break
+            self.counters.append(index)
             yield index
+            self.counters.pop()
+            if keeps not in (None, Keeps.NOTHING):
+                self.stands = (*self.counters, index + 1)
         if self.ended == name:
             self.ended = ""
 

@@ -123,6 +123,6 @@ class CarriedOn(Room):
         """It is."""
         return True
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps = Keeps.EACH) -> Iterator[int]:
+    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
         """The rest of them."""
         return (index for index in super().rounds(name, most) if index >= self.done)

@@ -329,7 +329,7 @@ class CarriedOn(Room):
         """It is."""
         return True
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps = Keeps.EACH) -> Iterator[int]:
+    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
         """The rest of the trees; all layers."""
         first = self.done if name == "tree" else 0
         return (index for index in super().rounds(name, most) if index >= first)

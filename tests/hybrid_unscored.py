@@ -160,7 +160,7 @@ class Resumed(Room):
 
     done = 0
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps = Keeps.EACH) -> Iterator[int]:
+    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
         """Without those."""
         yield from super().rounds(name, most - (self.done if name in OUTERMOST else 0), keeps=keeps)
 

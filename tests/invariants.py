@@ -1,4 +1,5 @@
-"""What is true of a job whatever has happened to it: SECURITY section 4's six, as one check.
+"""What is true of a job whatever has happened to it: SECURITY section 4's six, and how little is
+done twice, as one check.
 
 `check` holds what a run has left to what the same job leaves that nobody disturbed.
 """
@@ -6,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +22,7 @@ from tests.toys import AGGREGATOR, PARTIES, ROWS, SIZES, Left, Toy
 
 OWN_FACTS = ("created", "arrays_sha256")  # of a shard; they differ from run to run
 SEALED = ("key", "leaf_value")  # arrays of an unscored model that hold what is encrypted
+LOST_LAYERS = 1  # whole layers of trees that an attempt may leave to the next one to grow again
 SECONDS_MAX = 3600.0  # of mock time; every wait of a toy job is far shorter
 
 
@@ -38,6 +41,7 @@ def check(toy: Toy, left: Left, whole: Left, *, seconds_max: float = SECONDS_MAX
         _went_on(toy, left)
         _no_secret_twice(left)
         return
+    _little_lost(left, whole)
     _same_model(left, whole)
     _exactly_once(toy, left)
     _no_secret_twice(left)
@@ -52,6 +56,14 @@ def _ends(left: Left, whole: Left, seconds_max: float) -> None:
     _hold("I5", not left.errors, f"unexpected errors: {left.errors}")
     _hold("I5", not left.left, f"left behind: {left.left}")
     _hold("I5", left.files == whole.files, f"files left: {left.files}, expected {whole.files}")
+
+
+def _little_lost(left: Left, whole: Left) -> None:
+    """Lost work: no attempt leaves more to do again than it may."""
+    again = left.layers - whole.layers
+    lost = -(-again // max(1, left.attempts - 1))
+    _hold("lost work", lost <= LOST_LAYERS, f"{again} layers grown again, attempts {left.attempts}")
+    sys.stdout.write(f"lost layers {max(0, lost)}\n")
 
 
 def _same_model(left: Left, whole: Left) -> None:

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -25,6 +25,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
 from fedboost.flow import Artefact, Role
 from fedboost.job import JobSpec
+from fedboost.messages.job_pb2 import Event
 from fedboost.model import shards
 from fedboost.runtime import authority, comparison, heads
 from fedboost.runtime.authority import Leaf, Term
@@ -47,6 +48,12 @@ MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # for stores; e
 REST_S = 120.0  # of mock time in which a job is done, or rests
 TOLD_S = 30.0  # in which whoever was lost hears how the job has ended
 ATTEMPTS_MAX = 30
+# The step that each layer of a tree has once, by the stage; others have none of several parties.
+LAYER = {
+    "secureboost": "open_layer",
+    "hybridtree": "choose_splits",
+    "federboost-horizontal": "split_nodes",
+}
 
 Tables = Mapping[str, pa.Table]
 
@@ -220,6 +227,7 @@ class Left:
     trips: list[Trip]
     writes: list[Write]
     seconds: float  # of mock time
+    layers: int  # of trees, as often as they were grown whole
     masks_twice: int  # how many masks have hidden two plaintexts
     errors: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
@@ -261,10 +269,17 @@ def gathered(made: Simulation, noted: dict[str, Any], hidden: Hidden) -> Left:
         trips=made.network.trips,
         writes=made.writes,
         seconds=made.loop.now,
+        layers=noted["layers"],
         masks_twice=hidden.twice,
         errors=made.errors,
         left=made.left,
     )
+
+
+def layers_grown(events: Iterable[Event]) -> int:
+    """How many layers of trees the steps in a journal have grown, those grown again among them."""
+    done = (event.step for event in events if event.WhichOneof("what") == "step")
+    return sum(one.calls for one in done if LAYER.get(one.stage) == one.step)
 
 
 # How a job is run
@@ -363,6 +378,7 @@ class Ground:
             await work(made, noted["job"])
             journal = await made.client().journal(noted["job"])
             noted["status"] = journal.status
+            noted["layers"] = layers_grown(journal.events)
             ended = [e.finished.result for e in journal.events if e.HasField("finished")]
             noted["result"] = json.loads(ended[-1]) if ended else {}
 

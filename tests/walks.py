@@ -36,8 +36,8 @@ class FakeControl:
         self.commits = []
         self.fails = None
         self.ends = ""
-        self.kept: tuple[int, ...] = ()  # rounds of its checkpoints
-        self.opened = -1  # the round at which the stage was opened
+        self.kept: tuple[flow.Place | int, ...] = ()  # its checkpoints; one number is a round
+        self.opened: flow.Place | int = -1  # where the stage was opened
 
     async def run_step(self, call, hear=None):
         """Every step costs a second of work and sends ten bytes to the bank."""
@@ -55,7 +55,7 @@ class FakeControl:
         """Keeps a round."""
         if self.fails is not None:
             raise self.fails
-        self.commits.append(request.round)
+        self.commits.append(place_of(request))
         return party_pb2.CommitReply()
 
     async def propose(self, _):
@@ -64,12 +64,13 @@ class FakeControl:
 
     async def begin(self, _):
         """Says which rounds it has kept."""
-        kept = [party_pb2.Kept(stage=STAGE, round=number) for number in self.kept]
+        places = [(one,) if isinstance(one, int) else one for one in self.kept]
+        kept = [party_pb2.Kept(stage=STAGE, round=own[0], within=own[1:]) for own in places]
         return party_pb2.BeginReply(kept=kept)
 
     async def open_stage(self, request):
         """Opens at a round."""
-        self.opened = request.round
+        self.opened = place_of(request)
         return party_pb2.StageReply()
 
     async def close_stage(self, _):
@@ -115,7 +116,12 @@ def walk_of(aggregator=ADDER, events=(), walk=None):
         journal=lambda: journal,
         timers=Timers(),
     )
-    return job, StageWalk(job, protocol, 0), emitted
+    return job, StageWalk(job, protocol, flow.START), emitted
+
+
+def place_of(request):
+    """Where a request stands; one number between rounds."""
+    return (request.round, *request.within) if request.within else request.round
 
 
 def vars_of(protocol):

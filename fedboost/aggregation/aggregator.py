@@ -20,7 +20,7 @@ from fedboost.crypto import shamir
 from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair, add_stream, is_private_of
 from fedboost.crypto.shamir import SHARE_BYTES
 from fedboost.errors import PeerError, UnreachableError
-from fedboost.flow import EVERYBODY, Artefact, Out, Seat
+from fedboost.flow import EVERYBODY, Artefact, Out, Place, Seat
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.aggregation_pb2 import Masked, RevealedShares, Total
@@ -100,7 +100,7 @@ def open_total(me: Aggregator, got: Mapping[str, RevealedShares]) -> Iterator[Ou
     yield from _totals(me.number, [total])
 
 
-def snapshot(_: Aggregator) -> Artefact:
+def snapshot(_: Aggregator, __: Place) -> Artefact:
     """Nothing: every attempt has keys and sums of its own."""
     return Artefact()
 

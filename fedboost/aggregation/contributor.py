@@ -49,6 +49,9 @@ class Contributor:
         self.members = seat.table.of(EVERYBODY)
         self.number = 0  # of the sum that was masked last
         self.epoch: Epoch | None = None  # of fresh keys, with `dropout: continue`
+        self.begun: tuple[
+            str, ...
+        ] = ()  # over whom an earlier attempt has added up what goes on here
         self._seat = seat
         self._key = MaskKey(seat.secrets.derive("mask key"))
         self._pairs: dict[str, Pair] = {}
@@ -115,6 +118,8 @@ class Contributor:
         may be opened when a party is missing that was there at the last sum.
         """
         self._fresh = fresh
+        if fresh is not None:
+            self.begun = ()
         if self._awaits:
             raise ProtocolError("the next vector came before the sum of the last one")
         self.number += 1
@@ -195,11 +200,12 @@ class Contributor:
         """Our shares to open the sum with, once all who are left have signed the same list.
 
         None are given where somebody is missing and the statistic is not fresh: the difference to
-        an earlier sum would be the missing party's.
+        an earlier sum, of this attempt or of the one before, would be the missing party's.
         """
         epoch = self.fresh
         epoch.agree(got, self.number, self._context)
-        opens = self._fresh is not None or epoch.survivors == epoch.members
+        before = self.begun or epoch.members
+        opens = self._fresh is not None or epoch.survivors == epoch.members == before
         opens = opens and self._is_noted(epoch.survivors)
         return epoch.reveal(self.number, self._context, opens=opens)
 

@@ -36,7 +36,8 @@ class Node:
 
     groups: Numbers  # (columns, n_cells); the last cell is that of missing rows
     possible: Bits  # (columns, n_cells): not ruled out by splits above
-    smallest: int | None  # rows of the smallest group that is released and not empty
+    # Rows of the smallest group that is released and not empty; unknown of a taken-up layer.
+    smallest: int | None
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,27 @@ class Minimum:
             return None
         own = least[columns]
         return cls(bins, columns, binning.n_bins[columns], binning.n_cells, own)
+
+    def halfway(self) -> dict[str, NDArray[np.generic]]:
+        """What the next layer must know of the last one, as arrays."""
+        shape = (len(self._open), len(self._columns), self._n_cells)
+        held, ruled = list(self._open.values()), list(self._divided.values())
+        return {
+            "open": np.array(list(self._open), np.int32),
+            "groups": np.array([one.groups for one in held], np.uint8).reshape(shape),
+            "possible": np.array([one.possible for one in held], np.bool_).reshape(shape),
+            "divided": np.array(list(self._divided), np.int32),
+            "by": np.array([place for place, _ in ruled], np.int32),
+            "left": np.array([own for _, own in ruled], np.bool_).reshape(len(ruled), shape[2]),
+        }
+
+    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
+        """Goes on where `halfway` has found them."""
+        groups, possible = kept["groups"].astype(np.uint8), kept["possible"].astype(np.bool_)
+        found = zip(kept["open"].tolist(), groups, possible, strict=True)
+        self._open = {node: Node(own, may, smallest=None) for node, own, may in found}
+        ruled = zip(kept["by"].tolist(), kept["left"].astype(np.bool_), strict=True)
+        self._divided = dict(zip(kept["divided"].tolist(), ruled, strict=True))
 
     def groups(self, node: int) -> Numbers:
         """Those of an open node."""

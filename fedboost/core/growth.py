@@ -7,7 +7,7 @@ Sums are integers, so the same trees grow wherever the rows lie.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from fedboost.core.bins import Bins, of_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.groups import Minimum, Numbers, Segments
+from fedboost.core.halfway import Arrays, found_under, under
 from fedboost.core.objectives import Gradients
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, Partition, left_child, right_child
@@ -119,6 +120,43 @@ class Growing:
         self._cells = cells if len(kept) == len(nodes) else cells[kept]
         self._asked = self._lighter_children()
 
+    def halfway(self) -> Arrays:
+        """What the layers so far have settled, and the sums to subtract the next ones from."""
+        assert self._minimum is None  # of which nobody keeps anything here
+        own = list(self._splits.values())
+        return {
+            "depth": np.array(self._depth),
+            "at": self.partition.node_of_rows(len(self._gh)),
+            "nodes": np.array(list(self._totals), np.int32),
+            "totals": np.array(list(self._totals.values()), np.int64),
+            "asked": np.array(self._asked, np.int32),
+            "divided": np.array(self._divided, np.int32),
+            "cells": self._cells,
+            "split": np.array(list(self._splits), np.int32),
+            "column": np.array([one.column for one in own], np.int32),
+            "bin": np.array([one.bin for one in own], np.int32),
+            "threshold": np.array([one.threshold for one in own], np.float32),
+            "missing_left": np.array([one.missing_left for one in own], np.bool_),
+            "gain": np.array([one.gain for one in own], np.float64),
+            "left_bins": categories.as_sets([one.left_bins for one in own]),
+        }
+
+    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
+        """Goes on where `halfway` has found it; the gradients are those of then."""
+        names = ("column", "bin", "threshold", "missing_left", "gain")
+        sets = [row.tobytes() if row.any() else b"" for row in kept["left_bins"]]
+        rows = zip(kept["split"].tolist(), *(kept[n].tolist() for n in names), sets, strict=True)
+        self._splits = {
+            node: Split(c, b, np.float32(x), m, g, s) for node, c, b, x, m, g, s in rows
+        }
+        totals = zip(kept["nodes"].tolist(), kept["totals"].astype(np.int64), strict=True)
+        self._totals = dict(totals)
+        self._depth, self._cells = int(kept["depth"]), kept["cells"].astype(np.int64)
+        self._asked, self._divided = kept["asked"].tolist(), kept["divided"].tolist()
+        leaves = [node for node in self._totals if node not in self._splits]
+        at = kept["at"].astype(np.int32)[self.rows]
+        self.partition = Partition.of_nodes(self.rows, at, leaves)
+
     def close(self) -> None:
         """Ends the tree at its last complete layer: nodes whose sums have not come stay leaves.
 
@@ -213,6 +251,18 @@ class Grove:
         for tree, own in zip(self.trees, np.split(sums, np.cumsum(self.sizes)[:-1]), strict=True):
             if not tree.is_over:
                 tree.take(own.reshape(tree.shape))
+
+    def halfway(self) -> Arrays:
+        """What the layers so far have settled in every tree."""
+        found: Arrays = {}
+        for place, tree in enumerate(self.trees):
+            found |= under(f"{place}", tree.halfway())
+        return found
+
+    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
+        """Goes on where `halfway` has found the trees."""
+        for place, tree in enumerate(self.trees):
+            tree.take_up(found_under(f"{place}", kept))
 
     def close(self) -> None:
         """Ends all trees at their last complete layer."""

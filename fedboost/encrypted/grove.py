@@ -8,6 +8,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core.halfway import Arrays, found_under, under
 from fedboost.core.params import MAX_DEPTH
 from fedboost.encrypted.growth import Division, Growth
 from fedboost.errors import PeerError
@@ -22,6 +23,12 @@ class Growing(Protocol):
 
     growth: Growth
     opened: list[int]
+
+    def halfway(self) -> Arrays:
+        """What its layers so far have settled."""
+
+    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
+        """Goes on where `halfway` has found it."""
 
 
 T = TypeVar("T", bound=Growing)
@@ -70,3 +77,15 @@ class Grove(Generic[T]):
             place, node = divmod(number, STRIDE)
             own[place][node] = bits
         return own
+
+    def halfway(self) -> Arrays:
+        """What the layers so far have settled in every tree."""
+        found: Arrays = {}
+        for place, tree in enumerate(self.trees):
+            found |= under(f"{place}", tree.halfway())
+        return found
+
+    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
+        """Goes on where `halfway` has found the trees."""
+        for place, tree in enumerate(self.trees):
+            tree.take_up(found_under(f"{place}", kept))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.core.partition import Partition
+from fedboost.core.halfway import Arrays
+from fedboost.core.partition import Partition, left_child, right_child
 from fedboost.core.sampling import Sample
 from fedboost.errors import PeerError
 from fedboost.flow import About
@@ -25,7 +26,7 @@ class Growth:
         """Where rows begin: `at` is each one's node, −1 for none; absent: all stand in the root.
         `is_training` bool (n,).
         """
-        self._is_training = is_training
+        self.is_training = is_training
         self.everyone = _standing(np.ones(len(is_training), np.bool_), at)
         self.training = _standing(is_training, at)
         self.layers = 0  # divided so far, even into nothing
@@ -35,10 +36,31 @@ class Growth:
         """Moves the rows of a layer's divided nodes into their children."""
         for node, goes_right in divisions:
             rows = self.everyone.rows(node)
-            self.training.divide(node, goes_right[self._is_training[rows]])
+            self.training.divide(node, goes_right[self.is_training[rows]])
             self.everyone.divide(node, goes_right)
         self.last_divided = list(divisions)
         self.layers += 1
+
+    def halfway(self) -> Arrays:
+        """Where the rows stand."""
+        return {
+            "at": self.everyone.node_of_rows(len(self.is_training)),
+            "leaves": np.array(self.everyone.leaves(), np.int32),  # some may be empty
+            "layers": np.array(self.layers),
+        }
+
+    def take_up(self, kept: Mapping[str, NDArray[np.generic]], divided: Sequence[int] = ()) -> None:
+        """Puts the rows where `halfway` has found them; `divided` are the nodes of the layer above
+        that have been divided, in their order.
+        """
+        at, leaves = kept["at"].astype(np.int32), kept["leaves"].tolist()
+        self.everyone = _standing(np.ones(len(at), np.bool_), at, leaves)
+        self.training = _standing(self.is_training, at, leaves)
+        self.layers = int(kept["layers"])
+        self.last_divided = []
+        for node in divided:
+            rows = np.flatnonzero((at == left_child(node)) | (at == right_child(node)))
+            self.last_divided.append((node, at[rows] == right_child(node)))
 
 
 def read_divisions(
@@ -99,9 +121,12 @@ def read_sample(part: pb.EncryptedGradients, n_rows: int, n_trees: int) -> list[
     return list(found)
 
 
-def _standing(chosen: NDArray[np.bool_], at: NDArray[np.int32] | None) -> Partition:
-    """The chosen rows in the nodes where they begin; all nodes of `at` are there."""
+def _standing(
+    chosen: NDArray[np.bool_], at: NDArray[np.int32] | None, leaves: Sequence[int] | None = None
+) -> Partition:
+    """The chosen rows in their nodes; the `leaves` are there, or all that `at` has."""
     if at is None:
         return Partition(np.flatnonzero(chosen).astype(np.int32))
     (rows,) = np.nonzero(chosen & (at >= 0))
-    return Partition.of_nodes(rows.astype(np.int32), at[rows], np.unique(at[at >= 0]).tolist())
+    there = np.unique(at[at >= 0]).tolist() if leaves is None else leaves
+    return Partition.of_nodes(rows.astype(np.int32), at[rows], there)

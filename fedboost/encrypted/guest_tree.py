@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedboost.core import histogram, objectives, sampling, split
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.growth import Rules, choose
+from fedboost.core.halfway import Arrays
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.encrypted.grove import STRIDE, Grove
 from fedboost.encrypted.growth import Growth
@@ -206,6 +207,36 @@ class GuestTree:
             node: rate * np.array([objectives.median(residual[own], weight[own])])
             for node, own in rows.items()
         }
+
+    def halfway(self) -> Arrays:
+        """What the layers so far have settled: which splits won, and where the rows stand."""
+        zero = np.zeros(self.gh.shape[1] // 2)
+        won = [
+            GuestNode(w.split.tree if w.split else 0, node, w.owner, zero, w.gain, 0.0, w.split)
+            for node, w in self.won.items()
+        ]
+        return {
+            **vertical.nodes_to_arrays(won, len(zero)),
+            **self.growth.halfway(),
+            "opened": np.array(self.opened, np.int32),
+            "chosen": np.array(self.chosen, np.int32),
+        }
+
+    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
+        """Goes on where `halfway` has found it; the gradients are those of then."""
+        self.opened, self.chosen = kept["opened"].tolist(), kept["chosen"].tolist()
+        self.growth.take_up(kept, self.chosen)
+        self.layers, self._cells = self.growth.layers, {}
+        none = np.empty((0, self.gh.shape[1]), np.int64)  # it has divided its node already
+        self.won = {
+            one.node: Won(one.owner, one.gain, none, split=one.split)
+            for one in vertical.arrays_to_nodes(kept)
+        }
+        training = self.growth.training
+        totals = {leaf: self.gh[training.rows(leaf)].sum(axis=0) for leaf in training.leaves()}
+        for node in sorted(self.won, reverse=True):
+            totals[node] = totals[left_child(node)] + totals[right_child(node)]
+        self.totals = dict(sorted(totals.items()))
 
     def _histograms(self) -> dict[int, Sums]:
         """The guest's own histogram of every open node, by subtraction where the parent has one."""

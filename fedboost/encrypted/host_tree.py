@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedboost.core import groups, split
 from fedboost.core.groups import Segments
+from fedboost.core.halfway import Arrays, found_under, under
 from fedboost.core.partition import parent, sibling
 from fedboost.core.split import Candidates
 from fedboost.crypto.api import Adds, H, Pairs
@@ -99,6 +100,27 @@ class HostTree(Generic[H]):
         """Remembers how a split of our own divides a node, for the groups below it."""
         if self._minimum is not None:
             self._minimum.divide(node, *won)
+
+    def halfway(self) -> Arrays:
+        """What the layers so far have settled: where the rows stand, and which sums have left."""
+        groups = [own for own in self.released.values() if own is not None]
+        return {
+            **self.growth.halfway(),
+            "opened": np.array(self.opened, np.int32),
+            "released": np.array(list(self.released), np.int32),
+            "groups": np.array(groups, np.uint8),  # none where there is no minimum
+            **({} if self._minimum is None else under("minimum", self._minimum.halfway())),
+        }
+
+    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
+        """Goes on where `halfway` has found it; there are no cells to subtract from."""
+        self.growth.take_up(kept)
+        self.opened = kept["opened"].tolist()
+        released, groups = kept["released"].tolist(), kept["groups"].astype(np.uint8)
+        self.released = dict.fromkeys(released)
+        if self._minimum is not None:
+            self.released |= zip(released, groups, strict=True)
+            self._minimum.take_up(found_under("minimum", kept))
 
     def octets(self, rows: HostRows[H]) -> int:
         """What a node's cells take in memory."""

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import sampling
+from fedboost.core.halfway import Arrays
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, parent, sibling
 from fedboost.encrypted.grove import STRIDE
@@ -56,6 +57,20 @@ class Meter:
     def resumed(self, equations: NDArray[np.generic]) -> None:
         """Goes on from what a checkpoint says."""
         self.equations, self._above = equations.astype(np.int64), {}
+
+    def halfway(self) -> Arrays:
+        """What the next layer must know of the last one."""
+        columns = np.arange(len(self.equations))
+        told = [np.isin(columns, own) for own in self._above.values()]
+        return {
+            "above": np.array(list(self._above), np.int32),
+            "told": np.array(told, np.bool_).reshape(len(told), len(columns)),
+        }
+
+    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
+        """Goes on where `halfway` has found it, inside trees."""
+        told = [np.flatnonzero(own).astype(np.int32) for own in kept["told"]]
+        self._above = dict(zip(kept["above"].tolist(), told, strict=True))
 
     def begin_trees(self) -> None:
         """The nodes that come next have no parents."""

@@ -20,7 +20,7 @@ from fedboost.encrypted.guest_tree import GuestTree
 from fedboost.encrypted.host_tree import HostTree
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.encrypted.rounds import Rounds
-from fedboost.flow import Artefact, Seat
+from fedboost.flow import Artefact, Place, Seat
 
 COLUMNS_KEPT_MAX = 32  # of a host's table, evenly spread: an audit draws from these
 
@@ -49,8 +49,13 @@ class Record:
     arrays: Arrays = field(default_factory=dict)
     begun: bool = False  # whether `start` has been handed over, by this attempt or another
 
-    def handed_over(self) -> Artefact:
-        """It, and begins anew."""
+    def handed_over(self, place: Place) -> Artefact | None:
+        """It, and begins anew; None inside a round that has brought nothing yet."""
+        if len(place) > 1 and not self.arrays:
+            return None
+        return self._given()
+
+    def _given(self) -> Artefact:
         given = Artefact(self.facts, {**({} if self.begun else self.start), **self.arrays})
         self.arrays, self.begun = {}, True
         return given
@@ -114,7 +119,7 @@ class GuestRecord(Record):
 
     def closed(self, rounds: Rounds) -> Artefact:
         """The end: labels, margins, and which rows were learnt from."""
-        given = self.handed_over()
+        given = self._given()
         arrays = {Y: rounds.y, MARGIN: rounds.margin, TRAINING: ~rounds.seat.validation}
         facts = {**given.facts, "objective": rounds.params.objective}
         return Artefact(facts, {**given.arrays, **arrays})

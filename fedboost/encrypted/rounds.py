@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedboost.core import metrics, objectives, sampling
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.halfway import Arrays
 from fedboost.core.objectives import Objective
 from fedboost.core.params import TreeParams
 from fedboost.core.purity import PurityLimit
@@ -61,6 +62,7 @@ class Rounds:
     history: History = field(default_factory=list)
     forest: list[int] = field(default_factory=list)  # trees of each round, for each class
     # The round under way
+    start: Floats | None = None  # (rows, outputs) the margins that its gradients are taken at
     sample: Sample | None = None
     gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, 2·all outputs)
 
@@ -96,13 +98,15 @@ class Rounds:
         return self.params.n_outputs // self.params.trees_per_round
 
     def draw(self, fixed: FixedPoint, rounding: Rounding) -> None:
-        """Begins a round: its gradients at the margins so far, of the rows that it draws, as exact
-        integers in units of `fixed`.
+        """Begins a round, or takes up one under way: its gradients at the margins before it, of the
+        rows that it draws, as exact integers in units of `fixed`.
         """
         number, train = len(self.history), self.seat.parts["train"]
-        g, h = self.objective.gradients(self.margin[train], self.y[train], self.weight[train])
+        if self.start is None:
+            self.start = self.margin.copy()
+        g, h = self.objective.gradients(self.start[train], self.y[train], self.weight[train])
         sample = sampling.of_round(self.params, g, number, number - self.first_round)
-        self.forest.append(len(sample.trees))
+        self.forest[number:] = [len(sample.trees)]
         chosen, factor = sample.rows, sample.factor[:, None]
         self.gh = np.zeros((len(self.y), 2 * self.params.n_outputs), np.int64)
         self.gh[train[chosen]] = fixed.encode(g[chosen] * factor, h[chosen] * factor, rounding)
@@ -129,6 +133,7 @@ class Rounds:
         """Metrics; says when early stopping ends the rounds, which `loop` counts."""
         measured = self._measure()
         self.history.append(measured)
+        self.start = None
         if self.params.early_stopping_rounds is not None:
             self.stopping = self.stopping.after(measured["validation"][self.params.metrics[-1]])
         return Told(ends=self.ended(loop), metrics=words.as_metrics(measured))
@@ -155,14 +160,24 @@ class Rounds:
     def rounds_to_facts(self) -> dict[str, Any]:
         """What a checkpoint must say of them, beside the margins; JSON."""
         forest = list(self.forest)  # which grows when the next round starts
-        return {"history": self.history, "stopping": asdict(self.stopping), "forest": forest}
+        return {"history": list(self.history), "stopping": asdict(self.stopping), "forest": forest}
 
-    def rounds_from_facts(self, facts: Mapping[str, Any], margin: NDArray[np.generic]) -> None:
-        """Takes up what `rounds_to_facts` wrote, and the margins."""
+    def margins(self) -> Arrays:
+        """The margins, for a checkpoint; inside a round also those before it, if they differ."""
+        before = {}
+        if self.start is not None and not np.array_equal(self.start, self.margin):
+            before = {"start": self.start}
+        return {"margin": self.margin.copy(), **before}
+
+    def rounds_from(self, facts: Mapping[str, Any], arrays: Arrays) -> None:
+        """Takes up what `rounds_to_facts` and `margins` have left."""
         self.history = list(facts["history"])
         self.stopping = EarlyStopping(**facts["stopping"])
         self.forest = list(facts["forest"])
-        self.margin = margin.astype(np.float64)
+        self.margin = arrays["margin"].astype(np.float64)
+        self.start = None
+        if len(self.forest) > len(self.history):
+            self.start = arrays.get("start", self.margin).astype(np.float64)
 
     def model_facts(self) -> dict[str, Any]:
         """What the guest's shard says of the whole model."""

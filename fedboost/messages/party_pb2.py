@@ -26,7 +26,7 @@ from fedboost.messages import fault_pb2 as fedboost_dot_messages_dot_fault__pb2
 from fedboost.messages import job_pb2 as fedboost_dot_messages_dot_job__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66\x65\x64\x62oost/messages/party.proto\x12\x08\x66\x65\x64\x62oost\x1a\x1d\x66\x65\x64\x62oost/messages/fault.proto\x1a\x1b\x66\x65\x64\x62oost/messages/job.proto\"\x1c\n\x08Proposal\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\"\x1e\n\tAgreement\x12\x11\n\tsignature\x18\x01 \x01(\x0c\"n\n\x0c\x42\x65ginRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x17\n\x0fmanifest_sha256\x18\x02 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\'\n\nsignatures\x18\x04 \x03(\x0b\x32\x13.fedboost.Signature\"-\n\tSignature\x12\r\n\x05party\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"?\n\nBeginReply\x12\x13\n\x0bstages_done\x18\x01 \x03(\t\x12\x1c\n\x04kept\x18\x02 \x03(\x0b\x32\x0e.fedboost.Kept\"$\n\x04Kept\x12\r\n\x05stage\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\"J\n\x0cStageRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05stage\x18\x03 \x01(\t\x12\r\n\x05round\x18\x04 \x01(\r\"*\n\nStageReply\x12\x1c\n\x04told\x18\x01 \x01(\x0b\x32\x0e.fedboost.Told\"\x95\x01\n\x08StepCall\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05stage\x18\x03 \x01(\t\x12\x1d\n\x05turns\x18\x04 \x03(\x0b\x32\x0e.fedboost.Turn\x12\x0e\n\x06\x61waits\x18\x05 \x01(\x08\x12\x0e\n\x06rounds\x18\x06 \x03(\r\x12\r\n\x05\x61mong\x18\x07 \x03(\t\x12\x0e\n\x06spares\x18\x08 \x01(\x08\"$\n\x04Turn\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\"a\n\tStepReply\x12\x0f\n\x07working\x18\x01 \x01(\x08\x12\"\n\x05turns\x18\x02 \x03(\x0b\x32\x13.fedboost.TurnReply\x12\x0c\n\x04step\x18\x03 \x01(\t\x12\x11\n\twaits_for\x18\x04 \x03(\t\"K\n\tTurnReply\x12\x1c\n\x04told\x18\x01 \x01(\x0b\x32\x0e.fedboost.Told\x12 \n\x04\x63ost\x18\x02 \x01(\x0b\x32\x12.fedboost.StepCost\"<\n\nSignedHead\x12\r\n\x05party\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"p\n\rCommitRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05stage\x18\x03 \x01(\t\x12\r\n\x05round\x18\x04 \x01(\r\x12#\n\x05heads\x18\x05 \x03(\x0b\x32\x14.fedboost.SignedHead\"1\n\x0b\x43ommitReply\x12\"\n\x04head\x18\x01 \x01(\x0b\x32\x14.fedboost.SignedHead\"\x89\x01\n\rFinishRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0e\n\x06result\x18\x03 \x01(\x0c\x12%\n\x07journal\x18\x04 \x01(\x0b\x32\x14.fedboost.JobJournal\x12#\n\x05heads\x18\x05 \x03(\x0b\x32\x14.fedboost.SignedHead\"\xbf\x01\n\x0b\x46inishReply\x12\x13\n\x0b\x63pu_seconds\x18\x01 \x01(\x01\x12\x19\n\x11memory_peak_bytes\x18\x02 \x01(\x04\x12!\n\x04sent\x18\x03 \x03(\x0b\x32\x13.fedboost.LinkBytes\x12\r\n\x05model\x18\x04 \x01(\t\x12\"\n\x04head\x18\x06 \x01(\x0b\x32\x14.fedboost.SignedHead\x12$\n\x08released\x18\x07 \x03(\x0b\x32\x12.fedboost.ReleasedJ\x04\x08\x05\x10\x06\"[\n\x0bStopRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05state\x18\x03 \x01(\t\x12\x1f\n\x06reason\x18\x04 \x01(\x0b\x32\x0f.fedboost.Fault\"\x0b\n\tStopReply\"-\n\tOwnedJobs\x12 \n\x04jobs\x18\x01 \x03(\x0b\x32\x12.fedboost.OwnedJob\"\xd0\x01\n\x08OwnedJob\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08protocol\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x1f\n\x06reason\x18\x05 \x01(\x0b\x32\x0f.fedboost.Fault\x12\x13\n\x0b\x63oordinator\x18\x06 \x01(\t\x12\x11\n\tsubmitter\x18\x07 \x01(\t\x12\x0f\n\x07parties\x18\x08 \x03(\t\x12\x0f\n\x07\x64\x61taset\x18\t \x01(\t\x12\x0f\n\x07updated\x18\n \x01(\x01\x12\r\n\x05tells\x18\x0b \x01(\t2\xc1\x04\n\x05Party\x12\x35\n\x05Hello\x12\x16.fedboost.HelloRequest\x1a\x14.fedboost.HelloReply\x12\x41\n\tCheckLink\x12\x1a.fedboost.CheckLinkRequest\x1a\x18.fedboost.CheckLinkReply\x12\x32\n\x07Propose\x12\x12.fedboost.Proposal\x1a\x13.fedboost.Agreement\x12\x35\n\x05\x42\x65gin\x12\x16.fedboost.BeginRequest\x1a\x14.fedboost.BeginReply\x12\x39\n\tOpenStage\x12\x16.fedboost.StageRequest\x1a\x14.fedboost.StageReply\x12\x34\n\x07RunStep\x12\x12.fedboost.StepCall\x1a\x13.fedboost.StepReply0\x01\x12\x38\n\x06\x43ommit\x12\x17.fedboost.CommitRequest\x1a\x15.fedboost.CommitReply\x12:\n\nCloseStage\x12\x16.fedboost.StageRequest\x1a\x14.fedboost.StageReply\x12\x38\n\x06\x46inish\x12\x17.fedboost.FinishRequest\x1a\x15.fedboost.FinishReply\x12\x32\n\x04Stop\x12\x15.fedboost.StopRequest\x1a\x13.fedboost.StopReply2\x98\x01\n\x05Owner\x12\x32\n\x04Jobs\x12\x15.fedboost.ListRequest\x1a\x13.fedboost.OwnedJobs\x12.\n\x07\x41pprove\x12\x0f.fedboost.JobId\x1a\x12.fedboost.OwnedJob\x12+\n\x04\x44\x65ny\x12\x0f.fedboost.JobId\x1a\x12.fedboost.OwnedJobb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66\x65\x64\x62oost/messages/party.proto\x12\x08\x66\x65\x64\x62oost\x1a\x1d\x66\x65\x64\x62oost/messages/fault.proto\x1a\x1b\x66\x65\x64\x62oost/messages/job.proto\"\x1c\n\x08Proposal\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\"\x1e\n\tAgreement\x12\x11\n\tsignature\x18\x01 \x01(\x0c\"n\n\x0c\x42\x65ginRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x17\n\x0fmanifest_sha256\x18\x02 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\'\n\nsignatures\x18\x04 \x03(\x0b\x32\x13.fedboost.Signature\"-\n\tSignature\x12\r\n\x05party\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"?\n\nBeginReply\x12\x13\n\x0bstages_done\x18\x01 \x03(\t\x12\x1c\n\x04kept\x18\x02 \x03(\x0b\x32\x0e.fedboost.Kept\"4\n\x04Kept\x12\r\n\x05stage\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0e\n\x06within\x18\x03 \x03(\r\"Z\n\x0cStageRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05stage\x18\x03 \x01(\t\x12\r\n\x05round\x18\x04 \x01(\r\x12\x0e\n\x06within\x18\x05 \x03(\r\"*\n\nStageReply\x12\x1c\n\x04told\x18\x01 \x01(\x0b\x32\x0e.fedboost.Told\"\x95\x01\n\x08StepCall\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05stage\x18\x03 \x01(\t\x12\x1d\n\x05turns\x18\x04 \x03(\x0b\x32\x0e.fedboost.Turn\x12\x0e\n\x06\x61waits\x18\x05 \x01(\x08\x12\x0e\n\x06rounds\x18\x06 \x03(\r\x12\r\n\x05\x61mong\x18\x07 \x03(\t\x12\x0e\n\x06spares\x18\x08 \x01(\x08\"$\n\x04Turn\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\"a\n\tStepReply\x12\x0f\n\x07working\x18\x01 \x01(\x08\x12\"\n\x05turns\x18\x02 \x03(\x0b\x32\x13.fedboost.TurnReply\x12\x0c\n\x04step\x18\x03 \x01(\t\x12\x11\n\twaits_for\x18\x04 \x03(\t\"K\n\tTurnReply\x12\x1c\n\x04told\x18\x01 \x01(\x0b\x32\x0e.fedboost.Told\x12 \n\x04\x63ost\x18\x02 \x01(\x0b\x32\x12.fedboost.StepCost\"<\n\nSignedHead\x12\r\n\x05party\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"\x80\x01\n\rCommitRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05stage\x18\x03 \x01(\t\x12\r\n\x05round\x18\x04 \x01(\r\x12\x0e\n\x06within\x18\x06 \x03(\r\x12#\n\x05heads\x18\x05 \x03(\x0b\x32\x14.fedboost.SignedHead\"1\n\x0b\x43ommitReply\x12\"\n\x04head\x18\x01 \x01(\x0b\x32\x14.fedboost.SignedHead\"\x89\x01\n\rFinishRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0e\n\x06result\x18\x03 \x01(\x0c\x12%\n\x07journal\x18\x04 \x01(\x0b\x32\x14.fedboost.JobJournal\x12#\n\x05heads\x18\x05 \x03(\x0b\x32\x14.fedboost.SignedHead\"\xbf\x01\n\x0b\x46inishReply\x12\x13\n\x0b\x63pu_seconds\x18\x01 \x01(\x01\x12\x19\n\x11memory_peak_bytes\x18\x02 \x01(\x04\x12!\n\x04sent\x18\x03 \x03(\x0b\x32\x13.fedboost.LinkBytes\x12\r\n\x05model\x18\x04 \x01(\t\x12\"\n\x04head\x18\x06 \x01(\x0b\x32\x14.fedboost.SignedHead\x12$\n\x08released\x18\x07 \x03(\x0b\x32\x12.fedboost.ReleasedJ\x04\x08\x05\x10\x06\"[\n\x0bStopRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05state\x18\x03 \x01(\t\x12\x1f\n\x06reason\x18\x04 \x01(\x0b\x32\x0f.fedboost.Fault\"\x0b\n\tStopReply\"-\n\tOwnedJobs\x12 \n\x04jobs\x18\x01 \x03(\x0b\x32\x12.fedboost.OwnedJob\"\xd0\x01\n\x08OwnedJob\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08protocol\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x1f\n\x06reason\x18\x05 \x01(\x0b\x32\x0f.fedboost.Fault\x12\x13\n\x0b\x63oordinator\x18\x06 \x01(\t\x12\x11\n\tsubmitter\x18\x07 \x01(\t\x12\x0f\n\x07parties\x18\x08 \x03(\t\x12\x0f\n\x07\x64\x61taset\x18\t \x01(\t\x12\x0f\n\x07updated\x18\n \x01(\x01\x12\r\n\x05tells\x18\x0b \x01(\t2\xc1\x04\n\x05Party\x12\x35\n\x05Hello\x12\x16.fedboost.HelloRequest\x1a\x14.fedboost.HelloReply\x12\x41\n\tCheckLink\x12\x1a.fedboost.CheckLinkRequest\x1a\x18.fedboost.CheckLinkReply\x12\x32\n\x07Propose\x12\x12.fedboost.Proposal\x1a\x13.fedboost.Agreement\x12\x35\n\x05\x42\x65gin\x12\x16.fedboost.BeginRequest\x1a\x14.fedboost.BeginReply\x12\x39\n\tOpenStage\x12\x16.fedboost.StageRequest\x1a\x14.fedboost.StageReply\x12\x34\n\x07RunStep\x12\x12.fedboost.StepCall\x1a\x13.fedboost.StepReply0\x01\x12\x38\n\x06\x43ommit\x12\x17.fedboost.CommitRequest\x1a\x15.fedboost.CommitReply\x12:\n\nCloseStage\x12\x16.fedboost.StageRequest\x1a\x14.fedboost.StageReply\x12\x38\n\x06\x46inish\x12\x17.fedboost.FinishRequest\x1a\x15.fedboost.FinishReply\x12\x32\n\x04Stop\x12\x15.fedboost.StopRequest\x1a\x13.fedboost.StopReply2\x98\x01\n\x05Owner\x12\x32\n\x04Jobs\x12\x15.fedboost.ListRequest\x1a\x13.fedboost.OwnedJobs\x12.\n\x07\x41pprove\x12\x0f.fedboost.JobId\x1a\x12.fedboost.OwnedJob\x12+\n\x04\x44\x65ny\x12\x0f.fedboost.JobId\x1a\x12.fedboost.OwnedJobb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,39 +44,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BEGINREPLY']._serialized_start=324
   _globals['_BEGINREPLY']._serialized_end=387
   _globals['_KEPT']._serialized_start=389
-  _globals['_KEPT']._serialized_end=425
-  _globals['_STAGEREQUEST']._serialized_start=427
-  _globals['_STAGEREQUEST']._serialized_end=501
-  _globals['_STAGEREPLY']._serialized_start=503
-  _globals['_STAGEREPLY']._serialized_end=545
-  _globals['_STEPCALL']._serialized_start=548
-  _globals['_STEPCALL']._serialized_end=697
-  _globals['_TURN']._serialized_start=699
-  _globals['_TURN']._serialized_end=735
-  _globals['_STEPREPLY']._serialized_start=737
-  _globals['_STEPREPLY']._serialized_end=834
-  _globals['_TURNREPLY']._serialized_start=836
-  _globals['_TURNREPLY']._serialized_end=911
-  _globals['_SIGNEDHEAD']._serialized_start=913
-  _globals['_SIGNEDHEAD']._serialized_end=973
-  _globals['_COMMITREQUEST']._serialized_start=975
-  _globals['_COMMITREQUEST']._serialized_end=1087
-  _globals['_COMMITREPLY']._serialized_start=1089
-  _globals['_COMMITREPLY']._serialized_end=1138
-  _globals['_FINISHREQUEST']._serialized_start=1141
-  _globals['_FINISHREQUEST']._serialized_end=1278
-  _globals['_FINISHREPLY']._serialized_start=1281
-  _globals['_FINISHREPLY']._serialized_end=1472
-  _globals['_STOPREQUEST']._serialized_start=1474
-  _globals['_STOPREQUEST']._serialized_end=1565
-  _globals['_STOPREPLY']._serialized_start=1567
-  _globals['_STOPREPLY']._serialized_end=1578
-  _globals['_OWNEDJOBS']._serialized_start=1580
-  _globals['_OWNEDJOBS']._serialized_end=1625
-  _globals['_OWNEDJOB']._serialized_start=1628
-  _globals['_OWNEDJOB']._serialized_end=1836
-  _globals['_PARTY']._serialized_start=1839
-  _globals['_PARTY']._serialized_end=2416
-  _globals['_OWNER']._serialized_start=2419
-  _globals['_OWNER']._serialized_end=2571
+  _globals['_KEPT']._serialized_end=441
+  _globals['_STAGEREQUEST']._serialized_start=443
+  _globals['_STAGEREQUEST']._serialized_end=533
+  _globals['_STAGEREPLY']._serialized_start=535
+  _globals['_STAGEREPLY']._serialized_end=577
+  _globals['_STEPCALL']._serialized_start=580
+  _globals['_STEPCALL']._serialized_end=729
+  _globals['_TURN']._serialized_start=731
+  _globals['_TURN']._serialized_end=767
+  _globals['_STEPREPLY']._serialized_start=769
+  _globals['_STEPREPLY']._serialized_end=866
+  _globals['_TURNREPLY']._serialized_start=868
+  _globals['_TURNREPLY']._serialized_end=943
+  _globals['_SIGNEDHEAD']._serialized_start=945
+  _globals['_SIGNEDHEAD']._serialized_end=1005
+  _globals['_COMMITREQUEST']._serialized_start=1008
+  _globals['_COMMITREQUEST']._serialized_end=1136
+  _globals['_COMMITREPLY']._serialized_start=1138
+  _globals['_COMMITREPLY']._serialized_end=1187
+  _globals['_FINISHREQUEST']._serialized_start=1190
+  _globals['_FINISHREQUEST']._serialized_end=1327
+  _globals['_FINISHREPLY']._serialized_start=1330
+  _globals['_FINISHREPLY']._serialized_end=1521
+  _globals['_STOPREQUEST']._serialized_start=1523
+  _globals['_STOPREQUEST']._serialized_end=1614
+  _globals['_STOPREPLY']._serialized_start=1616
+  _globals['_STOPREPLY']._serialized_end=1627
+  _globals['_OWNEDJOBS']._serialized_start=1629
+  _globals['_OWNEDJOBS']._serialized_end=1674
+  _globals['_OWNEDJOB']._serialized_start=1677
+  _globals['_OWNEDJOB']._serialized_end=1885
+  _globals['_PARTY']._serialized_start=1888
+  _globals['_PARTY']._serialized_end=2465
+  _globals['_OWNER']._serialized_start=2468
+  _globals['_OWNER']._serialized_end=2620
 # @@protoc_insertion_point(module_scope)

@@ -49,24 +49,28 @@ class BeginReply(_message.Message):
     def __init__(self, stages_done: _Optional[_Iterable[str]] = ..., kept: _Optional[_Iterable[_Union[Kept, _Mapping]]] = ...) -> None: ...
 
 class Kept(_message.Message):
-    __slots__ = ("stage", "round")
+    __slots__ = ("stage", "round", "within")
     STAGE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
+    WITHIN_FIELD_NUMBER: _ClassVar[int]
     stage: str
     round: int
-    def __init__(self, stage: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
+    within: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, stage: _Optional[str] = ..., round: _Optional[int] = ..., within: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StageRequest(_message.Message):
-    __slots__ = ("job", "attempt", "stage", "round")
+    __slots__ = ("job", "attempt", "stage", "round", "within")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
+    WITHIN_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     stage: str
     round: int
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
+    within: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., round: _Optional[int] = ..., within: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StageReply(_message.Message):
     __slots__ = ("told",)
@@ -133,18 +137,20 @@ class SignedHead(_message.Message):
     def __init__(self, party: _Optional[str] = ..., text: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class CommitRequest(_message.Message):
-    __slots__ = ("job", "attempt", "stage", "round", "heads")
+    __slots__ = ("job", "attempt", "stage", "round", "within", "heads")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
+    WITHIN_FIELD_NUMBER: _ClassVar[int]
     HEADS_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     stage: str
     round: int
+    within: _containers.RepeatedScalarFieldContainer[int]
     heads: _containers.RepeatedCompositeFieldContainer[SignedHead]
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., round: _Optional[int] = ..., heads: _Optional[_Iterable[_Union[SignedHead, _Mapping]]] = ...) -> None: ...
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., round: _Optional[int] = ..., within: _Optional[_Iterable[int]] = ..., heads: _Optional[_Iterable[_Union[SignedHead, _Mapping]]] = ...) -> None: ...
 
 class CommitReply(_message.Message):
     __slots__ = ("head",)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedboost.core import objectives
 from fedboost.data.frame import Values
-from fedboost.flow import MODEL, Artefact, Out, Seat
+from fedboost.flow import MODEL, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Count, Told
 from fedboost.model import columns
 
@@ -57,7 +57,7 @@ class Batches(ABC):
         return Told(ends="batch", counts=counts)
 
 
-def snapshot(me: Batches) -> Artefact:
+def snapshot(me: Batches, _: Place) -> Artefact:
     """Margins of finished batches."""
     return Artefact({"first": me.first}, {"margin": me.margin})
 

@@ -1,7 +1,8 @@
-"""What a job can be resumed from: per round a JSON file and the arrays it names, checked by hash.
+"""What a job can be resumed from: per place a JSON file and the arrays it names, checked by hash.
 
-jobs/ID/checkpoint-00000012.json            written last: with it the checkpoint exists
-jobs/ID/checkpoint-00000012-3f9a….npz       arrays, without pickle; the JSON holds their hash
+jobs/ID/STAGE/checkpoint-00000012.json          written last: with it the checkpoint exists
+jobs/ID/STAGE/checkpoint-00000012-3f9a….npz     arrays, without pickle; the JSON holds their hash
+jobs/ID/STAGE/checkpoint-00000012.00000000.00000003.json     inside round 13, after three layers
 """
 
 from __future__ import annotations
@@ -21,22 +22,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.errors import ProtocolError, StoreError
+from fedboost.flow import Place
 from fedboost.runtime.disk import NEW, SECRET_MODE, make_folder, on_disk, read_file, write_file
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
-KEPT = 2  # the last joint commit may lie one round behind the last checkpoint
-ROUND_MAX = 99_999_999
-_JSON_NAME = re.compile(r"checkpoint-(\d{8})\.json")
+FORMAT = 2
+KEPT = 2  # the last joint commit may lie one place behind the last checkpoint
+NUMBER_MAX = 99_999_999  # of a place
+_JSON_NAME = re.compile(r"checkpoint-(\d{8}(?:\.\d{8})*)\.json")
 _PREFIX = "array."  # numpy takes no array called "file"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state after `round`; its contents stay out of `repr`."""
+    """The state at a place; its contents stay out of `repr`."""
 
-    round: int
+    place: Place
     state: dict[str, Any] = field(repr=False)
     arrays: dict[str, NDArray[Any]] = field(repr=False)
 
@@ -50,24 +52,24 @@ class Checkpoints:
     def save(
         self,
         folder: Path,
-        round_: int,
+        place: Place,
         state: Mapping[str, Any],
         arrays: Mapping[str, NDArray[Any]],
     ) -> None:
-        """Keep the state after `round_`; durable when this returns, and the last two stay.
+        """Keep the state at a place; durable when this returns, and the last two stay.
 
         `state` is what JSON can hold, `arrays` any numeric, boolean or fixed-width text arrays;
         a ProtocolError refuses everything else, so that nothing is lost silently.
         """
-        if not 0 <= round_ <= ROUND_MAX:
-            raise ProtocolError(f"the round {round_} is outside 0..{ROUND_MAX}")
+        if not place or not all(0 <= number <= NUMBER_MAX for number in place):
+            raise ProtocolError(f"the place {place} is empty or outside 0..{NUMBER_MAX}")
         _check_plain(dict(state))
         packed = _packed(arrays)
         digest = hashlib.sha256(packed).hexdigest()
         body = {
             "format": FORMAT,
-            "round": round_,
-            "arrays": f"checkpoint-{round_:08d}-{digest[:16]}.npz",
+            "place": list(place),
+            "arrays": f"{_stem(place)}-{digest[:16]}.npz",
             "arrays_sha256": digest,
             "state": dict(state),
         }
@@ -75,62 +77,62 @@ class Checkpoints:
         with self._lock:
             make_folder(folder)
             write_file(folder / str(body["arrays"]), packed, SECRET_MODE)
-            write_file(folder / f"checkpoint-{round_:08d}.json", text, SECRET_MODE)
+            write_file(_path(folder, place), text, SECRET_MODE)
             self._prune(folder)
 
-    def rounds(self, folder: Path) -> list[int]:
-        """The rounds that have a checkpoint, oldest first, whether whole or torn."""
+    def places(self, folder: Path) -> list[Place]:
+        """The places that have a checkpoint, oldest first, whether whole or torn."""
         with self._lock, on_disk(folder):
             if not folder.exists():
                 return []
             found = (_JSON_NAME.fullmatch(path.name) for path in folder.iterdir())
-            return sorted(int(match[1]) for match in found if match)
+            return sorted(tuple(map(int, m[1].split("."))) for m in found if m)
 
-    def whole(self, folder: Path) -> list[int]:
-        """The rounds whose checkpoints can be loaded, oldest first."""
-        return [round_ for round_ in self.rounds(folder) if self._is_whole(folder, round_)]
+    def whole(self, folder: Path) -> list[Place]:
+        """The places whose checkpoints can be loaded, oldest first."""
+        return [place for place in self.places(folder) if self._is_whole(folder, place)]
 
-    def _is_whole(self, folder: Path, round_: int) -> bool:
+    def _is_whole(self, folder: Path, place: Place) -> bool:
         try:
-            self.load(folder, round_)
+            self.load(folder, place)
         except StoreError as error:
-            log.warning("round %d cannot be resumed from: %s", round_, "; ".join(error.lines()))
+            log.warning("no job goes on from %s: %s", _stem(place), "; ".join(error.lines()))
             return False
         return True
 
-    def load(self, folder: Path, round_: int | None = None) -> Checkpoint | None:
-        """The checkpoint of `round_`, or the newest whole one; None where there is none.
+    def load(self, folder: Path, place: Place | None = None) -> Checkpoint | None:
+        """The checkpoint at a place, or the newest whole one; None where there is none.
 
         A StoreError names the file if the checkpoint asked for is absent, torn or changed, or
         if there are checkpoints and none is whole.
         """
         with self._lock:
-            if round_ is not None:
-                return _load(folder / f"checkpoint-{round_:08d}.json")
+            if place is not None:
+                return _load(_path(folder, place))
             torn: StoreError | None = None
-            for candidate in reversed(self.rounds(folder)):
+            for candidate in reversed(self.places(folder)):
                 try:
-                    return _load(folder / f"checkpoint-{candidate:08d}.json")
+                    return _load(_path(folder, candidate))
                 except StoreError as error:
                     torn = torn or error
             if torn is not None:
                 raise torn
             return None
 
-    def discard_after(self, folder: Path, round_: int) -> None:
-        """Remove the checkpoints of later rounds: the parties agreed to go on from `round_`."""
+    def discard_after(self, folder: Path, place: Place) -> None:
+        """Remove the checkpoints of later places: the parties agreed to go on from this one."""
         with self._lock, on_disk(folder):
-            for later in self.rounds(folder):
-                if later > round_:
-                    (folder / f"checkpoint-{later:08d}.json").unlink()
+            for later in self.places(folder):
+                if later > place:
+                    _path(folder, later).unlink()
             self._prune(folder)
 
     def _prune(self, folder: Path) -> None:
         """Keep the last two checkpoints and the arrays that they name."""
         with on_disk(folder):
-            for old in self.rounds(folder)[:-KEPT]:
-                (folder / f"checkpoint-{old:08d}.json").unlink()
-            kept = [folder / f"checkpoint-{kept:08d}.json" for kept in self.rounds(folder)]
+            for old in self.places(folder)[:-KEPT]:
+                _path(folder, old).unlink()
+            kept = [_path(folder, place) for place in self.places(folder)]
             named = {_arrays_named(path.read_bytes()) for path in kept}
             for path in folder.glob("checkpoint-*"):
                 if path.name.endswith(NEW) or (path.suffix == ".npz" and path.name not in named):
@@ -141,8 +143,16 @@ def _load(path: Path) -> Checkpoint:
     try:
         body = json.loads(read_file(path))
         claimed = body.pop("sha256")
-        if claimed != _digest(body) or body["format"] != FORMAT:
+        if claimed != _digest(body):
             raise ValueError
+        if body["format"] != FORMAT:
+            raise StoreError(
+                "a checkpoint is of another version of fedboost",
+                todo="finish the job with the version that began it, or submit it anew",
+                private=str(path),
+                file=path.name,
+            )
+        place = tuple(body["place"])
     except (ValueError, KeyError, TypeError, AttributeError):
         raise _torn(path) from None
     arrays_path = path.parent / body["arrays"]
@@ -151,7 +161,15 @@ def _load(path: Path) -> Checkpoint:
         raise _torn(arrays_path)
     with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
         arrays = {name.removeprefix(_PREFIX): archive[name] for name in archive.files}
-    return Checkpoint(body["round"], body["state"], arrays)
+    return Checkpoint(place, body["state"], arrays)
+
+
+def _stem(place: Place) -> str:
+    return "checkpoint-" + ".".join(f"{number:08d}" for number in place)
+
+
+def _path(folder: Path, place: Place) -> Path:
+    return folder / f"{_stem(place)}.json"
 
 
 def _torn(path: Path) -> StoreError:

@@ -192,7 +192,7 @@ def review(ledger: Ledger, party: str, job: str) -> list[Difference]:
         ]
         since[own.attempt] = own.n
         now = heads.pairs(party, told, own.pairs)
-        others = [one for one in stated if one.place == own.place and one.party != party]
+        others = [one for one in stated if one.moment == own.moment and one.party != party]
         for one in others:
             mine, theirs = now.get(one.party), one.pairs.get(party)
             if mine is not None and theirs is not None and mine != theirs:
@@ -263,4 +263,5 @@ def _place(row: Row, direction: str) -> Place:
 
 
 def _moment(statement: Statement) -> str:
-    return f"attempt {statement.attempt}, {statement.stage} {statement.round}"
+    place = ".".join(str(number) for number in (statement.round, *statement.within))
+    return f"attempt {statement.attempt}, {statement.stage} {place}"

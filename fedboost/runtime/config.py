@@ -90,6 +90,8 @@ class Timers(Settings):
     keepalive_s: float = Field(10.0, gt=0)  # between two pings, calls or not
     keepalive_timeout_s: float = Field(5.0, gt=0)  # wait for a ping's answer
     approval_s: float = Field(604_800.0, gt=0)  # a job waits this long for a person
+    # A checkpoint of a short round, or inside one, comes no sooner behind the last; 0: every layer.
+    keep_s: float = Field(1.0, ge=0)
     shutdown_s: float = Field(10.0, gt=0)  # calls that still run at the end may take this
 
     @model_validator(mode="after")

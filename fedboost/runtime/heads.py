@@ -19,7 +19,7 @@ from pydantic import AwareDatetime, Field, ValidationError
 
 from fedboost import flow
 from fedboost.errors import DataError, PeerError
-from fedboost.flow import Signer
+from fedboost.flow import Place, Signer
 from fedboost.job import Name
 from fedboost.messages.party_pb2 import SignedHead
 from fedboost.runtime.ledger import TEXT_CHARS_MAX, Head, Kept, Ledger, Row, broken
@@ -51,6 +51,7 @@ class Statement(Settings):
     attempt: int
     stage: str = Field(max_length=TEXT_CHARS_MAX)
     round: int
+    within: tuple[int, ...] = ()  # the rest of the place where it kept something inside a round
     at: AwareDatetime
     n: int = Field(ge=0, le=COUNT_MAX)
     hash: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -58,9 +59,9 @@ class Statement(Settings):
     pairs: dict[str, Pair]
 
     @property
-    def place(self) -> tuple[str, int, str, int]:
-        """Which moment of which attempt it is about."""
-        return self.job, self.attempt, self.stage, self.round
+    def moment(self) -> tuple[str, int, str, Place]:
+        """Which one of which attempt it is about."""
+        return self.job, self.attempt, self.stage, (self.round, *self.within)
 
     def encode(self) -> bytes:
         """What is signed: JSON with sorted keys and no spaces."""
@@ -133,14 +134,14 @@ class Heads:
     signer: Signer
 
     def exchange(
-        self, work: Work, stage: str, round_: int, given: Sequence[SignedHead]
+        self, work: Work, stage: str, place: Place, given: Sequence[SignedHead]
     ) -> SignedHead:
-        """Our statement at the end of a round, once those of the round before are checked.
+        """Our statement where we keep something, once those of the time before are checked.
 
         Both are on the disk when this returns. A PeerError as `hear` raises it.
         """
         heard = self._heard(work, given)
-        own = self._stated(work, stage, round_)
+        own = self._stated(work, stage, place)
         self.ledger.keep(*heard, own)
         return SignedHead(party=own.party, text=own.text, signature=own.signature)
 
@@ -152,7 +153,7 @@ class Heads:
         """
         self.ledger.keep(*self._heard(work, given))
 
-    def _stated(self, work: Work, stage: str, round_: int) -> Kept:
+    def _stated(self, work: Work, stage: str, place: Place) -> Kept:
         head, before = self.ledger.head(), self._last(work.id, self.party)
         since = before.n if before is not None and before.attempt == work.attempt else 0
         rows = self.ledger.rows(work.id, first=since + 1, last=head.n)
@@ -163,7 +164,8 @@ class Heads:
             job=work.id,
             attempt=work.attempt,
             stage=stage,
-            round=round_,
+            round=place[0],
+            within=place[1:],
             at=self.ledger.now(),
             n=head.n,
             hash=head.hash,
@@ -184,7 +186,7 @@ class Heads:
                 raise PeerError(f"a head of {party[:64]!r} came that nobody asked for")
             found[party] = read(party, signed.text)
             self.signer.check(party, signed.text, signed.signature)
-            if found[party].party != party or found[party].place != due.place:
+            if found[party].party != party or found[party].moment != due.moment:
                 raise PeerError(f"{party} signed a head of another party or moment")
             kept.append(Kept(work.id, party, signed.text, signed.signature))
         if due is None:

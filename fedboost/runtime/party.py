@@ -178,7 +178,8 @@ class PartyNode:
             work.seat,
             *(request.stage, self._workers, self.config.policy, self.judge.signatures_of_jobs),
         )
-        checkpoint = await asyncio.to_thread(work.kept, request.stage, request.round)
+        place = (request.round, *request.within)
+        checkpoint = await asyncio.to_thread(work.kept, request.stage, place)
         leaves = protocols.named(request.stage).leaves
         if leaves == "rows":
             await asyncio.to_thread(self.judge.alignment, work)
@@ -212,15 +213,15 @@ class PartyNode:
         return StepReply(working=True) if session is None else session.sign_of_life()
 
     async def commit(self, caller: Peer, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
-        """Keeps what a finished round left."""
+        """Keeps where we stand, behind a round or inside one."""
         work = self._at(caller, request.job, request.attempt)
-        subject = ("round", request.stage, request.round)
+        place = (request.round, *request.within)
 
         async def keep() -> party_pb2.CommitReply:
-            taken = await self._session(work, request.stage).snapshot()
+            taken = await self._session(work, request.stage).snapshot(place)
             return await asyncio.to_thread(self._keep, work, request, taken)
 
-        return await work.answers.once(subject, request, keep)
+        return await work.answers.once(("place", request.stage, place), request, keep)
 
     async def close_stage(
         self, caller: Peer, request: party_pb2.StageRequest
@@ -263,7 +264,7 @@ class PartyNode:
             cpu_seconds=work.cpu_steps if own is None else own,
             memory_peak_bytes=memory.peak_bytes() + self._workers.peak_rss_bytes(),
             model=work.id if work.protocol.leaves == "model" else "",
-            head=self._heads.exchange(work, END, 0, request.heads),
+            head=self._heads.exchange(work, END, flow.START, request.heads),
             released=self.spending.share(work),
         )
         for peer, (count, messages) in work.sent.items():
@@ -383,8 +384,9 @@ class PartyNode:
     def _keep(
         self, work: Work, request: party_pb2.CommitRequest, taken: flow.Artefact
     ) -> party_pb2.CommitReply:
-        work.keep(request.stage, request.round, taken)
-        head = self._heads.exchange(work, request.stage, request.round, request.heads)
+        place = (request.round, *request.within)
+        work.keep(request.stage, place, taken)
+        head = self._heads.exchange(work, request.stage, place, request.heads)
         self.spending.count(work, taken)
         return party_pb2.CommitReply(head=head)
 

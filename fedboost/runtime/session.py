@@ -91,14 +91,17 @@ class Session:
         restored: Told = await asyncio.to_thread(own.module.restore, own.state, checkpoint)
         return restored
 
-    async def snapshot(self) -> Artefact:
-        """What a later attempt needs to carry on from here; refused while a step is at work."""
+    async def snapshot(self, place: flow.Place = ()) -> Artefact:
+        """What a later attempt needs to carry on from here; refused while a step is at work.
+
+        `place` says where: between rounds, unless there are several numbers.
+        """
         if self._stopped is not None:
             raise self._stopped
         if not self._is_idle or self._eager:
-            raise ProtocolError("a round is kept when it is over, and a step is at work")
+            raise ProtocolError("nothing is kept while a step is at work")
         own = self._roles.main
-        taken: Artefact = await asyncio.to_thread(own.module.snapshot, own.state)
+        taken: Artefact = await asyncio.to_thread(own.module.snapshot, own.state, place)
         return taken
 
     async def close(self) -> Artefact:

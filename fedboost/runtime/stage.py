@@ -1,21 +1,20 @@
-"""One stage's walk in the coordinator's hand: numbers steps, counts rounds, commits after each."""
+"""One stage's walk in the coordinator's hand: numbers steps, counts rounds, has them kept."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fedboost import flow
-from fedboost.flow import Keeps, Step
+from fedboost.flow import START, Keeps, Place, Step
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, Progress, StepDone, Told
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
 from fedboost.runtime.clock import now
 from fedboost.runtime.costs import Costs
-
-COMMIT_S = 1.0  # between two checkpoints of rounds that are kept now and then
 
 if TYPE_CHECKING:
     from fedboost.runtime.walker import JobWalk
@@ -23,17 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class StageWalk(flow.Run):
-    """One stage's walk: numbers steps, counts rounds, commits after each outermost round."""
+    """One stage's walk: numbers steps, counts rounds, commits what the walk wants kept."""
 
     job: JobWalk
     protocol: flow.Protocol
-    first_round: int
+    place: Place  # behind which it begins; everybody has kept it
     ended: str = ""  # the loop that a party's answer has ended
     counters: list[int] = field(default_factory=list)
     number: int = 0
-    finished: int = 0  # rounds of the outermost loop
-    commit_due: int = 0  # so many of them are to be kept before anything follows
+    commit_due: Place | None = None  # what is to be kept before anything follows
     committed: float = field(default_factory=now)
+    round_took: float = math.inf  # seconds, the last one of the outermost loop
     metrics: list[job_pb2.Metric] = field(default_factory=list)
     several: list[job_pb2.RoundTold] = field(default_factory=list)  # rounds of one step
     told: Told = field(default_factory=Told)
@@ -114,12 +113,18 @@ class StageWalk(flow.Run):
     @property
     def is_resumed(self) -> bool:
         """See `flow.Run`."""
-        return self.first_round > 0
+        return self.place > START
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps = Keeps.EACH) -> Iterator[int]:
-        """See `flow.Run`; the outermost loop goes on after the last round that all have kept."""
-        outermost = keeps is not Keeps.NOTHING and not self.counters
-        first = self.first_round if outermost else 0
+    @property
+    def is_quick(self) -> bool:
+        """See `flow.Run`; that of the round before tells."""
+        return self.round_took < self.job.timers.keep_s
+
+    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
+        """See `flow.Run`; a loop goes on behind the last place in it that all have kept."""
+        outermost = not self.counters and keeps is not Keeps.NOTHING
+        keeps = keeps or (Keeps.EACH if outermost else Keeps.NOTHING)
+        first = self._first(len(self.counters)) if self.counters or outermost else 0
         for index in range(first, most):
             if self.ended == name:
                 break
@@ -127,11 +132,10 @@ class StageWalk(flow.Run):
             self.counters.append(index)
             yield index
             self.counters.pop()
+            if self._is_kept(keeps):
+                self.commit_due = (*self.counters, index + 1)
             if outermost:
-                self.finished = index + 1
-                since = now() - self.committed
-                if keeps is Keeps.EACH or since > COMMIT_S:
-                    self.commit_due = self.finished
+                self.round_took = now() - started
                 of = most if most < flow.UNBOUNDED else (self.ended == name) * (index + 1)
                 whole = job_pb2.RoundTold(round=name, done=index + 1, of=of, metrics=self.metrics)
                 done = self.several or [whole]  # of 0: not known yet
@@ -144,18 +148,30 @@ class StageWalk(flow.Run):
         if self.ended == name:
             self.ended = ""
 
+    def _first(self, depth: int) -> int:
+        """Where a loop inside so many others begins."""
+        is_here = len(self.place) > depth and tuple(self.counters) == self.place[:depth]
+        return self.place[depth] if is_here else 0
+
+    def _is_kept(self, keeps: Keeps) -> bool:
+        """Whether the place behind a round that has just ended is to be kept."""
+        is_due = now() - self.committed >= self.job.timers.keep_s
+        return keeps is Keeps.EACH or (keeps is Keeps.NOW_AND_THEN and is_due)
+
     async def commit(self) -> None:
-        """Has every party keep what the last finished round left, before anything follows it."""
-        if not self.commit_due:
+        """Has every party keep where it stands, where that is due, before anything follows."""
+        if self.commit_due is None:
             return
+        round_, *within = self.commit_due
         request = party_pb2.CommitRequest(
             job=self.job.id,
             attempt=self.job.attempt,
             stage=self.protocol.name,
-            round=self.commit_due,
+            round=round_,
+            within=within,
             heads=self.job.heads,
         )
-        self.commit_due = 0
+        self.commit_due = None
         replies = await self.job.ask(
             self.job.everybody, "commit", lambda party: self.job.controls[party].commit(request)
         )

@@ -1,6 +1,7 @@
-"""What a party keeps of a job's trees for an audit of its own: a file for each round.
+"""What a party keeps of a job's trees for an audit of its own: a file for what each round brought.
 
 STORE/jobs/ID/transcript/part-00000012.npz     what round 12 brought; facts as JSON among arrays
+STORE/jobs/ID/transcript/part-00000012.00000001.00000002.npz     and the trees done inside round 13
 STORE/jobs/ID/transcript/part-99999999.npz     what the end brought
 STORE/jobs/ID/transcript/findings.json         what an audit found
 
@@ -25,15 +26,15 @@ import numpy as np
 
 from fedboost import protocols
 from fedboost.errors import ConfigError, StoreError
-from fedboost.flow import Artefact, Asks
+from fedboost.flow import Artefact, Asks, Place
 from fedboost.model import shards
 from fedboost.runtime.disk import SECRET_MODE, make_folder, on_disk, opened, read_file, write_file
 from fedboost.settings import parse
 
 OCTETS_MAX = 64 << 20  # of a job's rounds: the first ones are kept, and an audit says how many
-END = 99_999_999  # the part behind all rounds
+END: Place = (99_999_999,)  # the part behind all rounds
 FOLDER, FACTS, FINDINGS = "transcript", "facts", "findings.json"
-_PART = re.compile(r"part-(\d{8})\.npz")
+_PART = re.compile(r"part-(\d{8}(?:\.\d{8})*)\.npz")
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class Transcripts:
         """Where that of a job lies; a ConfigError for what is no job's id."""
         return shards.folder_of(self.store / "jobs", job) / FOLDER
 
-    def add(self, job: str, number: int, part: Artefact | None) -> None:
-        """Keeps what round `number`, or the `END`, has brought, unless there is no room left.
+    def add(self, job: str, place: Place, part: Artefact | None) -> None:
+        """Keeps what has come by a place, or the `END`, unless there is no room left.
 
         Nothing where a protocol keeps no transcript.
         """
@@ -57,17 +58,17 @@ class Transcripts:
         facts = np.frombuffer(json.dumps(part.facts).encode(), np.uint8)
         arrays: dict[str, Any] = {**part.arrays, FACTS: facts}
         np.savez_compressed(out, **arrays)
-        path = folder / f"part-{number:08d}.npz"
+        path = folder / f"part-{'.'.join(f'{number:08d}' for number in place)}.npz"
         with on_disk(folder):
             held = sum(other.stat().st_size for other in self._parts(job) if other != path)
-        if number == END or held + out.tell() <= OCTETS_MAX:
+        if place == END or held + out.tell() <= OCTETS_MAX:
             make_folder(folder)
             write_file(path, out.getvalue(), SECRET_MODE)
 
-    def discard_after(self, job: str, number: int) -> None:
-        """Removes what later rounds have brought: the parties agreed to go on from this one."""
+    def discard_after(self, job: str, place: Place) -> None:
+        """Removes what has come behind a place: the parties agreed to go on from there."""
         for path in self._parts(job):
-            if _number(path) > number:
+            if _place(path) > place:
                 with on_disk(path):
                     path.unlink()
 
@@ -151,11 +152,11 @@ class Transcripts:
 
     def _parts(self, job: str) -> list[Path]:
         """The files of the rounds, in their order."""
-        folder = self.folder(job)
-        return sorted(path for path in folder.glob("part-*.npz") if _PART.fullmatch(path.name))
+        found = self.folder(job).glob("part-*.npz")
+        return sorted((path for path in found if _PART.fullmatch(path.name)), key=_place)
 
 
-def _number(path: Path) -> int:
+def _place(path: Path) -> Place:
     match = _PART.fullmatch(path.name)
     assert match is not None
-    return int(match[1])
+    return tuple(map(int, match[1].split(".")))

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from fedboost import flow
 from fedboost.errors import FedboostError, JobError, UnreachableError
+from fedboost.flow import START, Place
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, PartyLost, Progress, Told, Waiting
 from fedboost.messages.party_pb2 import StepCall, StepReply
@@ -151,20 +152,21 @@ class JobWalk:
         )
         for name in self.protocol.stages(self.params):
             if not all(name in reply.stages_done for reply in begun.values()):
-                await self._stage(self.protocols[name], _joint_round(name, begun))
+                await self._stage(self.protocols[name], _joint_place(name, begun))
         return await self._finish(now() - started)
 
-    async def _stage(self, protocol: flow.Protocol, first_round: int) -> None:
-        if self.lost and first_round == 0:
+    async def _stage(self, protocol: flow.Protocol, place: Place) -> None:
+        if self.lost and place == START:
             raise JobError(
-                f"{self.lost[0]} was lost before the others had kept a round",
+                f"{self.lost[0]} was lost before the others had kept anything",
                 party=self.lost[0],
                 todo="nothing is left to carry on from: submit the job anew",
             )
         started = now()
-        walk = StageWalk(self, protocol, first_round)
+        walk = StageWalk(self, protocol, place)
+        round_, *within = place
         request = party_pb2.StageRequest(
-            job=self.id, attempt=self.attempt, stage=protocol.name, round=first_round
+            job=self.id, attempt=self.attempt, stage=protocol.name, round=round_, within=within
         )
         opened = await self.ask(
             self.everybody, "open", lambda party: self.controls[party].open_stage(request)
@@ -381,7 +383,9 @@ class JobWalk:
         self.emit(Event(round=done))
 
 
-def _joint_round(stage: str, begun: Mapping[str, party_pb2.BeginReply]) -> int:
-    """The last round of a stage that every party has kept; 0 where there is none."""
-    kept = [{k.round for k in reply.kept if k.stage == stage} for reply in begun.values()]
-    return max(set.intersection(*kept), default=0)
+def _joint_place(stage: str, begun: Mapping[str, party_pb2.BeginReply]) -> Place:
+    """The last place of a stage that every party has kept; the start where there is none."""
+    kept = [
+        {(k.round, *k.within) for k in reply.kept if k.stage == stage} for reply in begun.values()
+    ]
+    return max(set.intersection(*kept), default=START)

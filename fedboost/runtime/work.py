@@ -26,7 +26,7 @@ from fedboost.data.predictions import predictions_table
 from fedboost.data.selection import load_with_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, FedboostError, ProtocolError
-from fedboost.flow import Artefact, Role, Seat, Signer
+from fedboost.flow import START, Artefact, Place, Role, Seat, Signer
 from fedboost.messages.party_pb2 import BeginReply, Kept
 from fedboost.model import columns, shards
 from fedboost.runtime.answers import Answers
@@ -145,7 +145,7 @@ class Work:
         digest = self.frame.digest().hex()
         before = self._checkpoints.load(self._folder("table"))
         if before is None:
-            self._checkpoints.save(self._folder("table"), 0, {"digest": digest}, {})
+            self._checkpoints.save(self._folder("table"), START, {"digest": digest}, {})
         elif before.state["digest"] != digest:
             raise DataError(
                 "the table has changed since the job began",
@@ -240,28 +240,28 @@ class Work:
 
     def write(self, facts: dict[str, Any]) -> None:
         """Keeps what a step must know again in every later attempt; see `flow.Notebook`."""
-        self._checkpoints.save(self._folder("notebook"), 0, facts, {})
+        self._checkpoints.save(self._folder("notebook"), START, facts, {})
 
     def how_far(self) -> BeginReply:
         """The stages this party has finished and the checkpoints it still has."""
         reply = BeginReply(stages_done=[name for name in self.stages if self.is_done(name)])
         for name in self.stages:
-            rounds = self._checkpoints.whole(self._folder(name))
-            reply.kept.extend(Kept(stage=name, round=number) for number in rounds)
+            for round_, *within in self._checkpoints.whole(self._folder(name)):
+                reply.kept.append(Kept(stage=name, round=round_, within=within))
         return reply
 
-    def keep(self, stage: str, number: int, taken: Artefact) -> None:
-        """Keeps a checkpoint after so many rounds of a stage."""
-        Transcripts(self.store.folder).add(self.id, number, taken.transcript)
-        self._checkpoints.save(self._folder(stage), number, taken.facts, taken.arrays)
+    def keep(self, stage: str, place: Place, taken: Artefact) -> None:
+        """Keeps a checkpoint at a place of a stage."""
+        Transcripts(self.store.folder).add(self.id, place, taken.transcript)
+        self._checkpoints.save(self._folder(stage), place, taken.facts, taken.arrays)
 
-    def kept(self, stage: str, number: int) -> Artefact | None:
-        """The checkpoint after `number` rounds; None for the start of a stage."""
-        Transcripts(self.store.folder).discard_after(self.id, number)
-        if number == 0:
+    def kept(self, stage: str, place: Place) -> Artefact | None:
+        """The checkpoint at a place, and none behind it any more; None for the start of a stage."""
+        Transcripts(self.store.folder).discard_after(self.id, place)
+        if place == START:
             return None
-        self._checkpoints.discard_after(self._folder(stage), number)
-        found = self._checkpoints.load(self._folder(stage), number)
+        self._checkpoints.discard_after(self._folder(stage), place)
+        found = self._checkpoints.load(self._folder(stage), place)
         assert found is not None
         return Artefact(found.state, found.arrays)
 
@@ -304,16 +304,16 @@ class Work:
         own = stage == self.protocol.name  # another job's are the first margins of its training
         if own and protocol.leaves == "predictions" and "prediction" in left.arrays:
             self._write_predictions(left)
-        self._checkpoints.save(self._folder(f"{stage}-done"), 0, left.facts, left.arrays)
+        self._checkpoints.save(self._folder(f"{stage}-done"), START, left.facts, left.arrays)
 
     @property
     def is_counted(self) -> bool:
         """Whether the rows that this job scores have been counted, by this attempt or another."""
-        return bool(self._checkpoints.rounds(self._folder("counted")))
+        return bool(self._checkpoints.places(self._folder("counted")))
 
     def note_counted(self, rows: int) -> None:
         """Keeps that they have."""
-        self._checkpoints.save(self._folder("counted"), 0, {"rows": rows}, {})
+        self._checkpoints.save(self._folder("counted"), START, {"rows": rows}, {})
 
     def forget(self) -> None:
         """Removes checkpoints and artefacts: the job is done, its model and result stay."""

@@ -22,7 +22,8 @@ from fedboost.model import shards, whole
 from fedboost.model.xgboost_json import feature_names
 from fedboost.protocols.federboost_horizontal import party as training
 from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
-from fedboost.runtime import faults, stage
+from fedboost.runtime import faults
+from fedboost.runtime.config import Timers
 from fedboost.runtime.local import cluster
 from fedboost.settings import parse
 from tests.equivalence.test_federboost_horizontal import MODES
@@ -198,7 +199,6 @@ def room_state(job):
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("step", ["narrow", "split_nodes", "read_metrics", "close_model"])
 def test_a_break_loses_nothing(tmp_path, monkeypatch, step, mode):
-    monkeypatch.setattr(stage, "COMMIT_S", -1.0)  # a checkpoint after every tree
     params = {**SAMPLES["both"], **mode, "n_estimators": 4}
     job = made(params, categories=4, weighted=True)
     expected = assert_pooled(job)
@@ -218,7 +218,9 @@ def test_a_break_loses_nothing(tmp_path, monkeypatch, step, mode):
         sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
 
     async def work():
-        async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+        async with cluster(
+            tmp_path / "cluster", spec, sources, Serial(), timers=Timers(keep_s=0)
+        ) as made_of:
             paused = await made_of.run(spec)
             assert paused.status.state == "paused"
             one = JobId(id=paused.status.id)

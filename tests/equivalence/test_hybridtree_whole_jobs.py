@@ -41,7 +41,7 @@ class CarriedOn(Room):
 
     done: int = 0
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps = Keeps.EACH) -> Iterator[int]:
+    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
         """The rest of the outermost rounds; all of the others."""
         first = self.done if name == training.LOOP else 0
         return (index for index in super().rounds(name, most) if index >= first)

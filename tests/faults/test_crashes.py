@@ -26,10 +26,11 @@ from fedboost.runtime.work import Work
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.federated import now
 from tests.secureboost_jobs import made
+from tests.toys import layers_grown
 
-TREES = 3
-JOB = made({"n_estimators": TREES, "max_depth": 2}, (2, 2, 2))
-TIMERS = Timers(retry_first_s=0.01, retry_max_s=0.1)
+TREES, DEPTH = 3, 2
+JOB = made({"n_estimators": TREES, "max_depth": DEPTH}, (2, 2, 2))
+TIMERS = Timers(retry_first_s=0.01, retry_max_s=0.1, keep_s=0.0)
 KEPT = {
     "a checkpoint": (Work, "keep"),
     "a stage's end": (Work, "close"),
@@ -97,7 +98,7 @@ async def carried_on(cluster):
     node = cluster.coordinator
     [job] = node.store.jobs()
     await node.wake()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (status := await node.status(cluster.user, JobId(id=job.id))).state != "finished":
             assert status.state in ("paused", "running", "waiting for approval"), status
             await asyncio.sleep(0.01)
@@ -140,7 +141,7 @@ def undisturbed(tmp_path_factory):
 
 SMOKE = [("a checkpoint", 2), ("a checkpoint", 5), ("a checkpoint", 6), ("a stage's end", 5)]
 SMOKE += [("the job's end", 1), ("the job's end", 3), ("an attempt", 2), ("an event", 4)]
-MORE = [("a checkpoint", times) for times in (1, 3, 4, 7, 8, 9)]
+MORE = [("a checkpoint", times) for times in (1, 3, 4, 7, 8, 9, 14, 21, 27)]
 MORE += [("a stage's end", times) for times in (1, 2, 3, 4, 6)]
 MORE += [("the job's end", 2), ("an attempt", 1), ("an attempt", 3), ("the result", 1)]
 MORE += [("an event", times) for times in (2, 8, 12, 20)]
@@ -183,3 +184,5 @@ def test_all_processes_die_at_once_and_the_model_is_the_same(
     assert len(seats) == len(set(seats)), "two seats drew from the same secrets"
     grown = [e.round.progress.done for e in journal.events if e.WhichOneof("what") == "round"]
     assert len(grown) <= TREES + 1, "more than one tree was lost"
+    layers = layers_grown(journal.events)
+    assert layers <= TREES * DEPTH + 1, "more than one layer was lost"

@@ -25,11 +25,11 @@ FACTS = {"party": "bank", "base_margin": 0.25, "trees": [1, 2, 3]}
 
 def keep_checkpoint(folder):
     for round_ in (1, 2):
-        Checkpoints().save(folder, round_, {**FACTS, "round": round_}, ARRAYS)
+        Checkpoints().save(folder, (round_,), {**FACTS, "round": round_}, ARRAYS)
 
 
 def read_checkpoint(folder):
-    found = Checkpoints().load(folder, 2)
+    found = Checkpoints().load(folder, (2,))
     assert found is not None
     return {**found.state, **found.arrays}
 

@@ -275,7 +275,7 @@ ARRAYS = {"gradient": np.arange(6.0).reshape(2, 3), "flags": np.array([True, Fal
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoints")
-    Checkpoints().save(folder, 1, {"tree": 1, "loss": [0.5]}, ARRAYS)
+    Checkpoints().save(folder, (1,), {"tree": 1, "loss": [0.5]}, ARRAYS)
     return folder, spoiling(folder, lambda: Checkpoints().load(folder))
 
 

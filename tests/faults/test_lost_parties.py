@@ -330,7 +330,7 @@ def test_what_was_settled_without_a_host_and_kept_by_nobody_ends_the_job(
     guest = Fate("measure", "asked", 1, "bank")
     ended = twice(tables, tmp_path, monkeypatch, [lost, guest], [])
     assert ended.status.state == "failed"
-    assert ended.status.reason.what == "shop was lost before the others had kept a round"
+    assert ended.status.reason.what == "shop was lost before the others had kept anything"
 
 
 def test_whoever_was_lost_is_named_on_the_page_and_in_the_terminal(tables, tmp_path, monkeypatch):

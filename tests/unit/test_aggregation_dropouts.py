@@ -113,6 +113,21 @@ def test_a_sum_stays_closed_until_a_fresh_one_is_opened_over_the_rest():
     assert_sum(read, vectors, left)
 
 
+def test_a_sum_that_an_earlier_attempt_has_begun_goes_on_over_the_same_parties_only():
+    made = fresh_circle(5)
+    vectors = draws(made.parties)
+    for one in made.members.values():
+        one.begun = made.parties
+    read, _ = made.open(vectors, fresh=None)
+    assert_sum(read, vectors)
+    left = made.deal(4, {"p03": "offer"})  # gone since
+    read, left = made.open(vectors, fresh=None, left=left)
+    assert set(read.values()) == {None}, "the difference would be what p03 had added"
+    for fresh in (1, None, None):
+        read, left = made.open(vectors, fresh=fresh, left=left)
+        assert_sum(read, vectors, left)
+
+
 def test_two_are_lost_one_after_the_other():
     made = fresh_circle(6)
     vectors = draws(made.parties)

@@ -9,7 +9,7 @@ from fedboost.audit import attacks, transcript
 from fedboost.audit.attacks import Asked
 from fedboost.encrypted import record
 from fedboost.errors import ConfigError, StoreError
-from fedboost.flow import Artefact
+from fedboost.flow import START, Artefact
 from fedboost.runtime import transcripts
 from fedboost.runtime.transcripts import END, Transcripts
 from tests import hybrid_jobs, hybrid_unscored
@@ -27,7 +27,7 @@ def handed_over(room):
     for party in room.sessions:
         state = room.state(party)
         module = room.protocol.modules[room.seats[party].role]
-        kept[party] = module.snapshot(state).transcript
+        kept[party] = module.snapshot(state, START).transcript
         if party == GUEST:
             end = module.finish(state).transcript
             kept[party] = Artefact(end.facts, {**kept[party].arrays, **end.arrays})
@@ -166,21 +166,30 @@ def test_parties_of_a_hybrid_job_know_what_their_layers_told(split):
 def kept(tmp_path):
     found = Transcripts(tmp_path)
     for number in (1, 2, 3):
-        found.add(JOB, number, Artefact({"kind": "host"}, {f"{number}": np.arange(number)}))
+        found.add(JOB, (number,), Artefact({"kind": "host"}, {f"{number}": np.arange(number)}))
     return found
 
 
 def test_parts_are_put_together_and_later_ones_can_be_taken_back(kept):
     kept.add(JOB, END, Artefact({"more": 1}, {"end": np.ones(1)}))
-    kept.add(JOB, 4, None)
+    kept.add(JOB, (4,), None)
     whole = kept.load(JOB)
     assert whole.facts == {"kind": "host", "more": 1}
     assert sorted(whole.arrays) == ["1", "2", "3", "end"]
-    kept.discard_after(JOB, 1)
+    kept.discard_after(JOB, (1,))
     assert list(kept.load(JOB).arrays) == ["1"]
     kept.delete(JOB)
     with pytest.raises(ConfigError, match="no job job-1"):
         kept.load(JOB)
+
+
+def test_parts_inside_a_round_are_taken_back_with_what_follows_them(kept):
+    for place in [(2, 1, 1), (2, 2, 1)]:
+        kept.add(JOB, place, Artefact({}, {repr(place): np.zeros(1)}))
+    kept.discard_after(JOB, (2, 1, 3))
+    assert list(kept.load(JOB).arrays) == ["1", "2", "(2, 1, 1)"]
+    kept.discard_after(JOB, (2,))
+    assert list(kept.load(JOB).arrays) == ["1", "2"]
 
 
 def test_a_transcript_is_bounded_and_keeps_the_first_rounds(tmp_path, monkeypatch):
@@ -189,9 +198,9 @@ def test_a_transcript_is_bounded_and_keeps_the_first_rounds(tmp_path, monkeypatc
     draw = np.random.default_rng(1)
     for number in range(1, 9):
         noise = draw.integers(0, 256, 9000).astype(np.uint8)
-        found.add(JOB, number, Artefact({"kind": "host"}, {f"{number}": noise}))
+        found.add(JOB, (number,), Artefact({"kind": "host"}, {f"{number}": noise}))
     assert sorted(found.load(JOB).arrays) == ["1", "2", "3", "4"]
-    found.add(JOB, 4, Artefact({}, {"4": np.zeros(1)}))  # the same round again takes its place
+    found.add(JOB, (4,), Artefact({}, {"4": np.zeros(1)}))  # the same round again takes its place
     assert found.load(JOB).arrays["4"].tolist() == [0.0]
 
 

@@ -1,4 +1,4 @@
-"""Can each of the six invariants fail? What one run left is spoilt, a little each time."""
+"""Can each of the invariants fail? What one run left is spoilt, a little each time."""
 
 import re
 from dataclasses import replace
@@ -38,6 +38,17 @@ def spoilt(left, array, change):
 def test_another_model_is_noticed(own):
     left = replace(own.whole, shards=spoilt(own.whole, "value", lambda v: v + 1e-12))
     assert BANK in broken(own, "I1", left)
+
+
+def test_more_than_a_layer_grown_again_in_an_attempt_is_noticed():
+    found = ground("horizontal")
+    for attempts, again, holds in [(1, 1, False), (2, 1, True), (2, 2, False), (3, 2, True)]:
+        left = replace(found.whole, attempts=attempts, layers=found.whole.layers + again)
+        if holds:
+            check(found.toy, left, found.whole)
+        else:
+            with pytest.raises(BrokenError, match=r"^lost work: "):
+                check(found.toy, left, found.whole)
 
 
 def test_another_result_is_noticed(own):

@@ -189,7 +189,7 @@ def test_what_two_parties_signed_about_each_other_is_the_same(whole):
         stated = [heads.read(one.party, one.text) for one in ledger.kept()]
     for one in stated:
         for peer, pair in one.pairs.items():
-            [same] = [s for s in stated if s.party == peer and s.place == one.place]
+            [same] = [s for s in stated if s.party == peer and s.moment == one.moment]
             assert same.pairs[one.party] == pair
     counts = [s.pairs[TELCO].entries for s in stated if s.party == BANK]
     assert counts == [PARTS + 1] * ROUNDS + [0]
@@ -329,7 +329,7 @@ def test_who_passed_over_a_peer_says_nothing_of_it_and_does_not_hold_it_to_anyth
     )
     with closing(Ledger(town.store(BANK))) as ledger:
         own = heads.Heads(BANK, ledger, Checking(town))
-        ours = heads.read(BANK, own.exchange(work, "gbun", 1, []).text)
+        ours = heads.read(BANK, own.exchange(work, "gbun", (1,), []).text)
         assert set(ours.pairs) == {SHOP}
         said = told.model_copy(update={"attempt": 2, "stage": "gbun", "round": 1})
         lying = said.model_copy(update={"pairs": {BANK: heads.Pair(entries=9, sha256="0" * 64)}})

@@ -204,7 +204,7 @@ def test_predictions_are_counted_per_peer_and_day(store, clock):
 def test_the_store_is_closed_to_others(store):
     begin(store)
     store.vault.seed("j1")
-    Checkpoints().save(store.job_folder("j1"), 1, {}, ARRAYS)
+    Checkpoints().save(store.job_folder("j1"), (1,), {}, ARRAYS)
     for path in [store.folder, *store.folder.rglob("*")]:
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 or path.name.startswith(
             "store.sqlite-"
@@ -327,7 +327,7 @@ def test_an_error_names_the_file_and_keeps_its_folder_from_peers(tmp_path):
 def test_deleting_a_job_leaves_nothing_of_it(store):
     begin(store)
     store.add_event("j1", {})
-    Checkpoints().save(store.job_folder("j1"), 1, {}, ARRAYS)
+    Checkpoints().save(store.job_folder("j1"), (1,), {}, ARRAYS)
     with pytest.raises(JobError, match="running"):
         store.delete_job("j1")
     store.move("j1", JobState.FAILED)
@@ -357,7 +357,7 @@ def left_of(store, id_):
 def fill(store, id_):
     """What a job may have left when it ends."""
     store.vault.seed(id_)
-    Checkpoints().save(store.job_folder(id_) / "secureboost", 1, {}, ARRAYS)
+    Checkpoints().save(store.job_folder(id_) / "secureboost", (1,), {}, ARRAYS)
     for folder in (store.folder / "models" / id_, store.folder / "disclosures" / id_):
         folder.mkdir(parents=True)
         (folder / "model.json").write_text("{}")

@@ -18,7 +18,7 @@ from fedboost.crypto.intersection import (
 )
 from fedboost.data.holdout import canonical_rows
 from fedboost.errors import PeerError
-from fedboost.flow import Artefact, Out, Seat, Table
+from fedboost.flow import Artefact, Out, Place, Seat, Table
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.align_pb2 import BlindedSet, FullSet
 
@@ -99,7 +99,7 @@ def settle(me: Member, common: NDArray[np.int64], key: bytes) -> bytes:
     return id_digests.digest_of_all((me.ids[row] for row in me.rows), key)
 
 
-def snapshot(me: Member) -> Artefact:
+def snapshot(me: Member, _: Place) -> Artefact:
     """The kept rows; there is nothing worth keeping before."""
     return Artefact(arrays={} if me.rows is None else {"rows": me.rows})
 

@@ -21,7 +21,7 @@ from fedboost.crypto.intersection import (
 )
 from fedboost.data.holdout import canonical_order
 from fedboost.errors import PeerError
-from fedboost.flow import Artefact, Out, Seat
+from fedboost.flow import Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Count, Told
 from fedboost.messages.protocol.align_pairs_pb2 import (
     CommonDigests,
@@ -125,7 +125,7 @@ def compare_rows(me: Guest, got: Mapping[str, RowsDigest]) -> Out:
     return Out(told=Told(counts=[Count(name=name, count=n) for name, n in counts.items()]))
 
 
-def snapshot(_: Guest) -> Artefact:
+def snapshot(_: Guest, __: Place) -> Artefact:
     """Nothing is worth keeping before the end."""
     return Artefact()
 

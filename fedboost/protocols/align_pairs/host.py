@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import POINT_BYTES, SET_IDS_MAX, Exponent, multiply
 from fedboost.data.holdout import canonical_rows
-from fedboost.flow import Artefact, Out, Seat
+from fedboost.flow import Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.align_pairs_pb2 import (
     CommonDigests,
@@ -62,7 +62,7 @@ def keep_rows(me: Host, got: CommonDigests) -> Out:
     return Out(send=RowsDigest(digest=digest, rows=len(me.rows)))
 
 
-def snapshot(_: Host) -> Artefact:
+def snapshot(_: Host, __: Place) -> Artefact:
     """Nothing is worth keeping before the end."""
     return Artefact()
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedboost import wire
 from fedboost.errors import PeerError
-from fedboost.flow import Artefact, Out, Seat
+from fedboost.flow import START, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Metric, Told
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
 
@@ -47,7 +47,7 @@ def compare(me: Guest, got: Mapping[str, Answer]) -> Out:
     return Out(told=Told(metrics=[Metric(split="train", name="echo", value=me.total)]))
 
 
-def snapshot(me: Guest) -> Artefact:
+def snapshot(me: Guest, _: Place) -> Artefact:
     """How often it called."""
     return Artefact({"calls": me.calls})
 
@@ -60,7 +60,7 @@ def restore(me: Guest, kept: Artefact) -> Told:
 
 def finish(me: Guest) -> Artefact:
     """The same as a snapshot."""
-    return snapshot(me)
+    return snapshot(me, START)
 
 
 def bytes_max(_: Guest, __: str) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedboost import wire
-from fedboost.flow import Artefact, Out, Seat
+from fedboost.flow import START, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
 
@@ -32,7 +32,7 @@ def answer(me: Host, got: Iterator[Call]) -> Out:
     return Out(send=Answer(total=wire.pack(np.array([total]))))
 
 
-def snapshot(me: Host) -> Artefact:
+def snapshot(me: Host, _: Place) -> Artefact:
     """How often it answered."""
     return Artefact({"answers": me.answers})
 
@@ -45,7 +45,7 @@ def restore(me: Host, kept: Artefact) -> Told:
 
 def finish(me: Host) -> Artefact:
     """The same as a snapshot."""
-    return snapshot(me)
+    return snapshot(me, START)
 
 
 def bytes_max(me: Host, _: str) -> int:

@@ -15,6 +15,7 @@ from fedboost.aggregation.counts import Counts
 from fedboost.aggregation.measures import Measures
 from fedboost.core import growth, sampling
 from fedboost.core.growth import Grove, Rules
+from fedboost.core.halfway import found_under, under
 from fedboost.core.local import Trained, Watched
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import DTYPES, Tree
@@ -87,23 +88,32 @@ class Boosting:
             *(tuple(self.rounds), self.measures.history, self.measures.best_round),
         )
 
+    @property
+    def is_grown(self) -> bool:
+        """Whether the trees of the round at hand are whole, and their metrics are due."""
+        return len(self.rounds) > len(self.measures.history)
+
     def snapshot(self) -> Artefact:
-        """Rounds and margins so far."""
+        """Rounds and margins so far, and what trees under way have settled."""
         trees = [tree for own in self.rounds for tree in own]
         arrays: dict[str, NDArray[np.generic]] = {
             f"margin_{part}": seen.margin.copy() for part, seen in self.watched.items()
         }
         arrays["sizes"] = np.array([tree.n_nodes for tree in trees], np.int32)
-        for name in DTYPES:
+        for name in DTYPES if trees else ():
             arrays[name] = np.concatenate([getattr(tree, name) for tree in trees])
+        if self._grove is not None:
+            arrays |= under("halfway", self._grove.halfway())
         sizes = [len(own) for own in self.rounds]
-        return Artefact({**self.measures.facts(), "rounds": sizes}, arrays)
+        facts = {**self.measures.facts(), "rounds": sizes, "layer": self.layer}
+        return Artefact(facts, arrays)
 
     def restore(self, kept: Artefact) -> None:
         """Carries on behind a snapshot."""
         self.measures.restore(kept.facts)
         ends = np.cumsum(kept.arrays["sizes"])[:-1]
-        split = {name: np.split(kept.arrays[name], ends) for name in DTYPES}
+        known = DTYPES if len(kept.arrays["sizes"]) else ()
+        split = {name: np.split(kept.arrays[name], ends) for name in known}
         trees = [
             Tree.from_arrays({name: own[i] for name, own in split.items()})
             for i in range(len(kept.arrays["sizes"]))
@@ -112,6 +122,10 @@ class Boosting:
         self.rounds = [tuple(next(found) for _ in range(size)) for size in kept.facts["rounds"]]
         for part, seen in self.watched.items():
             seen.margin[:] = kept.arrays[f"margin_{part}"]
+        halfway = found_under("halfway", kept.arrays)
+        if halfway:
+            self._grove, self.layer = self._plant(), kept.facts["layer"]
+            self._grove.take_up(halfway)
 
     # Inside
 

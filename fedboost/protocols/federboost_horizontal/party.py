@@ -31,7 +31,7 @@ from fedboost.core.local import Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.quantiles import Ranked, Search
 from fedboost.errors import PeerError, ProtocolError
-from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Seat
+from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.aggregation_pb2 import Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
@@ -43,6 +43,8 @@ from fedboost.protocols.federboost_horizontal.tables import Table
 
 Vector = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+TREES, LAYERS = "tree", "layer"  # what the loops count
 
 
 @dataclass
@@ -191,7 +193,7 @@ def split_nodes(me: Party, got: Iterator[Total]) -> Out:
     if training.layer == me.params.max_depth or not (training.grows or waits):
         training.close_round()
         me.sums.broadcast(*(tree.feature.tobytes() for tree in training.rounds[-1]))
-        return Out(told=Told(ends="layer"))
+        return Out(told=Told(ends="" if waits else LAYERS))
     return Out()
 
 
@@ -205,7 +207,7 @@ def measure(me: Party) -> Iterator[Out]:
 def read_metrics(me: Party, got: Iterator[Total]) -> Out:
     """The metrics of the round, and whether it was the last one."""
     measured = me.training.measures.hear(me.sums.total(got, 1 << 62))
-    told = Told(ends="tree" if me.training.measures.ends else "")
+    told = Told(ends=TREES if me.training.measures.ends else "")
     if me.is_guest:
         told.metrics.extend(words.as_metrics(measured))
     return Out(told=told)
@@ -229,8 +231,8 @@ def close_model(me: Party) -> Out:
 # Checkpoints and the end
 
 
-def snapshot(me: Party) -> Artefact:
-    """Rounds so far, and what they stand on."""
+def snapshot(me: Party, _: Place) -> Artefact:
+    """Rounds so far, and what they stand on; of a tree under way also whose sums it is made of."""
     taken = me.training.snapshot()
     binning = me.training.rules.binning
     assert me.summary is not None
@@ -238,19 +240,25 @@ def snapshot(me: Party) -> Artefact:
         "columns": list(me.table.names),
         "cuts": tables.cuts_facts(binning),
         **counting.facts(_counts(me), me.summary),
+        "members": [] if me.sums.epoch is None else list(me.sums.epoch.members),
     }
     return Artefact({**facts, **taken.facts}, taken.arrays)
 
 
 def restore(me: Party, kept: Artefact) -> Told:
-    """Carries on behind the last round that everybody has kept."""
+    """Carries on behind the last round, or layer, that everybody has kept."""
     own, facts = me.table.names, kept.facts
     me.table = me.table.ordered(tuple(facts["columns"]), me.table.categorical, me.seat.table.guest)
     assert set(own) == set(me.table.names)
     me.counts, me.summary = counting.restored(facts)
     _plant(me, me.table.cuts_again(facts["cuts"]))
-    me.training.restore(kept)
-    return Told(ends="tree" if me.training.measures.ends else "")
+    training = me.training
+    training.restore(kept)
+    if training.layer:
+        me.sums.begun = tuple(facts["members"])
+    if training.is_grown:
+        return Told(ends=LAYERS)
+    return Told(ends=TREES if training.measures.ends else "")
 
 
 def finish(me: Party) -> Artefact:

@@ -42,7 +42,14 @@ FLOW = (
         "split_nodes", EVERYBODY, takes=Total, after=("sum_histograms", "reveal_shares")
     ),
     # Every round.
-    measure := Step("measure", EVERYBODY, gives=Masked, after=("split_nodes",), streams=True),
+    # Also where an attempt takes up a tree that has grown all its layers.
+    measure := Step(
+        "measure",
+        EVERYBODY,
+        gives=Masked,
+        after=("split_nodes", "hear_keys", "hold_shares"),
+        streams=True,
+    ),
     read_metrics := Step(
         "read_metrics", EVERYBODY, takes=Total, after=("measure", "reveal_shares")
     ),
@@ -59,7 +66,7 @@ FLOW = (
 
 
 async def walk(run: Run) -> None:
-    """A tree is asked for at once, and costs a message there and back for each of its layers."""
+    """A tree costs a message there and back for each of its layers."""
     waits = run.params.dropout == "wait"
     await run(show_columns, match_columns)
     if waits or not run.is_resumed:  # later sums of others have keys of their own
@@ -70,13 +77,23 @@ async def walk(run: Run) -> None:
         for _ in run.rounds("quantiles", ROUNDS_MAX, keeps=Keeps.NOTHING):
             await run(count_below, add_up, narrow)
     if waits:
-        layer = (sum_histograms, add_up, split_nodes)
         for _ in run.rounds("tree", run.params.n_estimators, keeps=Keeps.NOW_AND_THEN):
-            await run(*layer * run.params.max_depth, measure, add_up, read_metrics)
+            await grow_tree(run)
     else:
         for _ in run.rounds("tree", run.params.n_estimators):
             await sums.exchange_keys(run, offer_fresh_keys)
-            for _ in run.rounds("layer", run.params.max_depth):
+            for _ in run.rounds("layer", run.params.max_depth, keeps=Keeps.NOW_AND_THEN):
                 await sums.open_sum(run, sum_histograms, sign_survivors, split_nodes)
             await sums.open_sum(run, measure, sign_survivors, read_metrics)
     await run(close_model)
+
+
+async def grow_tree(run: Run) -> None:
+    """All of a quick tree is asked for at once; a slow one by layers, each of which may be kept."""
+    layer, depth = (sum_histograms, add_up, split_nodes), run.params.max_depth
+    if run.is_quick:
+        await run(*layer * depth, measure, add_up, read_metrics)
+        return
+    for _ in run.rounds("layer", depth, keeps=Keeps.NOW_AND_THEN):
+        await run(*layer)
+    await run(measure, add_up, read_metrics)

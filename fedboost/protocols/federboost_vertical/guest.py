@@ -21,7 +21,7 @@ from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import Tree
 from fedboost.crypto import noise
 from fedboost.errors import ConfigError, ProtocolError
-from fedboost.flow import DISCLOSURE, Artefact, Out, Seat
+from fedboost.flow import DISCLOSURE, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Count, RoundTold, Told
 from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds, OwnSplits
 from fedboost.model import columns, labels, vertical, words
@@ -134,7 +134,7 @@ def close_model(me: Guest) -> Out:
     return Out(send=_splits_of_hosts(me), told=told)
 
 
-def snapshot(me: Guest) -> Artefact:
+def snapshot(me: Guest, _: Place) -> Artefact:
     """Rounds so far; the buckets come again, the same ones."""
     training = me.trained()
     arrays: dict[str, NDArray[np.generic]] = {

@@ -18,7 +18,7 @@ from fedboost.core.tree import NODES_MAX
 from fedboost.crypto import noise
 from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, DataError, PeerError, ProtocolError
-from fedboost.flow import DISCLOSURE, About, Artefact, Out, Seat
+from fedboost.flow import DISCLOSURE, About, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.federboost_vertical_pb2 import OwnSplits
 from fedboost.model import columns, vertical
@@ -121,7 +121,7 @@ def keep_splits(me: Host, got: OwnSplits) -> Out:
     return Out()
 
 
-def snapshot(_: Host) -> Artefact:
+def snapshot(_: Host, __: Place) -> Artefact:
     """Nothing: the buckets follow from the table and the job's secret."""
     return Artefact()
 

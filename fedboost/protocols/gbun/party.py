@@ -30,7 +30,7 @@ from fedboost.core.local import Watched
 from fedboost.core.networks import Inputs as Rows
 from fedboost.core.objectives import Summary
 from fedboost.errors import DataError, ProtocolError
-from fedboost.flow import GUEST, Artefact, Out, Seat
+from fedboost.flow import GUEST, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import RoundTold, Told
 from fedboost.messages.protocol.aggregation_pb2 import Total
 from fedboost.messages.protocol.gbun_pb2 import Inputs
@@ -233,7 +233,7 @@ def close_model(me: Party) -> Out:
 # Checkpoints and the end
 
 
-def snapshot(me: Party) -> Artefact:
+def snapshot(me: Party, _: Place) -> Artefact:
     """Rounds so far, and what they stand on."""
     taken, summary, counts = me.training.snapshot(), me.summary, _counts(me)
     assert summary is not None

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from itertools import chain, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from fedboost import wire
 from fedboost.core import binning, hybrid, objectives, sampling
 from fedboost.core.bins import Bins
 from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.halfway import Arrays, found_under, under
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import Positions, Tree
 from fedboost.crypto.api import PrivateKey
@@ -29,8 +29,7 @@ from fedboost.encrypted.packed import PackedGuest
 from fedboost.encrypted.record import GuestRecord
 from fedboost.encrypted.rounds import Labels, Rounds
 from fedboost.encrypted.sides import GuestRows, GuestSide
-from fedboost.errors import DataError
-from fedboost.flow import About, Artefact, Out, Seat
+from fedboost.flow import About, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol import encrypted_pb2, hybridtree_pb2
 from fedboost.model import columns, words
@@ -38,12 +37,14 @@ from fedboost.model import hybrid as model
 from fedboost.model.hybrid import Below
 from fedboost.model.vertical import GuestNode
 from fedboost.protocols.hybridtree.params import HybridTreeParams
-from fedboost.protocols.hybridtree.view import HostView
+from fedboost.protocols.hybridtree.streams import nothing, side_by_side
+from fedboost.protocols.hybridtree.view import HostView, views
 
 Sums = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 LOOP = "round"  # what the outermost loop counts
+LAYERS = "layer"  # and that over the hosts' layers of a tree
 
 
 @dataclass(kw_only=True)
@@ -67,6 +68,7 @@ class Guest(Rounds):
     encrypted: dict[str, GuestRows] = field(default_factory=dict)  # by host
     total: Floats | None = None  # (rows, outputs) of unscored ones: what all hosts' leaves add
     trees_closed: int = 0
+    halfway: Arrays = field(default_factory=dict)  # what an earlier attempt has settled in `groves`
 
     @property
     def is_scored(self) -> bool:
@@ -105,7 +107,7 @@ def begin(seat: Seat) -> Guest:
     objective = objectives.start(params, summary)
     cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical)
     fixed = _encoding(params, objective, summary)
-    views = _views(seat)
+    hosts = views(seat)
     return Guest(
         seat=seat,
         params=params,
@@ -116,8 +118,8 @@ def begin(seat: Seat) -> Guest:
         margin=np.tile(objective.base_margin, (frame.n_rows, 1)),
         rules=GuestRules(params, cuts, fixed, noise=Scale.of(params, fixed.bits)),
         bins=cuts.transform(frame.values),
-        views=views,
-        record=GuestRecord(seat, {host: view.rows for host, view in views.items()}),
+        views=hosts,
+        record=GuestRecord(seat, {host: view.rows for host, view in hosts.items()}),
     )
 
 
@@ -176,7 +178,11 @@ def grow_top(me: Guest) -> Out:
         view.stand(me.tree, me.leaves, first, secrets.child(view.number, number))
         view.learn(taking_part, moved)
     if me.is_scored:
-        me.groves = {host: view.planted(me.rules) for host, view in me.views.items()}
+        me.groves = {host: view.planted(me.rules, me.purity) for host, view in me.views.items()}
+    if me.halfway:
+        for host, view in me.views.items():
+            me.groves[host].take_up(found_under(f"{view.number}", me.halfway))
+        me.halfway = {}
     return Out()
 
 
@@ -190,10 +196,10 @@ def encrypt_gradients(me: Guest) -> Iterator[Out]:
     }
     streams = {host: rows.parts() for host, rows in me.encrypted.items()}
     held = dict.fromkeys(me.views, 0)
-    for place, parts in enumerate(_side_by_side(streams)):
+    for place, parts in enumerate(side_by_side(streams)):
         sent, about = {}, {}
         for host, view in me.views.items():
-            part = parts[host] or _nothing(number, held[host])
+            part = parts[host] or nothing(number, held[host])
             rows = part.rows.count // me.encrypted[host].per_row
             held[host] += rows
             about[host] = About(rows) if place else view.about
@@ -241,8 +247,8 @@ def grow_nodes(me: Guest, got: Mapping[str, encrypted_pb2.RowDivisions]) -> Out:
         divided = read_divisions(message.nodes, message.goes_right, owned, rows, host)
         grove.divide(divided, me.seat.table.hosts)
         tree.opened = opened
-    is_over = not any(grove.opened for grove in me.groves.values())
-    return Out(told=Told(ends="layer" if is_over else ""))
+    is_over = _is_grown(me)
+    return Out(told=Told(ends=LAYERS if is_over else ""))
 
 
 def add_values(me: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Out:
@@ -294,25 +300,34 @@ def close_model(me: Guest) -> Out:
     return Out(told=told)
 
 
-def snapshot(me: Guest) -> Artefact:
+def snapshot(me: Guest, place: Place) -> Artefact:
     """Finished trees, margins and metrics; a key that the hosts' leaf values are not under is
     drawn anew by the next attempt.
     """
-    arrays = model.to_arrays(me.tops, me.below, me.outputs_of_tree) | _key_array(me)
-    kept = {**arrays, "margin": me.margin}
-    return Artefact(me.rounds_to_facts(), kept, transcript=me.record.handed_over())
+    arrays = model.to_arrays(me.tops, me.below, me.outputs_of_tree) | _key_array(me) | me.margins()
+    inside = me.groves if len(place) > 1 else {}
+    for host, grove in inside.items():
+        arrays |= under(f"halfway.{me.views[host].number}", grove.halfway())
+    transcript = me.record.handed_over(place)
+    facts = {
+        **me.rounds_to_facts(),
+        "trees_closed": me.trees_closed,
+        "ends": LAYERS if inside and _is_grown(me) else "",
+        "is_recorded": me.record.begun,
+    }
+    return Artefact(facts, arrays, transcript=transcript)
 
 
 def restore(me: Guest, kept: Artefact) -> Told:
-    """Carries on after the last finished round."""
-    me.rounds_from_facts(kept.facts, kept.arrays["margin"])
-    me.trees_closed = sum(me.forest) * me.params.trees_per_round
+    """Carries on behind the last finished tree; or behind a layer, once the tree is begun."""
+    me.rounds_from(kept.facts, kept.arrays)
+    me.trees_closed, me.record.begun = kept.facts["trees_closed"], kept.facts["is_recorded"]
     me.tops, me.below = model.from_arrays(kept.arrays)
-    me.record.begun = True
+    me.halfway = found_under("halfway", kept.arrays)
     if model.KEY in kept.arrays:
         scheme = SCHEMES[me.params.encryption.scheme]
         me.key = scheme.load_private(kept.arrays[model.KEY].tobytes(), me.seat.workers)
-    return Told(ends=me.ended(LOOP))
+    return Told(ends=me.ended(LOOP) or kept.facts["ends"])
 
 
 def finish(me: Guest) -> Artefact:
@@ -350,22 +365,6 @@ def bytes_max(me: Guest, step: str) -> int:
     return min(wire.MESSAGE_BYTES_MAX, size + wire.PIECE_BYTES)
 
 
-def _views(seat: Seat) -> dict[str, HostView]:
-    """The hosts; a DataError names one that has none of the rows to learn from."""
-    shared = seat.artefacts["align-pairs"].arrays
-    views = {}
-    for number, host in enumerate(seat.table.hosts, start=1):
-        rows = shared[f"with_{host}"].astype(np.int64)
-        views[host] = HostView(number, rows, ~seat.validation[rows])
-        if not views[host].training.any():
-            raise DataError(
-                f"{host} has none of the {int((~seat.validation).sum())} rows to learn from",
-                party=host,
-                todo="check that both name the same id columns, or leave the host out",
-            )
-    return views
-
-
 def _encoding(params: HybridTreeParams, objective: Objective, summary: Summary) -> FixedPoint:
     """The job's integers, as exact as its scheme adds them up."""
     fixed = hybrid.encoding(precision.without_bits(params), objective, summary)
@@ -390,29 +389,16 @@ def _key_array(me: Guest) -> dict[str, NDArray[np.generic]]:
     return {model.KEY: np.frombuffer(me.key.to_bytes(), np.uint8)}
 
 
-def _side_by_side(
-    streams: Mapping[str, Iterator[encrypted_pb2.EncryptedGradients]],
-) -> Iterator[dict[str, encrypted_pb2.EncryptedGradients | None]]:
-    """Part after part of all streams; None behind a stream's end, one of these at least."""
-    parts = zip_longest(*streams.values())
-    for part in chain([next(parts, (None,) * len(streams))], parts):
-        yield dict(zip(streams, part, strict=True))
-
-
-def _nothing(tree: int, first_row: int) -> encrypted_pb2.EncryptedGradients:
-    """A part behind the last row."""
-    part = encrypted_pb2.EncryptedGradients(tree=tree, first_row=first_row)
-    part.rows.SetInParent()
-    return part
-
-
 def _write_places(me: Guest, host: str, part: hybridtree_pb2.BottomRows) -> None:
     """Says below which bottom node each of the host's rows stands, and which may divide."""
-    view, opened = me.views[host], []
-    if me.is_scored:
-        opened = view.open_bottom(me.groves[host], me.purity)
-    part.at.CopyFrom(wire.pack(view.shown(opened) if me.is_scored else view.at))
-    part.open.CopyFrom(wire.pack(np.array(opened, np.int32)))
+    view = me.views[host]
+    part.at.CopyFrom(wire.pack(view.shown if me.is_scored else view.at))
+    part.open.CopyFrom(wire.pack(np.array(view.opened if me.is_scored else [], np.int32)))
+
+
+def _is_grown(me: Guest) -> bool:
+    """Whether no host's subtrees can grow another layer."""
+    return not any(grove.opened for grove in me.groves.values())
 
 
 def _kept(me: Guest) -> tuple[list[GuestNode], list[Below]]:

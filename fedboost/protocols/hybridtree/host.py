@@ -13,6 +13,7 @@ from fedboost import wire
 from fedboost.core import binning, sampling
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
+from fedboost.core.halfway import found_under, under
 from fedboost.core.partition import left_child, right_child
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.encrypted import answers, cells, keys, leaf_values
@@ -34,7 +35,7 @@ from fedboost.encrypted.packed import HostKey, PackedHost, PackedHostRows
 from fedboost.encrypted.record import HostRecord
 from fedboost.encrypted.sides import HostRows, HostSide
 from fedboost.errors import PeerError, ProtocolError
-from fedboost.flow import Artefact, Out, Seat
+from fedboost.flow import Artefact, Out, Place, Seat
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.encrypted_pb2 import EncryptionKey, Nonce
@@ -120,24 +121,30 @@ def accept_key(me: Host, got: EncryptionKey) -> Out:
 
 
 def receive_gradients(me: Host, got: Iterator[BottomRows]) -> Out:
-    """Where the own rows stand, and their packed gradients, checked; a new tree begins."""
+    """Where the own rows stand, and their packed gradients, checked; a new tree begins, or one goes
+    on that an earlier attempt has left.
+    """
     assert me.side is not None
     gradients: Gradients | None = None
-    tree: HostTree[Any] | None = None
+    grove: Grove[HostTree[Any]] | None = None
     for part in got:
         if gradients is None:
-            tree, n_rows = _begun(me, part)
+            grove = _begun(me, part)
+            [tree] = grove.trees
+            n_rows = int(np.count_nonzero(tree.growth.is_training))
             gradients = Gradients(me.side, part.gradients, n_rows)
         elif part.HasField("at") or part.HasField("open"):
             raise PeerError("the guest said twice where our rows stand")
         gradients.add(part.gradients)
-    if gradients is None or tree is None:
+    if gradients is None:
         raise PeerError("the guest sent no gradients")
-    _note_tree(me)
-    me.gradients, me.grove = gradients.whole(), Grove([tree])
-    me.number += 1
-    me.offers = {}
-    me.meter.begin_trees()
+    if grove is not me.grove:
+        _note_tree(me)
+        me.grove = grove
+        me.number += 1
+        me.offers = {}
+        me.meter.begin_trees()
+    me.gradients = gradients.whole()
     return Out()
 
 
@@ -192,19 +199,33 @@ def answer_rows(me: Host) -> Out:
     return Out(send=message, about=about_leaves(tree.growth))
 
 
-def snapshot(me: Host) -> Artefact:
-    """The splits of finished trees, and what they have told."""
-    _note_tree(me)
-    facts, arrays = {"tree": me.number}, {**_arrays(me), "equations": me.meter.equations}
-    transcript = me.record.handed_over()
+def snapshot(me: Host, place: Place) -> Artefact:
+    """The splits so far, what they have told, and what a tree under way has settled."""
+    arrays = {**_arrays(me), "equations": me.meter.equations.copy()}
+    if len(place) > 1 and me.answering is None:
+        [tree] = me.growing().trees
+        arrays |= under("halfway.tree", tree.halfway()) | under("halfway.meter", me.meter.halfway())
+        arrays["halfway.sampled"] = tree.growth.is_training
+    else:
+        _note_tree(me)
+    transcript = me.record.handed_over(place)
+    facts = {"tree": me.number, "is_recorded": me.record.begun}
     return Artefact(facts, arrays, released=me.meter.most, transcript=transcript)
 
 
 def restore(me: Host, kept: Artefact) -> Told:
-    """Carries on after the last finished tree."""
-    me.number, me.record.begun = kept.facts["tree"], True
+    """Carries on behind the last finished tree, or behind a layer."""
+    me.number, me.record.begun = kept.facts["tree"], kept.facts["is_recorded"]
     me.splits = vertical.arrays_to_splits(kept.arrays)
     me.meter.resumed(kept.arrays["equations"])
+    halfway = found_under("halfway", kept.arrays)
+    if halfway:
+        own = found_under("tree", halfway)
+        at = _bottoms(me, own["at"].astype(np.int32))
+        tree = _planted(me, me.number, halfway["sampled"].astype(np.bool_), at)
+        tree.take_up(own)
+        me.grove = Grove([tree])
+        me.meter.take_up(found_under("meter", halfway))
     if me.answering is not None:
         me.leaves = leaf_values.from_arrays(kept.arrays, me.number + 1)
         me.earlier_key = kept.arrays[hybrid.KEY].tobytes()
@@ -265,9 +286,10 @@ def _precision(me: Host, value_bits: int) -> Precision:
     return Precision.agreed(me.seat.params, len(me.seat.table.hosts), value_bits)
 
 
-def _begun(me: Host, first: BottomRows) -> tuple[HostTree[Any], int]:
-    """A tree at its bottom nodes, and how many rows' gradients come."""
-    params, number = me.seat.params, me.number + 1
+def _begun(me: Host, first: BottomRows) -> Grove[HostTree[Any]]:
+    """A tree at its bottom nodes; or ours, where an earlier attempt has left it."""
+    left = me.grove if me.gradients is None and first.gradients.tree == me.number else None
+    params, number = me.seat.params, me.number + (left is None)
     most = params.n_estimators * params.trees_per_round
     if first.gradients.tree != number or number >= most:
         raise PeerError(f"the guest began tree {first.gradients.tree}, expected tree {number}")
@@ -281,13 +303,35 @@ def _begun(me: Host, first: BottomRows) -> tuple[HostTree[Any], int]:
         may_stand |= at == hybrid.NO_NODE
     if not may_stand.all():
         raise PeerError("the guest put rows below nodes that no tree of the job has")
-    usable = _usable(me, number)
+    if left is not None:
+        [tree] = left.trees
+        before = _bottoms(me, tree.growth.everyone.node_of_rows(me.n_rows))
+        if not (np.array_equal(sampled, tree.growth.is_training) and np.array_equal(at, before)):
+            raise PeerError("the guest goes on with other rows than the tree has begun with")
+        return left
+    tree = _planted(me, number, sampled, at)
+    tree.opened = _opened(first.open, tree.growth.training.leaves())
+    return Grove([tree])
+
+
+def _planted(me: Host, number: int, sampled: Bits, at: Rows) -> HostTree[Any]:
+    """Tree `number` at its bottom nodes, of which `at` int32 (rows,) is each row's; it learns from
+    `sampled` bool (rows,).
+    """
+    params, usable = me.seat.params, _usable(me, number)
     own = cells.of_columns(me.binning, me.bins, usable, leave_out=params.sparse_histograms)
     growth, place = Growth(sampled, at), np.cumsum(sampled) - 1
     subtraction, least = params.histogram_subtraction, me.seat.limits.group_rows_min
-    tree: HostTree[Any] = HostTree(own, growth, place, subtraction=subtraction, least=least)
-    tree.opened = _opened(first.open, growth.training.leaves())
-    return tree, int(np.count_nonzero(sampled))
+    return HostTree(own, growth, place, subtraction=subtraction, least=least)
+
+
+def _bottoms(me: Host, at: Rows) -> Rows:
+    """The bottom nodes at or above nodes of a tree, int32; none above none."""
+    last = 2 * hybrid.first_number(me.seat.params.guest_depth)
+    bottoms = at.copy()
+    while (below := bottoms > last).any():
+        bottoms[below] = (bottoms[below] - 1) // 2
+    return bottoms
 
 
 def _note_tree(me: Host) -> None:

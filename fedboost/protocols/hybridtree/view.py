@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,8 @@ from fedboost.core.tree import Tree
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.growth import Growth
 from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTree
-from fedboost.flow import About
+from fedboost.errors import DataError
+from fedboost.flow import About, Seat
 from fedboost.model import hybrid, vertical
 from fedboost.model.hybrid import Below
 from fedboost.model.vertical import GuestNode
@@ -37,7 +38,7 @@ class HostView:
     # Below the tree under way
     at: Rows = field(default_factory=lambda: np.empty(0, np.int32))  # (m,) the bottom node of each
     learns: Bits = field(default_factory=lambda: np.empty(0, np.bool_))  # (m,)
-    is_shown: Bits = field(default_factory=lambda: np.empty(0, np.bool_))  # (m,) at an open one
+    opened: list[int] = field(default_factory=list)  # where this host may find splits
     under: dict[int, int] = field(default_factory=dict)  # by the host's number: the guest's heap id
     gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (m, columns) as they go
 
@@ -59,29 +60,31 @@ class HostView:
         self.learns = taking_part[self.rows]
         self.gh = np.ascontiguousarray(gh[self.rows])
 
-    def planted(self, rules: GuestRules) -> GuestGrove:
-        """The subtrees at their bottom nodes, in which only this host's candidates compete."""
-        none: Dense = np.empty((len(self.rows), 0), np.uint8, order="F")
-        growth = Growth(self.learns, self.at)
-        return GuestGrove([GuestTree(rules, none, self.gh, growth, np.empty(0, np.int32))])
+    def planted(self, rules: GuestRules, purity: PurityLimit | None) -> GuestGrove:
+        """The subtrees at their bottom nodes, in which only this host's candidates compete.
 
-    def open_bottom(self, grove: GuestGrove, purity: PurityLimit | None) -> list[int]:
-        """Opens the bottom nodes where this host may find splits, and gives them: it has rows to
-        learn from there, and they are not purer than they may be.
+        Those are open where it has rows to learn from and that are not purer than they may be.
         """
-        [tree] = grove.trees
-        learned = self.learned
+        none: Dense = np.empty((len(self.rows), 0), np.uint8, order="F")
+        growth, learned = Growth(self.learns, self.at), self.learned
+        tree = GuestTree(rules, none, self.gh, growth, np.empty(0, np.int32))
         tree.opened = [node for node in tree.open_layer() if node in learned]
         if purity is not None:
             rows = self.rows.astype(np.int32)
             tree.opened = [n for n in tree.opened if not purity.is_exceeded(rows[self.at == n])]
-        return tree.opened
+        self.opened = list(tree.opened)
+        return GuestGrove([tree])
 
-    def shown(self, opened: Sequence[int]) -> Rows:
+    @property
+    def is_shown(self) -> Bits:
+        """bool (m,): which rows stand at an open bottom node."""
+        return np.isin(self.at, self.opened)
+
+    @property
+    def shown(self) -> Rows:
         """The bottom node of each row as the host is told, int32 (m,): it has no use for those
         that are not open, so it cannot tell them apart.
         """
-        self.is_shown = np.isin(self.at, opened)
         return np.where(self.is_shown, self.at, np.int32(hybrid.NO_NODE))
 
     def seen(self, grove: GuestGrove | None) -> Rows:
@@ -147,3 +150,19 @@ class HostView:
         while node not in self.under:
             node = (node - 1) // 2
         return node
+
+
+def views(seat: Seat) -> dict[str, HostView]:
+    """The hosts; a DataError names one that has none of the rows to learn from."""
+    shared = seat.artefacts["align-pairs"].arrays
+    found = {}
+    for number, host in enumerate(seat.table.hosts, start=1):
+        rows = shared[f"with_{host}"].astype(np.int64)
+        found[host] = HostView(number, rows, ~seat.validation[rows])
+        if not found[host].training.any():
+            raise DataError(
+                f"{host} has none of the {int((~seat.validation).sum())} rows to learn from",
+                party=host,
+                todo="check that both name the same id columns, or leave the host out",
+            )
+    return found

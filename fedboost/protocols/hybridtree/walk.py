@@ -1,7 +1,7 @@
 """The table of steps, and the order in which they come."""
 
 from fedboost.encrypted import keys
-from fedboost.flow import GUEST, HOST, Run, Step
+from fedboost.flow import GUEST, HOST, Keeps, Run, Step
 from fedboost.messages.protocol.encrypted_pb2 import (
     AnswerKey,
     CandidateSums,
@@ -54,8 +54,9 @@ FLOW = (
     # Unscored: once.
     answer_rows := Step("answer_rows", HOST, gives=LeafAnswers, after=("receive_gradients",)),
     add_values := Step("add_values", GUEST, takes=LeafAnswers, after=("encrypt_gradients",)),
-    close_tree := Step("close_tree", GUEST, after=("grow_nodes", "add_values")),
-    close_round := Step("close_round", GUEST),
+    # Right behind its beginning where an attempt takes up one that has grown all its layers.
+    close_tree := Step("close_tree", GUEST, after=("grow_nodes", "add_values", "grow_top")),
+    close_round := Step("close_round", GUEST, after=("close_tree", "start_round")),
     close_model := Step("close_model", GUEST, after=("share_key", "share_rows", "close_round")),
 )
 
@@ -69,13 +70,30 @@ async def walk(run: Run) -> None:
         await run(offer_answer_key, share_rows, hear_answer_keys, learn_shared)
     for _ in run.rounds("round", run.params.n_estimators):
         await run(start_round)
-        for _ in run.rounds("class", run.params.trees_per_round):
-            if run.params.split == "unscored":
-                await run(grow_top, encrypt_gradients, receive_gradients, answer_rows, add_values)
-            else:
-                await run(grow_top, encrypt_gradients, receive_gradients)
-                for _ in run.rounds("layer", run.params.host_depth):
-                    await run(sum_candidates, choose_splits, divide_rows, grow_nodes)
-            await run(close_tree)
+        if run.params.split == "unscored":
+            await grow_unscored(run)
+        else:
+            await grow_scored(run)
         await run(close_round)
     await run(close_model)
+
+
+async def grow_unscored(run: Run) -> None:
+    """The trees of a round; the hosts' layers are nobody's business but their own."""
+    several = run.params.trees_per_round > 1
+    keeps = Keeps.NOW_AND_THEN if several else Keeps.NOTHING
+    for _ in run.rounds("class", run.params.trees_per_round, keeps=keeps):
+        await run(grow_top, encrypt_gradients, receive_gradients, answer_rows, add_values)
+        await run(close_tree)
+
+
+async def grow_scored(run: Run) -> None:
+    """The trees of a round, with the hosts' layers one after the other."""
+    for _ in run.rounds("class", run.params.trees_per_round):
+        await run(grow_top)
+        layers = run.rounds("layer", run.params.host_depth, keeps=Keeps.NOW_AND_THEN)
+        for grown, _ in enumerate(layers):
+            if not grown:  # in this attempt, which has a key of its own
+                await run(encrypt_gradients, receive_gradients)
+            await run(sum_candidates, choose_splits, divide_rows, grow_nodes)
+        await run(close_tree)

@@ -9,7 +9,7 @@ import numpy as np
 from fedboost import wire
 from fedboost.data.frame import Values, values_at
 from fedboost.errors import PeerError
-from fedboost.flow import MODEL, About, Artefact, Out, Seat
+from fedboost.flow import MODEL, About, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import columns, vertical
@@ -56,7 +56,7 @@ def direct_rows(me: Host, got: Questions) -> Out:
     return Out(send=Directions(goes_right=wire.pack_bits(right)), about=about)
 
 
-def snapshot(_: Host) -> Artefact:
+def snapshot(_: Host, __: Place) -> Artefact:
     """Nothing: a host answers and forgets."""
     return Artefact()
 

@@ -21,7 +21,7 @@ from fedboost.encrypted.leaf_answers import Answering, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.packed import HostKey
 from fedboost.errors import PeerError, ProtocolError
-from fedboost.flow import MODEL, About, Artefact, Out, Seat
+from fedboost.flow import MODEL, About, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
 from fedboost.model import columns, hybrid, rounds
@@ -107,7 +107,7 @@ def answer_rows(me: Host, got: BottomPlaces) -> Out:
     return Out(send=answered(me.keys, sums, masks), about=About(len(at)))
 
 
-def snapshot(me: Host) -> Artefact:
+def snapshot(me: Host, _: Place) -> Artefact:
     """How far we are."""
     return Artefact({"scored": me.scored, "batches": me.batches})
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedboost import wire
 from fedboost.core import binning, objectives
 from fedboost.core.bins import Bins
+from fedboost.core.halfway import Arrays, found_under, under
 from fedboost.core.objectives import Summary
 from fedboost.encrypted import keys, precision
 from fedboost.encrypted.grove import STRIDE
@@ -21,7 +22,7 @@ from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, Shape, read_offe
 from fedboost.encrypted.record import GuestRecord, seen
 from fedboost.encrypted.rounds import Labels, Rounds
 from fedboost.encrypted.sides import GuestRows, GuestSide, addressed
-from fedboost.flow import About, Artefact, Out, Seat
+from fedboost.flow import About, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
@@ -33,6 +34,8 @@ from fedboost.protocols.secureboost.shown import Shown
 
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
+
+LAYERS = "layer"  # what the loop over a tree's layers counts
 
 
 @dataclass(kw_only=True)
@@ -51,6 +54,7 @@ class Guest(Rounds):
     grove: GuestGrove | None = None
     shown: Shown | None = None
     encrypted: GuestRows | None = None
+    halfway: Arrays = field(default_factory=dict)  # what an earlier attempt has settled of them
 
     def growing(self) -> GuestGrove:
         """The trees under way."""
@@ -108,7 +112,7 @@ def share_key(me: Guest) -> Out:
 
 
 def start_round(me: Guest) -> Out:
-    """Gradients at the margins so far, of the rows that this round draws, as exact integers."""
+    """Gradients at the margins before it, of the rows that this round draws, as exact integers."""
     this = len(me.history) - me.first_round  # whose turn it is starts anew with every job
     me.plan = plan.of_round(me.seat.params, me.seat.table, this)
     assert me.side is not None
@@ -178,7 +182,7 @@ def grow_nodes(me: Guest, got: Mapping[str, pb.RowDivisions]) -> Out:
         rows = grove.n_rows(owned)
         divisions |= read_divisions(message.nodes, message.goes_right, owned, rows, host)
     grove.divide(divisions, me.seat.table.hosts)
-    return Out(told=Told(ends="" if grove.open_layer() else "layer"))
+    return Out(told=Told(ends="" if grove.open_layer() else LAYERS))
 
 
 def grow_alone(me: Guest) -> Out:
@@ -222,19 +226,34 @@ def close_model(me: Guest) -> Out:
     return Out(told=told)
 
 
-def snapshot(me: Guest) -> Artefact:
-    """Finished trees, margins and metrics; the key is drawn anew by the next attempt."""
-    arrays = {**vertical.nodes_to_arrays(me.nodes, me.outputs_of_tree), "margin": me.margin}
-    return Artefact(me.rounds_to_facts(), arrays, transcript=me.record.handed_over())
+def snapshot(me: Guest, place: Place) -> Artefact:
+    """Finished trees, margins and metrics, and what a tree under way has settled; the key is drawn
+    anew by the next attempt.
+    """
+    arrays = vertical.nodes_to_arrays(me.nodes, me.outputs_of_tree) | me.margins()
+    ends = ""
+    if len(place) > 1:
+        grove, shown = me.growing(), me.showing()
+        halfway = under("grove", grove.halfway()) | under("shown", shown.halfway())
+        arrays |= under("halfway", halfway)
+        ends = "" if grove.opened else LAYERS
+    transcript = me.record.handed_over(place)
+    facts = {
+        **me.rounds_to_facts(),
+        "trees_closed": me.trees_closed,
+        "ends": ends,
+        "is_recorded": me.record.begun,
+    }
+    return Artefact(facts, arrays, transcript=transcript)
 
 
 def restore(me: Guest, kept: Artefact) -> Told:
-    """Carries on after the last finished round."""
-    me.rounds_from_facts(kept.facts, kept.arrays["margin"])
-    me.trees_closed = sum(me.forest) * me.params.trees_per_round
+    """Carries on behind the last finished round; or behind a layer, once the round is begun."""
+    me.rounds_from(kept.facts, kept.arrays)
+    me.trees_closed, me.record.begun = kept.facts["trees_closed"], kept.facts["is_recorded"]
     me.nodes = vertical.arrays_to_nodes(kept.arrays)
-    me.record.begun = True
-    return Told(ends=me.ended(plan.loop(me.seat.params)))
+    me.halfway = found_under("halfway", kept.arrays)
+    return Told(ends=me.ended(plan.loop(me.seat.params)) or kept.facts["ends"])
 
 
 def finish(me: Guest) -> Artefact:
@@ -261,7 +280,7 @@ def bytes_max(me: Guest, step: str) -> int:
 
 
 def _plant(me: Guest) -> None:
-    """The next trees of the round, at their roots."""
+    """The next trees of the round, at their roots or where an earlier attempt has left them."""
     assert me.sample is not None
     assert me.plan is not None
     train, number = me.seat.parts["train"], me.trees_closed
@@ -270,6 +289,10 @@ def _plant(me: Guest) -> None:
     owners = {host: me.seat.table.hosts.index(host) + 1 for host in me.plan.hosts}
     own = me.params.label_protection
     me.shown = Shown(owners, me.grove, me.purity, hides=own is not None and own.hide_divisions)
+    if me.halfway:
+        me.grove.take_up(found_under("grove", me.halfway))
+        me.shown.take_up(found_under("shown", me.halfway))
+        me.halfway = {}
 
 
 def _note_tree(me: Guest, slot: int, tree: GuestTree) -> None:

@@ -13,6 +13,7 @@ from fedboost import wire
 from fedboost.core import binning, forest, sampling
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
+from fedboost.core.halfway import Arrays, divisions, divisions_from, found_under, under
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.encrypted import answers, cells, keys
 from fedboost.encrypted.answers import Gradients
@@ -28,7 +29,7 @@ from fedboost.encrypted.offers import (
 from fedboost.encrypted.record import HostRecord
 from fedboost.encrypted.sides import HostRows, HostSide
 from fedboost.errors import PeerError
-from fedboost.flow import Artefact, Out, Seat
+from fedboost.flow import Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
@@ -101,22 +102,25 @@ def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
 
 
 def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
-    """The packed gradients of the rows that take part, checked; new trees begin."""
+    """The packed gradients of the rows that take part, checked; new trees begin, or those go on
+    that an earlier attempt has left.
+    """
     assert me.side is not None
     gradients: Gradients | None = None
     number, grove = 0, None
     for part in got:
         if gradients is None:
-            number, (grove, expected) = part.tree, _begun(me, part)
-            gradients = Gradients(me.side, part, expected)
+            number, grove = part.tree, _begun(me, part)
+            gradients = Gradients(me.side, part, _n_sampled(grove))
         gradients.add(part)
     if gradients is None:
         raise PeerError("the guest sent no gradients")
-    _note_trees(me)
+    if grove is not me.grove:
+        _note_trees(me)
+        me.number, me.grove = number, grove
+        me.offers, me.divided = {}, {}
+        me.meter.begin_trees()
     me.gradients = gradients.whole()
-    me.number, me.grove = number, grove
-    me.offers, me.divided = {}, {}
-    me.meter.begin_trees()
     return Out()
 
 
@@ -140,21 +144,34 @@ def divide_rows(me: Host, got: pb.WonSplits) -> Out:
     return Out(send=answers.write_divisions(me.divided), about=about)
 
 
-def snapshot(me: Host) -> Artefact:
-    """The splits of finished trees, and what they have told."""
-    _note_trees(me)
-    facts = {"tree": me.number, "first_tree": me.first_tree}
-    arrays = {**vertical.splits_to_arrays(me.splits), "equations": me.meter.equations}
-    transcript = me.record.handed_over()
+def snapshot(me: Host, place: Place) -> Artefact:
+    """The splits so far, what they have told, and what trees under way have settled."""
+    arrays = {**vertical.splits_to_arrays(me.splits), "equations": me.meter.equations.copy()}
+    if len(place) > 1 and me.seat.party in _plan(me, place[0]).hosts:
+        arrays |= under("halfway", _halfway(me))
+    else:
+        _note_trees(me)
+    transcript = me.record.handed_over(place)
+    facts = {
+        "tree": me.number,
+        "first_tree": me.first_tree,
+        "is_recorded": me.record.begun,
+    }
     return Artefact(facts, arrays, released=me.meter.most, transcript=transcript)
 
 
 def restore(me: Host, kept: Artefact) -> Told:
-    """Carries on after the last finished tree."""
+    """Carries on behind the last finished tree, or behind a layer."""
     me.number, me.first_tree = kept.facts["tree"], kept.facts["first_tree"]
+    me.record.begun = kept.facts["is_recorded"]
     me.splits = vertical.arrays_to_splits(kept.arrays)
     me.meter.resumed(kept.arrays["equations"])
-    me.record.begun = True
+    halfway = found_under("halfway", kept.arrays)
+    if halfway:
+        me.grove = _planted(me, me.number, halfway["sampled"].astype(np.bool_))
+        me.grove.take_up(found_under("grove", halfway))
+        me.divided = divisions_from(found_under("divided", halfway))
+        me.meter.take_up(found_under("meter", halfway))
     return Told()
 
 
@@ -178,35 +195,74 @@ def bytes_max(me: Host, step: str) -> int:
     return wire.CONTROL_BYTES_MAX
 
 
-def _begun(me: Host, first: pb.EncryptedGradients) -> tuple[Grove[HostTree[Any]], int]:
-    """Trees at their roots, and how many rows' gradients come: those that some tree learns from."""
+def _begun(me: Host, first: pb.EncryptedGradients) -> Grove[HostTree[Any]]:
+    """Trees at their roots; or ours, where an earlier attempt has left them."""
     assert me.first_tree is not None
-    params, table = me.seat.params, me.seat.table
+    left = me.grove if me.gradients is None and first.tree == me.number else None
     done = me.number - me.first_tree
-    _, number, n_trees = plan.next_grove(params, table, me.seat.party, done)
+    _, number, n_trees = plan.next_grove(me.seat.params, me.seat.table, me.seat.party, done)
+    if left is not None:
+        number, n_trees = done, len(left.trees)
     expected = me.first_tree + number
     if not n_trees or first.tree != expected:
         raise PeerError(f"the guest began tree {first.tree}, expected tree {expected}")
     (training,) = np.nonzero(~me.seat.validation)
-    inside = np.zeros((n_trees, me.bins.shape[0]), np.bool_)
-    inside[:, training] = read_sample(first, len(training), n_trees)
-    taking_part = inside.any(axis=0)
-    place = np.cumsum(taking_part) - 1
-    group = table.hosts.index(me.seat.party) + 1
+    sampled = np.zeros((n_trees, me.bins.shape[0]), np.bool_)
+    sampled[:, training] = read_sample(first, len(training), n_trees)
+    if left is None:
+        return _planted(me, expected, sampled)
+    if not np.array_equal(sampled, _sampled(left)):
+        raise PeerError("the guest goes on with other rows than the trees have begun with")
+    return left
+
+
+def _planted(me: Host, number: int, sampled: NDArray[np.bool_]) -> Grove[HostTree[Any]]:
+    """Trees from tree `number` on at their roots; sampled bool (trees, rows) says what each learns
+    from.
+    """
+    params = me.seat.params
+    place = np.cumsum(sampled.any(axis=0)) - 1
+    group = me.seat.table.hosts.index(me.seat.party) + 1
     trees: list[HostTree[Any]] = []
-    for slot, sampled in enumerate(inside):
+    for slot, inside in enumerate(sampled):
         columns = sampling.own_columns(
-            *(params.seed, expected + slot, group, me.bins.shape[1], params.column_rate)
+            *(params.seed, number + slot, group, me.bins.shape[1], params.column_rate)
         )
         own = cells.of_columns(me.binning, me.bins, columns, leave_out=params.sparse_histograms)
         tree: HostTree[Any] = HostTree(
-            *(own, Growth(sampled), place),
+            *(own, Growth(inside), place),
             subtraction=params.histogram_subtraction,
             least=me.seat.limits.group_rows_min,
-            trees=n_trees,
+            trees=len(sampled),
         )
         trees.append(tree)
-    return Grove(trees), int(np.count_nonzero(taking_part))
+    return Grove(trees)
+
+
+def _sampled(grove: Grove[HostTree[Any]]) -> NDArray[np.bool_]:
+    """bool (trees, rows): which rows each tree learns from."""
+    return np.array([tree.growth.is_training for tree in grove.trees])
+
+
+def _n_sampled(grove: Grove[HostTree[Any]]) -> int:
+    """How many rows' gradients come: those that some tree learns from."""
+    return int(np.count_nonzero(_sampled(grove).any(axis=0)))
+
+
+def _halfway(me: Host) -> Arrays:
+    """What the trees under way have settled."""
+    grove = me.growing()
+    return {
+        "sampled": _sampled(grove),
+        **under("grove", grove.halfway()),
+        **under("divided", divisions(me.divided)),
+        **under("meter", me.meter.halfway()),
+    }
+
+
+def _plan(me: Host, number: int) -> plan.Plan:
+    """That of a round of this job."""
+    return plan.of_round(me.seat.params, me.seat.table, number)
 
 
 def _note_trees(me: Host) -> None:
@@ -219,7 +275,7 @@ def _follow(me: Host, got: Frontier) -> None:
     """Divides the rows as the guest says, and checks that what it opens can be open."""
     grove = me.growing()
     divided = wire.unpack(got.divided, "i4", (None,), "the divided nodes").tolist()
-    strangers = set(divided) - set(me.offers)
+    strangers = set(divided) - set(grove.opened)
     if strangers or len(set(divided)) != len(divided) or set(me.divided) - set(divided):
         raise PeerError("the guest divided nodes that were not open, or not the ones it chose")
     rows = grove.n_rows(divided)

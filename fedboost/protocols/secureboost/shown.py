@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core.halfway import Arrays, found_under, under
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.core.purity import PurityLimit
 from fedboost.encrypted.grove import STRIDE
@@ -76,6 +77,22 @@ class Shown:
             if divides.any():
                 found.add(number)
         self._offered[host] = found
+
+    def halfway(self) -> Arrays:
+        """What each host has seen so far."""
+        found: Arrays = {}
+        for host, owner in self._owners.items():
+            seen = {"told": self.told[host], "offered": self._offered[host]}
+            arrays = {name: np.array(sorted(own), np.int32) for name, own in seen.items()}
+            found |= under(f"{owner}", arrays)
+        return found
+
+    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
+        """Goes on where `halfway` has found it."""
+        for host, owner in self._owners.items():
+            own = found_under(f"{owner}", kept)
+            self.told[host] = set(own["told"].tolist())
+            self._offered[host] = set(own["offered"].tolist())
 
     def _tells(self, number: int) -> bool:
         """Whether a side of this division is purer than it may be."""

@@ -1,7 +1,7 @@
 """The table of steps, and the order in which they come."""
 
 from fedboost.encrypted import keys
-from fedboost.flow import GUEST, HOST, Run, Step
+from fedboost.flow import GUEST, HOST, Keeps, Run, Step
 from fedboost.messages.protocol.encrypted_pb2 import (
     CandidateSums,
     EncryptedGradients,
@@ -45,7 +45,8 @@ FLOW = (
     divide_rows := Step("divide_rows", HOST, takes=WonSplits, gives=RowDivisions),
     grow_nodes := Step("grow_nodes", GUEST, takes=RowDivisions),
     grow_alone := Step("grow_alone", GUEST, after=("start_round", "grow_nodes", "close_trees")),
-    close_trees := Step("close_trees", GUEST, after=("grow_nodes", "grow_alone")),
+    # Right behind the start where an attempt takes up trees that have grown all their layers.
+    close_trees := Step("close_trees", GUEST, after=("grow_nodes", "grow_alone", "start_round")),
     close_round := Step("close_round", GUEST),
     close_model := Step("close_model", GUEST, after=("share_key", "close_round")),
 )
@@ -60,10 +61,11 @@ async def walk(run: Run) -> None:
         hosts = plan.of_round(run.params, run.table, number)
         await run(start_round)
         for _ in run.rounds("class", run.params.trees_per_round):
-            if hosts.hosts:
-                await run(encrypt_gradients, among=hosts.hosts)
-                await run(receive_gradients, among=hosts.hosts)
-            for _ in run.rounds("layer", hosts.host_layers):
+            layers = run.rounds("layer", hosts.host_layers, keeps=Keeps.NOW_AND_THEN)
+            for grown, _ in enumerate(layers):
+                if not grown:  # in this attempt, which has a key of its own
+                    await run(encrypt_gradients, among=hosts.hosts)
+                    await run(receive_gradients, among=hosts.hosts)
                 layer = (open_layer, sum_candidates, choose_splits, divide_rows, grow_nodes)
                 await run(*layer, among=hosts.hosts)
             if hosts.guest_layers:

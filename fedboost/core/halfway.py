@@ -1,0 +1,39 @@
+"""What checkpoints between two layers say of trees that grow, as arrays by name.
+
+Each part of a tree gives its own (`halfway`) and takes them up in another attempt (`take_up`).
+Gradients are not among them: they are worked out, or come, anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = dict[str, NDArray[np.generic]]
+
+
+def under(name: str, arrays: Mapping[str, NDArray[np.generic]]) -> Arrays:
+    """The arrays of one part among those of a whole."""
+    return {f"{name}.{own}": array for own, array in arrays.items()}
+
+
+def found_under(name: str, arrays: Mapping[str, NDArray[np.generic]]) -> Arrays:
+    """What `under` has named so; nothing where it has named none."""
+    first = f"{name}."
+    return {own.removeprefix(first): held for own, held in arrays.items() if own.startswith(first)}
+
+
+def divisions(divided: Mapping[int, NDArray[np.bool_]]) -> Arrays:
+    """How the rows of some nodes divide."""
+    bits = np.concatenate([np.empty(0, np.bool_), *divided.values()])
+    rows = np.array([len(own) for own in divided.values()], np.int64)
+    return {"nodes": np.array(list(divided), np.int32), "rows": rows, "goes_right": bits}
+
+
+def divisions_from(arrays: Mapping[str, NDArray[np.generic]]) -> dict[int, NDArray[np.bool_]]:
+    """What `divisions` wrote."""
+    ends = np.cumsum(arrays["rows"].astype(np.int64))[:-1]
+    bits = np.split(arrays["goes_right"].astype(np.bool_), ends) if len(arrays["nodes"]) else []
+    return dict(zip(arrays["nodes"].tolist(), bits, strict=True))

@@ -1,0 +1,61 @@
+"""A horizontal job that is broken off between two layers of a tree comes to the same model."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.federated import GUEST, with_seed
+from tests.halfway import assert_same, calls, carried_on, keeping
+from tests.horizontal_jobs import made
+from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS
+
+MODES = {"wait": {}, "continue": {"dropout": "continue"}}
+JOBS: dict[str, dict[str, Any]] = {
+    "binary": {"max_depth": 3},
+    "classes": {**CLASSES, **SAMPLES["both"]},
+    "vectors": VECTORS,
+    "a forest": {"forest": {"n_trees": 2}},
+    "trees that end early": {
+        "max_depth": 6,
+        "min_child_weight": 12.0,
+        "subsample": 0.8,
+    },
+}
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+@pytest.mark.parametrize("params", JOBS.values(), ids=JOBS)
+def test_a_job_that_carries_on_between_layers_is_the_one_that_was_never_stopped(params, mode):
+    job = made({"n_estimators": 2, **params, **mode}, weighted=True, held=0.3, categories=4)
+    whole, expected = keeping(job.room())
+    places = [place for place in whole.kept if place in ((0, 1), (0, 2)) or place[0] == 1]
+    assert len(places) >= 4, "hardly anything was kept inside the rounds"
+    for place in places:
+
+        def seeded(room, seed, place=place):
+            own = with_seed(room, seed)
+            seats = {
+                name: replace(seat, context=seed.ljust(32), notebook=whole.seats[name].notebook)
+                for name, seat in own.seats.items()
+            }
+            return type(own)(own.protocol, seats, own.wait_s)
+
+        room, found = carried_on(job.room, place, whole.kept[place], seeded)
+        assert_same(found, expected)
+        for party in job.parties:
+            grown, seen = (one.state(party).training for one in (room, whole))
+            assert repr(grown.measures.history) == repr(seen.measures.history)
+            for part, rows in seen.watched.items():
+                assert grown.watched[part].margin.tobytes() == rows.margin.tobytes()
+        later = [one for one in whole.kept if one > place]
+        assert list(room.kept) == later, "layers were grown again, or left out"
+        assert calls(room, "sum_histograms") == sum(len(one) > 1 for one in later)
+        sizes = {
+            p.envelope.payload_bytes for p in whole.posted if p.envelope.step == "sum_histograms"
+        }
+        mine = {
+            p.envelope.payload_bytes for p in room.posted if p.envelope.step == "sum_histograms"
+        }
+        assert mine <= sizes, "other sums were told than would have been"
+    assert whole.state(GUEST).training.layer == 0
