@@ -137,7 +137,12 @@ class Room(flow.Run):
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds * share
             self.ends[name] = time.perf_counter()
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps = Keeps.EACH) -> Iterator[int]:
+    @property
+    def is_quick(self) -> bool:
+        """True: nothing is kept here."""
+        return True
+
+    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
         """See `flow.Run`."""
         for index in range(most):
             if self.ended == name:

@@ -60,10 +60,10 @@ def _ends(left: Left, whole: Left, seconds_max: float) -> None:
 
 def _little_lost(left: Left, whole: Left) -> None:
     """Lost work: no attempt leaves more to do again than it may."""
-    again = left.layers - whole.layers
-    lost = -(-again // max(1, left.attempts - 1))
-    _hold("lost work", lost <= LOST_LAYERS, f"{again} layers grown again, attempts {left.attempts}")
-    sys.stdout.write(f"lost layers {max(0, lost)}\n")
+    again, ended = left.layers - whole.layers, left.attempts - 1
+    fits = again <= LOST_LAYERS * ended
+    _hold("lost work", fits, f"{again} layers grown again, attempts {left.attempts}")
+    sys.stdout.write(f"lost layers {max(0, -(-again // max(1, ended)))}\n")
 
 
 def _same_model(left: Left, whole: Left) -> None:

@@ -29,7 +29,6 @@ from fedboost.runtime.disk import NEW, SECRET_MODE, make_folder, on_disk, read_f
 log = logging.getLogger(__name__)
 
 FORMAT = 2
-ROUNDS_ONLY = 1  # an earlier format, whose checkpoints lie between rounds
 KEPT = 2  # the last joint commit may lie one place behind the last checkpoint
 NUMBER_MAX = 99_999_999  # of a place
 _JSON_NAME = re.compile(r"checkpoint-(\d{8}(?:\.\d{8})*)\.json")
@@ -145,9 +144,16 @@ def _load(path: Path) -> Checkpoint:
     try:
         body = json.loads(read_file(path))
         claimed = body.pop("sha256")
-        if claimed != _digest(body) or body["format"] not in (ROUNDS_ONLY, FORMAT):
+        if claimed != _digest(body):
             raise ValueError
-        place = (body["round"],) if body["format"] == ROUNDS_ONLY else tuple(body["place"])
+        if body["format"] != FORMAT:
+            raise StoreError(
+                "a checkpoint is of another version of fedboost",
+                todo="finish the job with the version that began it, or submit it anew",
+                private=str(path),
+                file=path.name,
+            )
+        place = tuple(body["place"])
     except (ValueError, KeyError, TypeError, AttributeError):
         raise _torn(path) from None
     arrays_path = path.parent / body["arrays"]

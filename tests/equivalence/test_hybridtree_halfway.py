@@ -69,7 +69,7 @@ def test_unscored_classes_are_grown_once_each():
 
 def other_node(part):
     """A row stands below another bottom node than before."""
-    at = wire.unpack(part.at, "i4", (None,), "nodes").copy()
+    at = wire.unpack(part.at, "i4", (None,), "nodes").astype(np.int32)
     open_ones = np.unique(at[at >= 0])
     row = np.flatnonzero(at == open_ones[0])[0]
     at[row] = open_ones[1]

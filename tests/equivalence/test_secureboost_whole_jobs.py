@@ -22,6 +22,7 @@ from fedboost.model import shards, vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.secureboost import guest as training
 from fedboost.protocols.secureboost import plan
+from fedboost.runtime.config import Timers
 from fedboost.runtime.local import cluster
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.federated import (
@@ -217,8 +218,11 @@ def test_in_mix_an_idle_host_has_nothing_in_its_ledger(tmp_path):
     assert not len(done.shards[HOSTS[1]].arrays["tree"])
 
 
+@pytest.mark.parametrize(("keep_s", "again"), [(60.0, [3, 4]), (0.0, [4])], ids=["quick", "slow"])
 @pytest.mark.parametrize("mode", ["default", "mix"])
-def test_a_break_amid_the_classes_of_a_round_loses_nothing(tmp_path, monkeypatch, mode):
+def test_a_break_amid_the_classes_of_a_round_loses_nothing(
+    tmp_path, monkeypatch, mode, keep_s, again
+):
     job = made({**CLASSES, "mode": mode, "max_depth": 2}, (2, 2), weighted=True)
     closed, close_trees = [], training.close_trees
 
@@ -235,7 +239,9 @@ def test_a_break_amid_the_classes_of_a_round_loses_nothing(tmp_path, monkeypatch
         sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
 
     async def work():
-        async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+        timers = Timers(keep_s=keep_s)
+        folder = tmp_path / "cluster"
+        async with cluster(folder, spec, sources, Serial(), timers=timers) as made_of:
             paused = await made_of.run(spec)
             assert paused.status.state == "paused"
             one = JobId(id=paused.status.id)
@@ -248,6 +254,6 @@ def test_a_break_amid_the_classes_of_a_round_loses_nothing(tmp_path, monkeypatch
 
     journal, found = asyncio.run(work())
     assert journal.status.state == "finished"
-    assert closed == [0, 1, 2, 3, 4, 3, 4, 5, 6, 7, 8]
+    assert closed == [0, 1, 2, 3, 4, *again, 5, 6, 7, 8]
     twin = grown_naively(in_canonical_order(job))
     assert_same_trees(found, flat(twin.rounds), job.widths)

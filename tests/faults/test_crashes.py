@@ -98,7 +98,7 @@ async def carried_on(cluster):
     node = cluster.coordinator
     [job] = node.store.jobs()
     await node.wake()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (status := await node.status(cluster.user, JobId(id=job.id))).state != "finished":
             assert status.state in ("paused", "running", "waiting for approval"), status
             await asyncio.sleep(0.01)

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 _STATE = re.compile(r"UPDATE jobs SET (\w+)")
 _NUMBERED = re.compile(r"-[0-9a-f]{8,16}")
+_INSIDE = re.compile(r"(\.\d{8})+")  # a round, as a file of a place there is called
 
 
 @dataclass(frozen=True)
@@ -142,4 +143,4 @@ def _file(path: Path) -> str:
     if path.parent.parent.name == "jobs" or folder in ("models", "predictions", "reports"):
         known = {"result.json"} if path.parent.parent.name == "jobs" else set()
         return path.name if path.name in known else f"{folder}{path.suffix}"
-    return f"{folder}/{_NUMBERED.sub('', path.name)}"
+    return f"{folder}/{_INSIDE.sub(' inside', _NUMBERED.sub('', path.name))}"
