@@ -104,10 +104,10 @@ def main() -> int:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for family in pool.map(lambda name: run(name, asked.shard), asked.family or families()):
             say(f"{family}\n")
+            for case in family.failed:
+                say(f"  failed: {case}\n")
             sys.stdout.flush()
-            failed += [f"{family.name}: {case}" for case in family.failed]
-    for case in failed:
-        say(f"failed: {case}\n")
+            failed += family.failed
     return 1 if failed else 0
 
 
