@@ -1,5 +1,7 @@
 """fedboost from Python: what a notebook or a program of one's own imports."""
 
+import logging
+
 from fedboost.sdk.client import AsyncClient, AsyncJob, Client, Job
 from fedboost.sdk.cluster import Cluster
 from fedboost.sdk.models import Model, load_model
@@ -32,3 +34,6 @@ __all__ = [
     "SecureBoostRegressor",
     "load_model",
 ]
+
+# What jobs warn of is in what they leave; whoever wants it logged configures logging.
+logging.getLogger("fedboost").addHandler(logging.NullHandler())
