@@ -78,7 +78,7 @@ class Policy(Settings):
     """The owner's rules; what is not allowed here is refused."""
 
     approve: Literal["always", "never"] = "always"  # whether a person must approve each job
-    approvers: Names = ()  # users who may approve and deny
+    approvers: Names = ()  # users who may list, approve and deny jobs, and take our models along
     coordinators: Names = ()  # whose jobs may run
     peers: Names = ()  # parties that may take part in one job with us
     datasets: Words = ()  # data sets that jobs may use

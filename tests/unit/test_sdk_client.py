@@ -12,6 +12,8 @@ import pytest
 from fedboost.errors import ConfigError, DataError, JobError, PolicyError, ProtocolError
 from fedboost.messages.job_pb2 import ListRequest
 from fedboost.messages.party_pb2 import ModelId
+from fedboost.report.page import render
+from fedboost.runtime import comparison
 from fedboost.runtime.identity import Peer
 from fedboost.sdk import AsyncJob, load_model
 from fedboost.sdk.background import BACKGROUND
@@ -319,3 +321,12 @@ def test_who_is_no_approver_gets_no_model(town, finished):
     with pytest.raises(PolicyError, match="approvals by the user mallory"):
         BACKGROUND.run(bank.models(mallory, ListRequest()))
     assert bank.ledger.head() == before
+
+
+def test_a_model_taken_along_is_no_matter_between_the_parties(town, finished, tmp_path):
+    bank = town.cluster.parties["bank"]
+    with town.party("bank") as own:
+        own.fetch_model(finished.id, tmp_path)
+    assert comparison.review(bank.ledger, "bank", finished.id) == []
+    journal = BACKGROUND.run(AsyncJob(finished._job._link, finished.id).journal())
+    assert "user user" in render(journal, bank.ledger.rows(finished.id))

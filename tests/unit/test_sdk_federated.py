@@ -193,7 +193,7 @@ def test_hybrid_hosts_have_columns_of_some_rows(split):
     shop = pa.table({"id": some, **{f"b{k}": X[some, 3 + k] for k in range(3)}})
     mill = pa.table({"id": others, **{f"b{k}": X[others, 3 + k] for k in range(3)}})
     tables = {"bank": bank, "shop": shop, "mill": mill}
-    depths = {"guest_depth": 2, "host_depth": 2, "n_estimators": 2}
+    depths = {"guest_depth": 2, "host_depth": 2, "n_estimators": 1}
     model = HybridTreeClassifier(ids="id", split=split, encryption=scheme, **depths)
     model.fit(tables, Y)
     assert model.score(tables, Y) > 0.75

@@ -25,20 +25,31 @@ NOISELESS = {"n_estimators": 4, "max_depth": 3, "epsilon": None}
 BY_ROWS = {"n_estimators": 4, "max_depth": 3, "max_bin": 8, "quantile_tolerance": 0}
 NETWORKS = {"n_estimators": 10, "outputs": 8}
 
+# The jobs of one with the fewest messages, since each of 60 checks fits several times.
 ALWAYS = [
     GBUNClassifier(**NETWORKS),
     GBUNRegressor(**NETWORKS),
+    FederBoostClassifier(**NOISELESS),
+]
+IN_SHORT = [
     SecureBoostClassifier(max_depth=3, **PLAIN),
+    FederBoostClassifier(layout="horizontal", **BY_ROWS),
+    HybridTreeClassifier(**TWO_PARTS),
 ]
 LONG = [
+    *IN_SHORT,
     SecureBoostRegressor(max_depth=3, **PLAIN),
-    FederBoostClassifier(**NOISELESS),
     FederBoostRegressor(**NOISELESS),
-    FederBoostClassifier(layout="horizontal", **BY_ROWS),
     FederBoostRegressor(layout="horizontal", **BY_ROWS),
-    HybridTreeClassifier(**TWO_PARTS),
     HybridTreeRegressor(**TWO_PARTS),
 ]
+SHORT = (
+    "check_n_features_in",
+    "check_classifier_data_not_an_array",
+    "check_estimators_pickle",
+    "check_fit2d_1feature",
+    "check_fit2d_predict1d",
+)
 
 UNWEIGHTED = "bins and normalised outputs are those of the rows, whatever their weights are"
 
@@ -54,6 +65,12 @@ def expected(_):
 @checks.parametrize_with_checks(ALWAYS, expected_failed_checks=expected)
 def test_estimators_pass_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("estimator", IN_SHORT, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("check", SHORT)
+def test_estimators_of_other_protocols_pass_some_of_them(estimator, check):
+    getattr(checks, check)(type(estimator).__name__, estimator)
 
 
 @pytest.mark.long

@@ -1,9 +1,13 @@
 """A party's models on their way to its owner: whole or refused."""
 
 import asyncio
+import contextlib
 import hashlib
+import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedboost import wire
 from fedboost.errors import ConfigError, DataError, PeerError
@@ -109,3 +113,16 @@ def test_a_list_says_what_the_shards_say(models):
     facts = shards.load_facts(models / MODEL)
     assert (one.id, one.role, one.whole, one.trees) == (MODEL, facts["role"], True, facts["trees"])
     assert {metric.split for metric in one.metrics} == {"train"}
+
+
+@given(st.data())
+def test_damaged_arrays_under_a_hash_that_fits_are_an_error_or_arrays(packed, data):
+    place = data.draw(st.integers(0, len(packed.arrays) - 1))
+    put = data.draw(st.binary(min_size=1, max_size=8))
+    arrays = packed.arrays[:place] + put + packed.arrays[place + len(put) :]
+    facts = json.loads(packed.facts)
+    facts["arrays_sha256"] = hashlib.sha256(arrays).hexdigest()
+    del facts["sha256"]
+    facts["sha256"] = shards.digest(facts)
+    with contextlib.suppress(DataError):
+        shards.unpacked(Packed(json.dumps(facts).encode(), arrays), MODEL)
