@@ -19,7 +19,7 @@ from fedboost.pages.board import May
 from fedboost.pages.following import Followed
 from fedboost.pages.frame import Place, Shown, Site
 from fedboost.pages.gate import REPORT_POLICY, Gate
-from fedboost.pages.sessions import Session, Sessions
+from fedboost.pages.sessions import Sessions
 from fedboost.pages.token import page_of, token
 from fedboost.report import page as report
 from fedboost.report.html import Html
@@ -101,7 +101,7 @@ class _Pages:
     async def job(self, request: web.Request) -> web.Response:
         """One job."""
         journal = await self._followed.journal(request.match_info["job"])
-        session, said = self._session(request), SAID.get(request.query.get("done", ""), "")
+        session, said = self._gate.session(request), SAID.get(request.query.get("done", ""), "")
         main = await asyncio.to_thread(board.job, journal, session, self._may, said)
         follows = 0.0 if journal.status.state in FINAL else FOLLOWS_S
         return self._gate.answer(request, Shown(journal.status.name, main, "/", follows_s=follows))
@@ -122,7 +122,7 @@ class _Pages:
     async def cancel_form(self, request: web.Request) -> web.Response:
         """Asks before a job is cancelled."""
         journal = await self._followed.journal(request.match_info["job"])
-        main = board.cancel(journal.status, self._session(request))
+        main = board.cancel(journal.status, self._gate.session(request))
         return self._gate.answer(request, Shown(f"Cancel {journal.status.name}?", main, "/"))
 
     async def cancel(self, request: web.Request) -> web.Response:
@@ -172,13 +172,8 @@ class _Pages:
     ) -> web.Response:
         known = {name: _about(name) for name in protocols.known()}
         parties = list(self._node.config.parties)
-        main = board.submit(text, self._session(request), known, parties, said)
+        main = board.submit(text, self._gate.session(request), known, parties, said)
         return self._gate.answer(request, Shown("Submit a job", main, "/submit", status=status))
-
-    def _session(self, request: web.Request) -> Session:
-        session = self._gate.session(request)
-        assert session is not None  # the door lets nobody else in
-        return session
 
 
 def number(text: str, otherwise: int = 1) -> int:

@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 BODY_BYTES_MAX = FILE_BYTES_MAX + (64 << 10)  # a job file and the rest of its form
+SESSION = web.RequestKey("session", Session)  # where a request holds whose it is
 TICKING = re.compile(r'(<time class="(?:since|until)"[^>]*>)[^<]*')
 HERE = ("localhost", "127.0.0.1", "::1")  # also through a tunnel, whatever its port
 POLICY = (
@@ -99,14 +100,13 @@ class Gate:
         )
         return app
 
-    def session(self, request: web.Request) -> Session | None:
-        """Whose request it is; None for whoever has not signed in."""
-        cookie = request.cookies.get(self._cookie, "")
-        return self.sessions.find(cookie) if cookie else None
+    def session(self, request: web.Request) -> Session:
+        """Whose request it is; the door lets nobody in who has none."""
+        return request[SESSION]
 
     def answer(self, request: web.Request, shown: Shown) -> web.Response:
         """A page, or only that it has not changed since the browser got it."""
-        text = frame.whole(self.site, shown, self.session(request))
+        text = frame.whole(self.site, shown, request.get(SESSION))
         still = TICKING.sub(r"\1", text.partition("<main")[2])  # that time passes is no change
         mark = f'"{sha256(still.encode()).hexdigest()[:32]}"'
         if request.headers.get("If-None-Match") == mark and shown.status == 200:
@@ -159,15 +159,20 @@ class Gate:
             raise PolicyError("this form was not sent by the page itself", todo="open the page")
         if request.path == SIGN_IN or request.path.startswith(f"{frame.STATIC}/"):
             return await handler(request)
-        session = self.session(request)
+        session = self._found(request)
         if session is None:
             there = f"?next={quote(request.path_qs)}" if request.method == "GET" else ""
             raise web.HTTPSeeOther(f"{SIGN_IN}{there if request.path != '/' else ''}")
+        request[SESSION] = session
         if request.method == "POST":
             form = await request.post()
             if not same(str(form.get("csrf", "")), session.csrf):
                 raise PolicyError("this form is out of date", todo="open the page again")
         return await handler(request)
+
+    def _found(self, request: web.Request) -> Session | None:
+        cookie = request.cookies.get(self._cookie, "")
+        return self.sessions.find(cookie) if cookie else None
 
     def _is_ours(self, host: str) -> bool:
         try:
@@ -193,7 +198,7 @@ class Gate:
     # Signing in and out
 
     async def _sign_in_form(self, request: web.Request) -> web.Response:
-        if self.session(request) is not None:
+        if self._found(request) is not None:
             raise web.HTTPSeeOther(_next(request.query.get("next", "")))
         return self.answer(request, self._form(_next(request.query.get("next", ""))))
 

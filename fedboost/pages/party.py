@@ -107,7 +107,7 @@ class _Pages:
     async def job(self, request: web.Request) -> web.Response:
         """One job: what it asks, what the policy says, what has left, what an audit found."""
         self._check()
-        session, said = self._session(request), SAID.get(request.query.get("done", ""))
+        session, said = self._gate.session(request), SAID.get(request.query.get("done", ""))
         one, main = await asyncio.to_thread(
             self._job, request.match_info["job"], session, said or ""
         )
@@ -132,7 +132,7 @@ class _Pages:
         """Shows exactly what would leave, and asks."""
         self._check()
         one, wants = await asyncio.to_thread(self._asked, request.match_info["job"])
-        main = owner.approve(one, wants, self._session(request))
+        main = owner.approve(one, wants, self._gate.session(request))
         return self._gate.answer(request, Shown(f"Approve {one.owned.name}?", main, "/"))
 
     async def approve(self, request: web.Request) -> web.Response:
@@ -149,7 +149,7 @@ class _Pages:
         """Asks before a job is denied."""
         self._check()
         one = await asyncio.to_thread(self._seen, request.match_info["job"])
-        main = owner.deny(one, self._session(request))
+        main = owner.deny(one, self._gate.session(request))
         return self._gate.answer(request, Shown(f"Deny {one.owned.name}?", main, "/"))
 
     async def deny(self, request: web.Request) -> web.Response:
@@ -191,7 +191,7 @@ class _Pages:
         self._check()
         declared = self._node.config.datasets
         shapes = {name: await self._shapes.of(name, source) for name, source in declared.items()}
-        main = records.data_sets(self._node.config, shapes, self._session(request))
+        main = records.data_sets(self._node.config, shapes, self._gate.session(request))
         follows = FOLLOWS_S if None in shapes.values() else 0.0
         return self._gate.answer(request, Shown("Data sets", main, "/data", follows_s=follows))
 
@@ -205,11 +205,6 @@ class _Pages:
 
     def _check(self) -> None:
         self._node.judge.owner(self._user)
-
-    def _session(self, request: web.Request) -> Session:
-        session = self._gate.session(request)
-        assert session is not None  # the door lets nobody else in
-        return session
 
     def _every_job(self) -> list[Seen]:
         """All jobs, the newest first."""
@@ -282,7 +277,7 @@ class _Pages:
         job = request.query.get("job", "")[:100]
         before = number(request.query.get("before", "0"), otherwise=0)
         rows, head = await asyncio.to_thread(self._ledger_page, job, before)
-        main = records.ledger(rows, job, head, self._session(request), said)
+        main = records.ledger(rows, job, head, self._gate.session(request), said)
         return self._gate.answer(request, Shown("Ledger", main, "/ledger"))
 
     def _ledger_page(self, job: str, before: int) -> tuple[list[LedgerRow], Head]:

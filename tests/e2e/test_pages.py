@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
@@ -308,3 +314,33 @@ def test_a_page_says_that_its_daemon_is_gone_and_goes_on_when_it_is_back(town, b
     shows(board, "Sign in to coordinator")
     board.goto(town.link(COORDINATOR))
     shows(board, "Jobs", "h1")
+
+
+def test_a_cluster_of_ones_own_shows_its_pages_until_it_is_stopped(tmp_path):
+    tables = {"bank": world.toy(label=True), "telco": world.toy(columns=3)}
+    options: list[object] = []
+    for name, table in tables.items():
+        world.write(tmp_path / f"{name}.parquet", table)
+        options += ["--data", f"{name}={name}.parquet"]
+    world.job_file(tmp_path, world.echo(hosts=("telco",)))
+    command = [sys.executable, "-m", "fedboost", "cluster", "run", "job.yaml", *options, "--page"]
+    with subprocess.Popen(
+        list(map(str, command)),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    ) as running:
+        assert running.stderr is not None
+        links = []
+        for line in running.stderr:
+            links += re.findall(r"^the page of \w+: (http://127\.0\.0\.1:\d+/sign-in)#token=", line)
+            if "the pages stay until you press Ctrl-C" in line:
+                break
+        assert len(links) == 3
+        for link in links:
+            with urlopen(link, timeout=10) as answer:
+                assert answer.status == 200
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=60) == 0

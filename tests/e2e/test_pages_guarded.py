@@ -306,6 +306,21 @@ def test_a_page_that_fails_says_so_and_the_node_goes_on(tmp_path, monkeypatch, c
     assert "secret words" in caplog.text
 
 
+def test_a_token_that_others_could_read_closes_the_page(tmp_path):
+    async def test(_, doors):
+        door = doors["telco"]
+        await door.sign_in()
+        (door.node.config.store / token.FILE).chmod(0o644)
+        for answer in (await door.get("/"), await door.sign_in("guess")):
+            assert answer.status == 500
+            assert "could be read by others" in await answer.text()
+        token.renew(door.node.config.store)
+        assert (await door.get("/")).status == 303
+        assert (await door.sign_in()).status == 303
+
+    with_town(tmp_path, test)
+
+
 def test_the_page_may_do_what_its_user_may_and_no_more(tmp_path):
     async def test(cluster, doors):
         door, house = doors[COORDINATOR], doors["telco"]
