@@ -81,7 +81,7 @@ class Case:
 
 CASES = (
     Case("paillier", "default_credit", "secureboost", "vertical", ("telco",), 10,
-         {**TREES, **PAILLIER}, (3, 10)),
+         {**TREES, **PAILLIER}, (2, 10)),
     Case("lattice", "give_credit", "secureboost", "vertical", ("telco",), 5,
          {**TREES, "encryption": {"scheme": "lattice"}}, (5, 20)),
     Case("vertical", "susy_30k", "federboost-vertical", "vertical", ("telco",), 9,
@@ -91,5 +91,5 @@ CASES = (
     Case("gbun", "covtype", "gbun", "horizontal", ("north", "south"), 0,
          {"objective": "multi:softprob", "num_class": 7, "outputs": 64}, (5, 20)),
     Case("hybridtree", "default_credit", "hybridtree", "hybrid", ("shop", "mill"), 10,
-         {"guest_depth": 4, "host_depth": 2, "max_bin": 32, **PAILLIER}, (3, 10)),
+         {"guest_depth": 4, "host_depth": 2, "max_bin": 32, **PAILLIER}, (2, 10)),
 )  # fmt: skip

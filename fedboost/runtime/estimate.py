@@ -170,11 +170,13 @@ class _Clock:
         calls = phase.calls * price[daemons.CALL]
         busy = {p: alone[p] + shared[p] + calls for p in phase.works}
         chain = max((alone[p] + shared[p] / cores for p in phase.works), default=0.0)
-        chain += phase.exchanges * (price[daemons.MESSAGE] + 2 * price[FSYNC])
-        chain += phase.calls * (price[daemons.CALL] + price[FSYNC])
+        # Of the messages that wait for one another, the other party's half.
+        chain += phase.exchanges * (price[daemons.MESSAGE] / 2 + 2 * price[FSYNC])
+        chain += phase.calls * (price[daemons.CALL] + price[daemons.LEAD] + price[FSYNC])
         seconds = chain + self._network(phase)
         if not self.place.apart:
-            seconds = max(seconds, sum(busy.values()) / cores)
+            led = phase.calls * price[daemons.LEAD]
+            seconds = max(seconds, (sum(busy.values()) + led) / cores)
             spawned = sum(once.values()) / cores
         else:
             spawned = max(once.values(), default=0.0) / cores

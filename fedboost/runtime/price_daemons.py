@@ -1,7 +1,7 @@
 """What daemons take beside a protocol's own work: echoes between real ones on this machine.
 
 Two parties and a coordinator run the protocol `echo`; jobs that differ in their rounds, parts and
-bytes alone tell what a call, a message and a byte take. Processor seconds of all three together.
+bytes alone tell what a call, a message and a byte take.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,21 +30,25 @@ from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.runtime.client import Client
 from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.local import DATASET
+from fedboost.runtime.local import COORDINATOR, DATASET
 from fedboost.runtime.workers import ProcessWorkers
 from fedboost.settings import parse
 
-CALL, MESSAGE, BYTE = "call a step", "send a message", "send a byte"  # processor seconds
+# Processor seconds: of a party that is asked for a step, of the coordinator that asks everybody, of
+# sender and receiver together.
+CALL, LEAD = "answer a call", "call a step"
+MESSAGE, BYTE = "send a message", "send a byte"
 JOB = "begin and end a job"  # processor seconds of a party
 MEMORY, KERNELS = "memory of a daemon", "memory of compiled kernels"  # bytes
 # Of a worker that moves points, and of one that has ciphers: bytes; and processor seconds.
 WORKER, CIPHERS = "memory of a worker", "memory of a worker with ciphers"
 SPAWN = "start a worker"
-NAMES = (CALL, MESSAGE, BYTE, JOB, MEMORY, KERNELS, WORKER, CIPHERS, SPAWN)
+NAMES = (CALL, LEAD, MESSAGE, BYTE, JOB, MEMORY, KERNELS, WORKER, CIPHERS, SPAWN)
 
 PARTIES = ("bank", "telco")
 ROUNDS, PARTS, NUMBERS = 21, 41, 1 << 16  # of the larger jobs; the smaller ones have 1
-STEPS_EACH, COMMITS_EACH, MESSAGES_EACH = 3.0, 2.0, 2.0  # of a round of echo
+# Of a round of echo: steps and commits that parties are asked for, calls that are led, messages.
+ASKED_EACH, LED_EACH, MESSAGES_EACH = 5.0, 4.0, 2.0
 NUMBER_BYTES = 8.0
 RETRY_S = 20.0
 KEY_BITS, VALUE_BITS, ROWS, MANY = 2048, 20, 64, 2048  # of what workers are given
@@ -64,18 +69,20 @@ def _echoes(folder: Path) -> dict[str, float]:
         sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
     with Cluster(folder / "cluster", _job(1, 1, 1), sources) as cluster:
         _run(cluster, _job(1, 1, 1))  # loads what is loaded once
-        small, peaks = _run(cluster, _job(1, 1, 1))
-        rounds, _ = _run(cluster, _job(ROUNDS, 1, 1))
-        parts, _ = _run(cluster, _job(1, PARTS, 1))
-        octets, _ = _run(cluster, _job(1, PARTS, NUMBERS))
-    message = max(1e-4, (parts - small) / (PARTS - 1))
-    a_round = (rounds - small) / (ROUNDS - 1) - MESSAGES_EACH * message
+        small = _run(cluster, _job(1, 1, 1))
+        rounds = _run(cluster, _job(ROUNDS, 1, 1))
+        parts = _run(cluster, _job(1, PARTS, 1))
+        octets = _run(cluster, _job(1, PARTS, NUMBERS))
+    message = max(1e-4, (parts.parties - small.parties) / (PARTS - 1))
+    asked = (rounds.parties - small.parties) / (ROUNDS - 1) - MESSAGES_EACH * message
+    led = (rounds.coordinator - small.coordinator) / (ROUNDS - 1)
     return {
-        CALL: max(1e-4, a_round / (STEPS_EACH + COMMITS_EACH)),
+        CALL: max(1e-4, asked / ASKED_EACH),
+        LEAD: max(1e-4, led / LED_EACH),
         MESSAGE: message,
-        BYTE: max(1e-10, (octets - parts) / (PARTS * NUMBERS * NUMBER_BYTES)),
-        JOB: small / len(PARTIES),
-        MEMORY: float(peaks),
+        BYTE: max(1e-10, (octets.parties - parts.parties) / (PARTS * NUMBERS * NUMBER_BYTES)),
+        JOB: small.parties / len(PARTIES),
+        MEMORY: float(small.memory),
     }
 
 
@@ -90,14 +97,25 @@ def _job(rounds: int, parts: int, numbers: int) -> JobSpec:
     return parse(JobSpec, raw)
 
 
-def _run(cluster: Cluster, spec: JobSpec) -> tuple[float, int]:
-    """Processor seconds of the daemons while a job ran, and the most memory that a party held."""
+@dataclass(frozen=True)
+class _Ran:
+    """Processor seconds of all parties and of the coordinator, and a party's most memory."""
+
+    parties: float
+    coordinator: float
+    memory: int
+
+
+def _run(cluster: Cluster, spec: JobSpec) -> _Ran:
+    """What daemons took while a job ran."""
     before = _spent(cluster)
     journal = asyncio.run(_journal(cluster, spec))
     for event in journal.events:
         if event.WhichOneof("what") == "finished":
             result = json.loads(event.finished.result)
-            return _spent(cluster) - before, max(result["memory_peak_bytes"].values())
+            spent = {name: own - before[name] for name, own in _spent(cluster).items()}
+            leading = spent.pop(COORDINATOR)
+            return _Ran(sum(spent.values()), leading, max(result["memory_peak_bytes"].values()))
     raise JobError(f"an echo {journal.status.state}: {journal.status.reason.what}")
 
 
@@ -109,13 +127,13 @@ async def _journal(cluster: Cluster, spec: JobSpec) -> JobJournal:
         return await client.journal(job)
 
 
-def _spent(cluster: Cluster) -> float:
-    """Processor seconds of all daemons so far."""
-    total = 0
-    for process in cluster.processes.values():
+def _spent(cluster: Cluster) -> dict[str, float]:
+    """Processor seconds of each daemon so far."""
+    found = {}
+    for name, process in cluster.processes.items():
         text = Path(f"/proc/{process.pid}/stat").read_text()
-        total += sum(int(ticks) for ticks in text.rsplit(")", 1)[1].split()[11:13])
-    return total * TICK_S
+        found[name] = TICK_S * sum(int(ticks) for ticks in text.rsplit(")", 1)[1].split()[11:13])
+    return found
 
 
 def _worker() -> dict[str, float]:

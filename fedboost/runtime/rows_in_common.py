@@ -7,15 +7,17 @@ store/alignments/JOB: the places of the party's rows, and whose ids they were
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedboost.crypto.set_sizes import check_common
 from fedboost.data.frame import Frame
-from fedboost.errors import ConfigError, DataError
-from fedboost.flow import Artefact, Table
+from fedboost.errors import ConfigError, DataError, PolicyError
+from fedboost.flow import Artefact
+from fedboost.job import JobSpec
+from fedboost.messages.job_pb2 import Told
 from fedboost.model import shards
 
 STAGE, KEPT, COUNTS = "stage", "artefact", "counts"  # facts; the counts are a guest's
@@ -31,16 +33,23 @@ class RowsInCommon:
         """Where those of a job lie."""
         return shards.folder_of(self.store / "alignments", job)
 
-    def save(self, job: str, left: Artefact, facts: dict[str, Any]) -> None:
-        """Keeps what an alignment has left; `facts` are those of `described` and its counts."""
-        shards.save(
-            self.folder(job), Artefact({**facts, "job": job, KEPT: left.facts}, left.arrays)
-        )
+    def save(self, job: str, left: Artefact, facts: dict[str, Any], told: Iterable[Told]) -> None:
+        """Keeps what an alignment has left; `facts` are `described`, and a guest told of it."""
+        counts = {count.name: count.count for one in told for count in one.counts}
+        own = {**facts, "job": job, COUNTS: counts, KEPT: left.facts}
+        shards.save(self.folder(job), Artefact(own, left.arrays))
 
-    def load(self, job: str) -> tuple[str, Artefact, dict[str, int]]:
-        """The stage that aligned, what it left, and what a guest told of it."""
+    def load(self, job: str) -> dict[str, Artefact]:
+        """What an alignment has left, by the name of the stage that aligned."""
         kept = shards.load(self.folder(job))
-        return kept.facts[STAGE], Artefact(kept.facts[KEPT], kept.arrays), kept.facts[COUNTS]
+        return {kept.facts[STAGE]: Artefact(kept.facts[KEPT], kept.arrays)}
+
+    def told(self, job: str) -> Told:
+        """What a guest told of it; nothing at a host."""
+        told = Told()
+        for name, count in shards.load_facts(self.folder(job))[COUNTS].items():
+            told.counts.add(name=name, count=count)
+        return told
 
     def check(self, job: str, wanted: dict[str, Any], least: int) -> None:
         """A ConfigError where no such rows of the job are kept, a DataError where the table has
@@ -48,6 +57,7 @@ class RowsInCommon:
 
         `wanted` is what `described` says of the job that would use them.
         """
+        party = wanted["party"]
         try:
             kept = shards.load(self.folder(job))
         except ConfigError:
@@ -55,6 +65,7 @@ class RowsInCommon:
                 f"nothing that the job {job} has aligned is kept here",
                 todo="name a job that aligned these parties' rows itself, or leave alignment out",
                 key="alignment",
+                party=party,
             ) from None
         was = kept.facts
         if any(was[key] != wanted[key] for key in (STAGE, "guest", "hosts", "dataset")):
@@ -63,15 +74,20 @@ class RowsInCommon:
                 f"by {was[STAGE]}, here of the data set {was['dataset']}",
                 todo="name the same parties and data sets, hosts in the same order",
                 key="alignment",
+                party=party,
             )
         if was["ids"] != wanted["ids"]:
             raise DataError(
                 f"the table has other ids than when the job {job} aligned them",
                 todo="put the old table back, or leave alignment out to align anew",
                 key="alignment",
+                party=party,
             )
         for size in _sizes(kept):
-            check_common(size, least)
+            try:
+                check_common(size, least)
+            except PolicyError as error:
+                raise error.at(party=party) from None
 
     def delete(self, job: str) -> None:
         """Removes those of a job, if there are any."""
@@ -79,16 +95,18 @@ class RowsInCommon:
             shards.delete(self.folder(job))
 
 
-def described(stage: str, table: Table, dataset: str, frame: Frame) -> dict[str, Any]:
+def described(stage: str, party: str, spec: JobSpec, frame: Frame) -> dict[str, Any]:
     """Between whom an alignment is, and of which rows: two that agree in it find the same ones."""
+    table = spec.parties.table()
     digest = hashlib.sha256(repr((*frame.id_columns, frame.n_rows)).encode())
     for row in frame.ids:
         digest.update(len(row).to_bytes(4, "little") + row)
     return {
         STAGE: stage,
+        "party": party,
         "guest": table.guest,
         "hosts": list(table.hosts),
-        "dataset": dataset,
+        "dataset": spec.data[party].dataset or "",
         "ids": digest.hexdigest(),
     }
 

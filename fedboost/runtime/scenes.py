@@ -61,7 +61,7 @@ def from_tables(spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Setting:
     bins = {party: _bins(params, frame, _role(spec, party)) for party, frame in frames.items()}
     scene = _scene(spec, rows, columns, common=common, shared=shared, bins=bins)
     setting = Setting(scene)
-    if isinstance(params, TreeParams) and not protocol.is_hybrid:
+    if isinstance(params, TreeParams):
         grown = _rehearsed(spec, params, frames)
         if grown is not None:
             scene = Scene(**{**scene.__dict__, "growth": grown})
@@ -184,13 +184,18 @@ def _rehearsed(spec: JobSpec, params: TreeParams, frames: Mapping[str, Frame]) -
     """
     if any(frame.is_sparse for frame in frames.values()):
         return None
+    if protocols.named(spec.protocol).is_hybrid:  # the guest grows its layers alone
+        guest = spec.parties.table().guest
+        frames = {guest: frames[guest]}
     table = _pooled(spec, frames)
     if table is None or table.values.size > REHEARSED_CELLS:
         return None
     own = {key: value for key, value in spec.params.items() if key in TreeParams.model_fields}
-    depth = getattr(params, "host_depth", 0) + getattr(params, "guest_depth", 0)
-    if getattr(params, "mode", "") == "layered":
-        own["max_depth"] = depth
+    upper, lower = getattr(params, "guest_depth", 0), getattr(params, "host_depth", 0)
+    if protocols.named(spec.protocol).is_hybrid:
+        own["max_depth"] = upper
+    elif getattr(params, "mode", "") == "layered":
+        own["max_depth"] = upper + lower
     try:
         return _grown(parse(TreeParams, own | {"n_estimators": REHEARSED_ROUNDS}), table)
     except FedboostError:

@@ -36,7 +36,7 @@ from fedboost.runtime.disclosures import Disclosures, rows_again, with_rows
 from fedboost.runtime.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.runtime.manifest import Manifest
 from fedboost.runtime.policy import Policy
-from fedboost.runtime.rows_in_common import COUNTS, RowsInCommon, described
+from fedboost.runtime.rows_in_common import RowsInCommon, described
 from fedboost.runtime.session import Session
 from fedboost.runtime.store import Store
 from fedboost.runtime.transcripts import END, Transcripts
@@ -191,23 +191,17 @@ class Work:
             raise error.at(party=self.party) from None
 
     def check_alignment(self, least: int) -> None:
-        """Refuses rows in common that were never found here, or of other ids; see `policy`."""
-        if self.aligned_by is None or self.frame is None:
-            return
-        stage = protocols.aligns(self.terms.spec, self.params)
-        assert stage is not None
-        try:
-            self.rows_in_common.check(self.aligned_by, self._described(stage), least)
-        except FedboostError as error:
-            raise error.at(party=self.party) from None
+        """Refuses rows in common of which an earlier job left nothing here that fits this one."""
+        if self.aligned_by is not None and self.frame is not None:
+            stage = protocols.aligns(self.terms.spec, self.params) or ""
+            asked = described(stage, self.party, self.terms.spec, self.frame)
+            self.rows_in_common.check(self.aligned_by, asked, least)
 
     def told_again(self, stage: str) -> Told:
         """What the guest told of the rows in common when an earlier job found them; once a job."""
-        told = Told()
-        if self.aligned_by is not None and self.frame is not None and stage == self.stages[0]:
-            for name, count in self.rows_in_common.load(self.aligned_by)[2].items():
-                told.counts.add(name=name, count=count)
-        return told
+        if self.aligned_by is None or self.frame is None or stage != self.stages[0]:
+            return Told()
+        return self.rows_in_common.told(self.aligned_by)
 
     def check_table(self) -> None:
         """Refuses a table that the job's protocol, or the model that it uses, cannot use."""
@@ -231,8 +225,7 @@ class Work:
         if self.model is not None and stage not in self.protocol.before:
             artefacts[flow.MODEL] = shards.load(self.used_model_folder)
         if self.aligned_by is not None and self.frame is not None:
-            found, left, _ = self.rows_in_common.load(self.aligned_by)
-            artefacts[found] = left
+            artefacts |= self.rows_in_common.load(self.aligned_by)
         if self.reused is not None and self.role is not flow.AGGREGATOR:
             artefacts[flow.DISCLOSURE] = self.disclosures.load(self.reused)
         frame = self._rows(stage, artefacts)
@@ -316,9 +309,8 @@ class Work:
             self.disclosures.save(self.id, kept, protocol.name, self.table)
         if protocol.leaves == "rows" and self.frame is not None:
             told = self.session.told if self.session is not None else []
-            counts = {count.name: count.count for one in told for count in one.counts}
-            facts = {**self._described(stage), COUNTS: counts}
-            self.rows_in_common.save(self.id, left, facts)
+            facts = described(stage, self.party, self.terms.spec, self.frame)
+            self.rows_in_common.save(self.id, left, facts, told)
         if protocol.leaves == "model" and self.role is not flow.AGGREGATOR:
             facts = {
                 "protocol": protocol.name,
@@ -405,16 +397,12 @@ class Work:
     def _aligned(self) -> NDArray[np.int64] | None:
         """Of our table the rows that an alignment has left, in their order; None without one."""
         if self.aligned_by is not None:
-            return self.rows_in_common.load(self.aligned_by)[1].arrays["rows"].astype(np.int64)
+            (left,) = self.rows_in_common.load(self.aligned_by).values()
+            return left.arrays["rows"].astype(np.int64)
         for name in self.stages:
             if protocols.named(name).leaves == "rows" and self.is_done(name):
                 return self.artefact(name).arrays["rows"].astype(np.int64)
         return None
-
-    def _described(self, stage: str) -> dict[str, Any]:
-        assert self.frame is not None
-        dataset = self.terms.spec.data[self.party].dataset or ""
-        return described(stage, self.table, dataset, self.frame)
 
     def validation(self, frame: Frame | None) -> NDArray[np.bool_]:
         """Which rows of a stage are held out; parties of a hybrid job know no common count."""

@@ -5,6 +5,7 @@ import json
 import pytest
 import yaml
 
+from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.ledger import Ledger
 from tests import small_jobs
 from tests.e2e import world
@@ -69,3 +70,22 @@ def test_a_sweep_goes_on_where_jobs_are_missing(place, ran):
     assert on.last["best"] | {"seconds": 0} == ran.last["best"] | {"seconds": 0}
     assert "[4/4]" in on.err
     assert "[3/4]" not in on.err
+
+
+def test_what_a_policy_refuses_is_reported_and_the_other_trials_stand(tmp_path):
+    sources = small_jobs.written(tmp_path / "data", small_jobs.tables("secureboost"))
+    raw = small_jobs.raw("secureboost", n_estimators=2)
+    del raw["validation"]
+    # Of 150 rows that train a job tells 8 sums a bin with two layers, 16 with three.
+    file = world.job_file(tmp_path, {**raw, "sweep": {"params": {"max_depth": [2, 3]}, "folds": 2}})
+    with_limit = Cluster(tmp_path / "c", world.spec(raw), sources, workers=1)
+    world.edit(with_limit, "telco", lambda own: own["policy"].update(disclosure_max=0.13))
+    with with_limit as cluster:
+        found = world.ask(cluster, "job", "sweep", file, "--out", tmp_path / "out", "--json")
+    assert found.code == 4, found.err
+    first, second = found.last["trials"]
+    assert (first["params"], first["rank"], first["state"]) == ({"max_depth": 2}, 1, "finished")
+    assert (second["rank"], second["state"], second["mean"]) == (None, "failed", None)
+    assert {one["where"]["party"] for one in second["errors"]} == {"telco"}
+    assert "not finished: 2 jobs" in found.err
+    assert "so 2 of the 4 jobs" not in found.err  # rows in common are not known here

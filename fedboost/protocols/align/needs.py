@@ -11,12 +11,13 @@ from fedboost.needs import Needs, Phase, Scene, Tally
 from fedboost.protocols.align.params import AlignParams
 
 STAGE = "align"
+POINT_MEMORY = 2200.0  # bytes of an id while sets are moved: numbers, keys, what workers are given
 
 
 def counted(_: AlignParams, scene: Scene) -> Needs:
     """Phases of the ring, the opening and the check."""
     largest = max(scene.rows.values())
-    held = {party: (POINT_BYTES + 160.0) * largest for party in scene.parties}
+    held = {party: POINT_MEMORY * largest for party in scene.parties}
     return Needs(list(_phases(scene)), held)
 
 

@@ -9,6 +9,7 @@ from fedboost.needs import Needs, Scene, Tally
 from fedboost.protocols.align_pairs.params import AlignPairsParams
 
 STAGE = "align-pairs"
+POINT_MEMORY = 2200.0  # bytes of an id while sets are moved: numbers, keys, what workers are given
 
 
 def counted(_: AlignPairsParams, scene: Scene) -> Needs:
@@ -34,5 +35,5 @@ def counted(_: AlignPairsParams, scene: Scene) -> Needs:
         move.phase(STAGE, "blind the others' ids"),
         compare.phase(STAGE, "compare rows", exchanges=2.0, calls=3.0),
     ]
-    pairs = {guest: len(scene.hosts) * 2.0 * own} | dict.fromkeys(scene.hosts, 2.0 * own)
-    return Needs(phases, {party: (POINT_BYTES + 96.0) * n for party, n in pairs.items()})
+    pairs = {guest: len(scene.hosts) * own} | dict.fromkeys(scene.hosts, own)
+    return Needs(phases, {party: POINT_MEMORY * n for party, n in pairs.items()})

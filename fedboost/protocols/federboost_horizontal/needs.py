@@ -58,6 +58,6 @@ def counted(params: FederBoostHorizontalParams, scene: Scene) -> Needs:
     return Needs(phases, memory)
 
 
-def _exchanged(tally: Tally, name: str, times: float, calls: float = 3.0) -> Phase:
+def _exchanged(tally: Tally, name: str, times: float, calls: float = 1.0) -> Phase:
     """A vector of everybody's there and its total back."""
     return tally.phase(STAGE, name, exchanges=2.0, calls=calls, times=times)

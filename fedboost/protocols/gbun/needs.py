@@ -32,7 +32,7 @@ def counted(params: GbunJobParams, scene: Scene) -> Needs:
         second.add(party, f"{SYSTEM}: {params.outputs}", training * classes)
         second.add(party, f"{SOLVE}: {params.outputs}", classes)
         third.add(party, f"{PASSES}: {shape}", own)
-        third.add(party, needs.TREE_ROW, own * max(1.0, classes / 2))
+        third.add(party, needs.TREE_ROW, own)
     equations = classes * (size * (size + 1) / 2 + size)
     measured = metric_words(params, scene)
     for name, words, work in (
@@ -51,6 +51,6 @@ def counted(params: GbunJobParams, scene: Scene) -> Needs:
     return Needs(phases, memory)
 
 
-def _exchanged(tally: Tally, name: str, times: float, calls: float = 3.0) -> Phase:
+def _exchanged(tally: Tally, name: str, times: float, calls: float = 1.0) -> Phase:
     """A vector of everybody's there and its total back."""
     return tally.phase(STAGE, name, exchanges=2.0, calls=calls, times=times)

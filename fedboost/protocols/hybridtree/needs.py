@@ -55,4 +55,4 @@ def _below(params: HybridTreeParams, opened: float) -> Growth:
     """A host's layers: its roots are the bottom nodes of the guest's tree."""
     bottom = 2.0 * opened
     own = Growth.typical(params.host_depth, 1e9)
-    return replace(own, opened=tuple(bottom * nodes * Growth.SURVIVE for nodes in own.opened))
+    return replace(own, opened=tuple(bottom * nodes for nodes in own.opened))
