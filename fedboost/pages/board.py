@@ -52,7 +52,7 @@ def board(
         section(
             "ended",
             "Ended",
-            parts.live("ended", past) if rows else absent("No job has ended yet."),
+            parts.live("ended", past if rows else absent("No job has ended yet.")),
             parts.pages("/?", at, len(ended), ENDED_PER_PAGE),
         ),
     ]

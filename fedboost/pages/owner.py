@@ -55,7 +55,7 @@ def jobs(seen: Sequence[Seen], at: int, said: str = "") -> list[object]:
     rows: list[Row] = [_past(one) for one in over[first : first + PAST_PER_PAGE]]
     heads = [Column("job"), Column("protocol"), Column("data set"), Column("with")]
     heads += [Column("reason"), Column("last change", "number")]
-    past = parts.live("past", table("Jobs that are over", heads, rows, folds=True))
+    past = table("Jobs that are over", heads, rows, folds=True)
     words = units.plural(len(asking), "job asks", "jobs ask")
     asked = tag("div", *map(_asking, asking), class_="cards")
     now = tag("div", *map(_going, going), class_="cards")
@@ -74,7 +74,7 @@ def jobs(seen: Sequence[Seen], at: int, said: str = "") -> list[object]:
         section(
             "past",
             "Over",
-            past if rows else absent("No job is over yet."),
+            parts.live("past", past if rows else absent("No job is over yet.")),
             parts.pages("/?", at, len(over), PAST_PER_PAGE),
         ),
     ]

@@ -119,7 +119,7 @@ def house(town):
 
 def submit(board, text: str) -> str:
     """Hands in a job on the page; gives its id."""
-    board.click("nav >> text=Submit")
+    go(board, "/submit")
     board.get_by_label("or its text").fill(text)
     board.get_by_role("button", name="Submit", exact=True).click()
     board.wait_for_selector("text=The job is submitted.")
@@ -170,6 +170,8 @@ def test_what_is_wrong_with_a_job_is_said_beside_its_text(board):
 
 
 def test_a_job_is_submitted_approved_watched_and_audited_on_the_pages(town, board, house):
+    every = town.tab(COORDINATOR)
+    shows(every, "No job has ended yet.")
     job = submit(board, JOB)
     shows(board, "waits for telco, the owner’s approval")
     shows(house, "user at coordinator wants to run secureboost on data", ".card")
@@ -195,8 +197,7 @@ def test_a_job_is_submitted_approved_watched_and_audited_on_the_pages(town, boar
     shows(house, "The audit is at work", "#live-audit")
     go(board, f"/jobs/{job}/report")
     assert board.locator("h1", has_text="credit").is_visible()
-    go(board, "/")
-    shows(board, "validation auc", "#ended")
+    shows(every, "validation auc", "#ended")
     house.locator("#audit table").wait_for(timeout=AUDIT_MS)
 
 
