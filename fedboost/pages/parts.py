@@ -12,7 +12,7 @@ from fedboost.pages.frame import hidden
 from fedboost.report import units
 from fedboost.report.html import Html, join, tag
 from fedboost.report.page import TONES
-from fedboost.report.progress import RECENT_ROUNDS
+from fedboost.report.seen import RECENT_ROUNDS
 from fedboost.report.story import Round
 from fedboost.report.tables import names
 

@@ -154,7 +154,7 @@ def sign(config: PartyConfig, release: Release, ledger: Ledger) -> Released:
     """
     tls = _tls(config)
     identity = load_identity(tls, role="party", name=config.name)
-    trust = Trust(lambda: identity, tls.read().ca, Revocations(tls).check)
+    trust = Trust(lambda: identity, lambda: tls.read().ca, Revocations(tls).check)
     text = release.encode()
     made = Released(release, text, Signatures(trust, insecure=False).sign(text))
     ledger.record(made.disclosure("out"))

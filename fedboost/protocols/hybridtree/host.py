@@ -138,13 +138,14 @@ def receive_gradients(me: Host, got: Iterator[BottomRows]) -> Out:
         gradients.add(part.gradients)
     if gradients is None:
         raise PeerError("the guest sent no gradients")
+    whole = gradients.whole()  # refuses before anything changes
     if grove is not me.grove:
         _note_tree(me)
         me.grove = grove
         me.number += 1
         me.offers = {}
         me.meter.begin_trees()
-    me.gradients = gradients.whole()
+    me.gradients = whole
     return Out()
 
 

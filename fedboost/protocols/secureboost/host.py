@@ -115,12 +115,13 @@ def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
         gradients.add(part)
     if gradients is None:
         raise PeerError("the guest sent no gradients")
+    whole = gradients.whole()  # refuses before anything changes
     if grove is not me.grove:
         _note_trees(me)
         me.number, me.grove = number, grove
         me.offers, me.divided = {}, {}
         me.meter.begin_trees()
-    me.gradients = gradients.whole()
+    me.gradients = whole
     return Out()
 
 
