@@ -360,14 +360,14 @@ def test_ctrl_c_ends_a_program_and_its_workers(tmp_path):
 
 
 def _of_session(leader):
-    """The processes that are left of a session, but Python's own that ends behind the last."""
+    """The programs that still run in a session, but Python's own that ends behind the last."""
     left = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            is_pythons = b"resource_tracker" in (folder / "cmdline").read_bytes()
+            command = (folder / "cmdline").read_bytes()  # empty once a process has let go of all
         except OSError:
             continue
-        if int(fields[3]) == leader and fields[0] != "Z" and not is_pythons:
-            left.append(folder.name)
+        if int(fields[3]) == leader and command and b"resource_tracker" not in command:
+            left.append(command)
     return left
