@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedboost.core import metrics, objectives
 from fedboost.core.params import CLASSIFYING
 from fedboost.sdk import keeping, labels
-from fedboost.sdk.federated import Federated, Floats, Labels, Rows, Scores
+from fedboost.sdk.federated import Federated, Floats, Labels, Rows
 from fedboost.sdk.labels import Classes
 from fedboost.sdk.refusals import InvalidParameterError, refusing
 
@@ -44,7 +44,7 @@ class Classifier(Estimator):
 
     _estimator_type = "classifier"
 
-    def predict_proba(self, X: Rows) -> Scores:
+    def predict_proba(self, X: Rows) -> Any:
         """float64 (n, classes), in the order of `classes_`; by party as `predict` has it."""
         return _each(self._predicted(X), _probabilities)
 

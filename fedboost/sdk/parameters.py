@@ -32,6 +32,11 @@ class Parameters:
     _absent: ClassVar[frozenset[str]] = frozenset()  # fields that are not: they follow from data
     _own: ClassVar[dict[str, Any]] = {}  # further parameters, and defaults that are not a job's
 
+    def __init__(self, **params: Any) -> None:
+        """Keeps the parameters; a ConfigError for one that there is not."""
+        vars(self).update(self.defaults())
+        self.set_params(**params)
+
     def __init_subclass__(cls, **more: Any) -> None:
         """Gives the class an `__init__` that shows every parameter with its default."""
         super().__init_subclass__(**more)
@@ -43,7 +48,7 @@ class Parameters:
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
             for name, value in defaults.items()
         ]
-        begin = _beginning(defaults)
+        begin = _beginning(cls.__init__)
         begin.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
         begin.__name__, begin.__qualname__ = "__init__", f"{cls.__qualname__}.__init__"
         setattr(cls, "__init__", begin)  # noqa: B010  mypy knows no other way
@@ -115,14 +120,13 @@ class Parameters:
         return int(state)
 
 
-def _beginning(defaults: Mapping[str, Any]) -> Callable[..., None]:
-    """A class's own `__init__`, which a signature of its own is written on."""
+def _beginning(inherited: Callable[..., None]) -> Callable[..., None]:
+    """A class's own `__init__`, on which a signature of its own can be written."""
 
     def begin(self: Parameters, **params: Any) -> None:
-        """Keeps the parameters; a ConfigError for one that there is not."""
-        vars(self).update(defaults)
-        self.set_params(**params)
+        inherited(self, **params)
 
+    begin.__doc__ = inherited.__doc__
     return begin
 
 
