@@ -56,7 +56,11 @@ def by_rows():
 
 
 JOBS = [
-    (SecureBoostClassifier, by_columns, {"encryption": {"scheme": "okamoto-uchiyama"}, "seed": 4}),
+    (
+        SecureBoostClassifier,
+        by_columns,
+        {"encryption": {"scheme": "okamoto-uchiyama"}, "n_estimators": 1},
+    ),
     (SecureBoostClassifier, by_columns, {"encryption": PLAIN, "subsample": 0.6, "seed": 9}),
     (FederBoostClassifier, by_columns, {"epsilon": None, "buckets": 8}),
     (FederBoostClassifier, by_rows, {"max_bin": 8, "quantile_tolerance": 2}),
