@@ -23,6 +23,7 @@ from fedboost.model import shards, whole
 from fedboost.report.page import render
 from fedboost.report.progress import Progress, summary
 from fedboost.runtime import local
+from fedboost.runtime.config import Timers
 from fedboost.settings import parse
 from tests.fates import LOST, Fate, bind
 from tests.federated import now
@@ -99,13 +100,16 @@ class Ended:
         return [e.round.progress.done for e in events if e.round.progress.round == "tree"]
 
 
-def run(folder, tables, spec, monkeypatch, *attempts):
-    """Runs a job in which parties meet their fates, some in each attempt, until it finishes."""
+def run(folder, tables, spec, monkeypatch, *attempts, keep_s=60.0):
+    """Runs a job in which parties meet their fates, some in each attempt, until it finishes.
+
+    Layers are kept if `keep_s` is 0, and only rounds by default, however slow the machine is.
+    """
 
     async def work():
         sources = {party: tables[party] for party in spec.data}
-        journals = []
-        async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
+        journals, timers = [], Timers(keep_s=keep_s)
+        async with local.cluster(folder / "c", spec, sources, Serial(), timers=timers) as cluster:
             with monkeypatch.context() as patch:
                 bind(patch, cluster, *(attempts[0] if attempts else ()))
                 journals.append(await cluster.run(spec))
@@ -226,10 +230,10 @@ def test_a_job_goes_on_without_a_host_that_is_lost(tables, tmp_path, monkeypatch
     assert ended.result["metrics"]["train"]["auc"] > 0.8
 
 
-def twice(tables, folder, monkeypatch, first, second, **params):
+def twice(tables, folder, monkeypatch, first, second, *, keep_s=60.0, **params):
     """A job that pauses for the first fates and is resumed to meet the second."""
     spec = spec_of(dropout="continue", **params)
-    ended = run(folder, tables, spec, monkeypatch, first, second)
+    ended = run(folder, tables, spec, monkeypatch, first, second, keep_s=keep_s)
     assert ended.journals[0].status.state == "paused"
     return ended
 
@@ -331,6 +335,32 @@ def test_what_was_settled_without_a_host_and_kept_by_nobody_ends_the_job(
     ended = twice(tables, tmp_path, monkeypatch, [lost, guest], [])
     assert ended.status.state == "failed"
     assert ended.status.reason.what == "shop was lost before the others had kept anything"
+
+
+def test_what_was_settled_without_a_host_and_kept_amid_the_first_tree_is_carried_on(
+    tables, tmp_path, monkeypatch
+):
+    lost = Fate("sum_histograms", "asked")
+    guest = Fate("measure", "asked", 1, "bank")
+    ended = twice(tables, tmp_path, monkeypatch, [lost, guest], [], keep_s=0.0)
+    assert ended.status.state == "finished", ended.status
+    assert ended.result["lost"] == [LOST]
+    left = [party for party in PARTIES if party != LOST]
+    assert whose(tables, ended.shards["bank"], left) == ["left"] * TREES
+
+
+def test_a_tree_that_was_begun_with_a_host_ends_where_it_stands_once_that_is_lost(
+    tables, tmp_path, monkeypatch
+):
+    """The guest's restart pauses the second round behind its first layer; then shop stays away."""
+    guest, lost = Fate("sum_histograms", "asked", DEPTH + 2, "bank"), Fate("deal_shares", "asked")
+    ended = twice(tables, tmp_path, monkeypatch, [guest], [lost], keep_s=0.0)
+    assert ended.status.state == "finished", ended.status
+    assert ended.result["lost"] == [LOST]
+    left = [party for party in PARTIES if party != LOST]
+    assert whose(tables, ended.shards["bank"], left) == ["all", "all", "left"]
+    grown = [tree.n_nodes for tree in whole.trees(ended.shards["bank"])]
+    assert grown[1] == 3 < grown[2], "the second tree has one layer, the third is whole"
 
 
 def test_whoever_was_lost_is_named_on_the_page_and_in_the_terminal(tables, tmp_path, monkeypatch):
