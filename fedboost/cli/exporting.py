@@ -12,6 +12,7 @@ import click
 
 from fedboost.cli.complete import models_here
 from fedboost.cli.connect import JSON
+from fedboost.cli.predicting import check_folder
 from fedboost.cli.shelves import OUT, PARTY, RELEASED, open_shelves, stores, whole_model
 from fedboost.model.export import own_shard
 from fedboost.model.xgboost_json import xgboost_json
@@ -79,6 +80,7 @@ def release(model: str, config: Path, receiver: str, yes: bool, out: Path, as_js
     It is signed with the party's certificate, names the model and the guest, and stands in the
     party's ledger: fedboost ledger show. A consent that has been given cannot be taken back.
     """
+    check_folder(out)
     shelves = open_shelves(config, None)
     assert shelves.config is not None
     party = shelves.config

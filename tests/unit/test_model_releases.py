@@ -189,6 +189,13 @@ def test_a_release_that_is_not_written_down_does_not_leave(folder, monkeypatch):
     assert not (folder / "telco.json").exists()
 
 
+def test_nothing_is_written_down_where_the_file_cannot_be(folder):
+    args = ("--config", folder / "telco.yaml", "--to", "bank", "--out", folder / "none" / "t.json")
+    error = refused("model", "release", MODEL, *args, "--yes")
+    assert error.what == "the folder of --out does not exist"
+    assert not (folder / "var" / "telco" / "store.sqlite").exists()
+
+
 def test_a_second_release_of_a_model_is_another_row(folder):
     first = release(folder, "telco", "--yes")[0].read_bytes()
     assert release(folder, "telco", "--yes")[0].read_bytes() != first
