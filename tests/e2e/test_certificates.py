@@ -15,7 +15,7 @@ pytestmark = pytest.mark.e2e
 PARTIES = ("bank", "telco")
 EVERYBODY = (COORDINATOR, *PARTIES, USER)
 REVOKED_S = 8.0  # a revoked party's next call is refused, and the job has paused
-ROUNDS = 1000
+ROUNDS = 1000  # of 5 MB each: more than any test waits for
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,9 @@ def a_round(event):
 
 def begun(cluster):
     """A long job that has done a round."""
-    id_ = world.submit(cluster, world.echo(hosts=("telco",), rounds=ROUNDS, parts=8, numbers=5000))
+    id_ = world.submit(
+        cluster, world.echo(hosts=("telco",), rounds=ROUNDS, parts=32, numbers=20_000)
+    )
     world.watch(cluster, id_, a_round)
     return id_
 
@@ -55,26 +57,29 @@ def rounds_on(cluster, id_):
     """Waits for a further round of a job that has not stopped meanwhile."""
     after = world.journalled(cluster, id_)
     events = world.watch(cluster, id_, a_round, after=after)
+    assert events, world.call(cluster, "status", id_)
     assert a_round(events[-1]), events[-1]
     status = world.call(cluster, "status", id_)
     assert (status.state, status.attempt) == ("running", 1)
 
 
-def replace_everything(certs):
-    """New certificates for everybody; the old ones count for nothing any more."""
+def replace_everything(cluster, certs, id_):
+    """New certificates for everybody; once they are in use, the old ones count for nothing."""
     authority.rotate(certs, EVERYBODY, Term(now()))
+    rounds_on(cluster, id_)
+    rounds_on(cluster, id_)
     for name in EVERYBODY:
         assert authority.revoke(certs, name, now(), superseded=True) == 1
 
 
 def test_a_job_outlives_new_certificates_for_everybody_and_a_new_ca(cluster, certs):
     id_ = begun(cluster)
-    replace_everything(certs)
+    replace_everything(cluster, certs, id_)
     rounds_on(cluster, id_)
     old = (certs / "ca.pem").read_bytes()
     succession.begin(certs, now())
     rounds_on(cluster, id_)
-    replace_everything(certs)
+    replace_everything(cluster, certs, id_)
     rounds_on(cluster, id_)
     assert succession.retire(certs) == 1
     assert old not in (certs / "ca.pem").read_bytes()
