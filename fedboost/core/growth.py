@@ -19,7 +19,7 @@ from fedboost.core.bins import Bins, of_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.groups import Minimum, Numbers, Segments
-from fedboost.core.halfway import Arrays, found_under, under
+from fedboost.core.halfway import Arrays, of_all, take_up_all
 from fedboost.core.objectives import Gradients
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, Partition, left_child, right_child
@@ -259,15 +259,11 @@ class Grove:
 
     def halfway(self) -> Arrays:
         """What the layers so far have settled in every tree."""
-        found: Arrays = {}
-        for place, tree in enumerate(self.trees):
-            found |= under(f"{place}", tree.halfway())
-        return found
+        return of_all(self.trees)
 
     def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
         """Goes on where `halfway` has found the trees."""
-        for place, tree in enumerate(self.trees):
-            tree.take_up(found_under(f"{place}", kept))
+        take_up_all(self.trees, kept)
 
     def close(self) -> None:
         """Ends all trees at their last complete layer."""

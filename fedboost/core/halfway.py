@@ -6,12 +6,37 @@ Gradients are not among them: they are worked out, or come, anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[np.generic]]
+
+
+class Part(Protocol):
+    """What can be left halfway, and taken up again."""
+
+    def halfway(self) -> Arrays:
+        """What it has settled so far."""
+
+    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
+        """Goes on where `halfway` has found it."""
+
+
+def of_all(parts: Iterable[Part]) -> Arrays:
+    """What several parts have settled so far, each under its place."""
+    found: Arrays = {}
+    for place, part in enumerate(parts):
+        found |= under(f"{place}", part.halfway())
+    return found
+
+
+def take_up_all(parts: Iterable[Part], kept: Mapping[str, NDArray[np.generic]]) -> None:
+    """Every part goes on where `of_all` has found it."""
+    for place, part in enumerate(parts):
+        part.take_up(found_under(f"{place}", kept))
 
 
 def under(name: str, arrays: Mapping[str, NDArray[np.generic]]) -> Arrays:

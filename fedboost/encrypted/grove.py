@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.halfway import Arrays, found_under, under
+from fedboost.core.halfway import Arrays, Part, of_all, take_up_all
 from fedboost.core.params import MAX_DEPTH
 from fedboost.encrypted.growth import Division, Growth
 from fedboost.errors import PeerError
@@ -18,17 +18,11 @@ Bits = NDArray[np.bool_]
 STRIDE = 1 << (MAX_DEPTH + 1)  # more than a tree has heap ids
 
 
-class Growing(Protocol):
+class Growing(Part, Protocol):
     """A tree under way, a guest's or a host's."""
 
     growth: Growth
     opened: list[int]
-
-    def halfway(self) -> Arrays:
-        """What its layers so far have settled."""
-
-    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
-        """Goes on where `halfway` has found it."""
 
 
 T = TypeVar("T", bound=Growing)
@@ -80,12 +74,8 @@ class Grove(Generic[T]):
 
     def halfway(self) -> Arrays:
         """What the layers so far have settled in every tree."""
-        found: Arrays = {}
-        for place, tree in enumerate(self.trees):
-            found |= under(f"{place}", tree.halfway())
-        return found
+        return of_all(self.trees)
 
     def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
         """Goes on where `halfway` has found the trees."""
-        for place, tree in enumerate(self.trees):
-            tree.take_up(found_under(f"{place}", kept))
+        take_up_all(self.trees, kept)

@@ -215,15 +215,9 @@ def cancel(status: JobStatus, session: Session) -> list[object]:
     ]
 
 
-def submit(
-    text: str,
-    session: Session,
-    known: Mapping[str, str],
-    parties: Sequence[str],
-    said: Html | str = "",
-) -> list[object]:
-    """The form for a job's file; `known` is each protocol's sentence."""
-    area = tag(
+def _area(text: str) -> Html:
+    """Where a job's file is typed."""
+    return tag(
         "textarea",
         # A browser takes away the first line break.
         "\n" + text,
@@ -235,6 +229,16 @@ def submit(
         autocomplete="off",
         aria_describedby="text-note",
     )
+
+
+def submit(
+    text: str,
+    session: Session,
+    known: Mapping[str, str],
+    parties: Sequence[str],
+    said: Html | str = "",
+) -> list[object]:
+    """The form for a job's file; `known` is each protocol's sentence."""
     form = tag(
         "form",
         frame.hidden("csrf", session.csrf),
@@ -248,7 +252,7 @@ def submit(
             data_into="text",
         ),
         tag("label", "or its text", for_="text"),
-        area,
+        _area(text),
         tag(
             "p", "YAML, as for ", tag("code", "fedboost job submit"), id="text-note", class_="note"
         ),

@@ -201,12 +201,7 @@ async def cluster(
                 timers=waits,
             )
             store = stack.enter_context(Store(config.store, f"party {name}"))
-            identity = load_identity(tls_of(certs, name))
-            ca_pem = (certs / "ca.pem").read_bytes()
-            trust = Trust(
-                _always(identity), _always(ca_pem), Revocations(tls_of(certs, name)).check
-            )
-            node = PartyNode(config, trust, store, links, workers)
+            node = PartyNode(config, _trust(tls_of(certs, name)), store, links, workers)
             node.write_report = write_report
             node.cpu_clock = None
             stack.callback(node.close)
@@ -228,6 +223,12 @@ async def cluster(
         coordinator = CoordinatorNode(leading, _always(own), store, controls.__getitem__)
         stack.push_async_callback(coordinator.close)
         yield LocalCluster(coordinator, nodes, Peer("user", USER, fingerprint="", serial=0))
+
+
+def _trust(tls: TlsFiles) -> Trust:
+    """Who is believed, by certificates that stay as they are."""
+    files = tls.read()
+    return Trust(_always(load_identity(tls)), _always(files.ca), Revocations(tls).check)
 
 
 def _always(value: Any) -> Any:
