@@ -16,6 +16,8 @@ from fedboost.report.tables import Band, Column, Row, absent, names, section, ta
 
 UNKNOWN = ("not known to this version of fedboost.", "not known to this version of fedboost.")
 
+BARE = "the job's scheme hides nothing: what is said to be encrypted lay open"
+
 
 class LedgerLine(Protocol):
     """What the report reads of one row of a party's disclosure ledger."""
@@ -98,7 +100,8 @@ def disclosure(story: Story, ledger: Sequence[LedgerLine]) -> Html:
         "Beyond the result that all agreed on. Every link is encrypted and both ends show a "
         "certificate; “protected” says what hides a message's content from the party that gets it."
     )
-    parts = (drawn, _sums(story), _noise(story), _told(story), _ledger(ledger))
+    bare = tag("p", protection(f"not at all: {BARE}.")) if story.lies_open else join()
+    parts = (bare, drawn, _sums(story), _noise(story), _told(story), _ledger(ledger))
     return section("disclosure", title, *parts, intro=intro)
 
 

@@ -163,6 +163,12 @@ class Story:
             return None
         return params
 
+    @property
+    def lies_open(self) -> bool:
+        """Whether the job's scheme hides nothing from whoever gets what it encrypts."""
+        asks = None if self.protocol is None else self.protocol.asks
+        return asks is not None and self.params is not None and asks(self.params).insecure
+
     def colour(self, party: str) -> int:
         """A colour of the charts: one for each of the first parties, the last for all others."""
         place = list(self.roles).index(party) + 1 if party in self.roles else COLOURS

@@ -14,13 +14,13 @@ from rich.text import Text
 
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.report import units
+from fedboost.report.disclosure import BARE
 from fedboost.report.html import Html, join, tag
 from fedboost.report.story import read
 from fedboost.report.tables import Column, table
 from fedboost.runtime.ledger import Row
 
 WIDTH = 110  # of the text that a terminal prints
-BARE = "the job's scheme hides nothing: what is said to be encrypted lay open"
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,8 @@ _SCHEMA = pa.schema(
 def of_job(journal: JobJournal, sent: Mapping[str, Sequence[Row]]) -> Disclosure:
     """What a job's journal and its parties' ledgers say; `sent` are the rows of what they sent."""
     story = read(journal)
-    told, protocol = story.told, story.protocol
-    asks = None if protocol is None or protocol.asks is None else protocol.asks(story.params)
-    warnings = [BARE] if asks is not None and asks.insecure else []
+    told = story.told
+    warnings = [BARE] if story.lies_open else []
     warnings += [
         f"{event.warned.party}: {event.warned.warning}"
         for event in journal.events

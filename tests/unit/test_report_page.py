@@ -184,6 +184,12 @@ def test_each_message_says_what_it_reveals_and_how_often_it_was_sent(full):
     assert shown.count("in the clear") == 3
 
 
+@pytest.mark.parametrize("scheme", ["plain", "paillier"])
+def test_a_scheme_that_hides_nothing_is_named_beside_what_is_said_of_messages(scheme):
+    page = render(journal(params={"encryption": {"scheme": scheme}}))
+    assert (disclosure.BARE in part(page, "disclosure")) == (scheme == "plain")
+
+
 def test_every_message_of_every_protocol_is_described():
     for protocol in protocols.known().values():
         for step in protocol.flow:
