@@ -1,29 +1,35 @@
 """What this machine takes for each primitive: measured when first asked for, then kept.
 
 Processor seconds of one core, the least of a few batches, so that other work on the machine
-disturbs little. Kept in ~/.cache/fedboost by machine and version.
+disturbs little; but with the other cores at work, as they are in a job, since cores share caches
+and memory. Kept in ~/.cache/fedboost by machine and version.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from fedboost import __version__
 from fedboost.errors import ConfigError
 from fedboost.runtime import price_lists
 from fedboost.runtime.disk import PUBLIC_MODE, make_folder, write_file
 
-FORMAT = 1
+FORMAT = 2
 BATCHES = 3  # of each primitive at least
 LEAST_S = 0.05  # of processor time, and at most
 MOST_S = 1.5  # once it takes so long, one batch is enough
+NEIGHBOUR_CELLS = 1 << 21  # 16 MB, more than a core's own cache
 
 Batch = Callable[[], float]  # does some of one primitive and says how many that were
 
@@ -65,19 +71,24 @@ class Prices:
         self, names: Iterable[str], say: Callable[[str], None] | None = None
     ) -> Mapping[str, float]:
         """Seconds for one of each; a ConfigError for a primitive that nobody can measure."""
-        for name in sorted(set(names)):
-            if name in self.known:
-                continue
-            if say is not None:
-                say(name)
-            for other, price in price_lists.measure(name, timed).items():
-                self.known[other] = price
-                self.measured.append(other)
-            if name not in self.known:
-                raise ConfigError(f"nobody knows what it takes to {name!r}")
+        missing = sorted(set(names) - self.known.keys())
+        with neighbours(len(os.sched_getaffinity(0)) - 1 if missing else 0):
+            for name in missing:
+                self._measure(name, say)
         if self.measured and self.file is not None:
             self._keep(self.file)
         return self.known
+
+    def _measure(self, name: str, say: Callable[[str], None] | None) -> None:
+        if name in self.known:  # it has come with another one
+            return
+        if say is not None:
+            say(name)
+        for other, price in price_lists.measure(name, timed).items():
+            self.known[other] = price
+            self.measured.append(other)
+        if name not in self.known:
+            raise ConfigError(f"nobody knows what it takes to {name!r}")
 
     def _keep(self, file: Path) -> None:
         try:
@@ -85,6 +96,30 @@ class Prices:
             write_file(file, json.dumps(self.known, indent=1).encode(), PUBLIC_MODE)
         except OSError:  # a home that cannot be written to: measured again next time
             return
+
+
+@contextmanager
+def neighbours(count: int) -> Iterator[None]:
+    """Keeps so many cores at work meanwhile."""
+    context = multiprocessing.get_context("spawn")
+    busy = [context.Process(target=_work, args=(os.getpid(),), daemon=True) for _ in range(count)]
+    for one in busy:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in busy:
+            one.terminate()
+            one.join()
+
+
+def _work(parent: int) -> None:
+    """Moves numbers through memory, as the parties of a job do, until the parent is gone."""
+    cells = np.ones(NEIGHBOUR_CELLS)
+    others = np.zeros(NEIGHBOUR_CELLS)
+    while os.getppid() == parent:
+        np.add(cells, others, out=others)
+        np.multiply(cells, 0.5, out=others)
 
 
 def timed(batch: Batch) -> float:

@@ -1,6 +1,7 @@
 """What jobs are counted to need, what machines take for it, and what comes of the two."""
 
 import json
+import multiprocessing
 
 import numpy as np
 import pyarrow as pa
@@ -286,6 +287,14 @@ def test_prices_are_kept_for_this_machine_and_measured_once(tmp_path):
     assert again.of([needs.MASK, needs.WORDS])[needs.MASK] == price
     assert again.measured == []
     assert Prices.load(file, anew=True).known == {}
+
+
+def test_neighbours_work_while_prices_are_taken_and_are_gone_afterwards():
+    before = set(multiprocessing.active_children())
+    with prices.neighbours(2):
+        busy = set(multiprocessing.active_children()) - before
+        assert len(busy) == 2
+    assert not any(one.is_alive() for one in busy)
 
 
 def test_damaged_prices_are_measured_anew(tmp_path):
