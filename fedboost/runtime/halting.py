@@ -81,7 +81,8 @@ class Halting:
             try:
                 await is_there()
             except UnreachableError as error:
-                error.todo = "the job goes on by itself when it is back"
+                by_itself = "the job goes on by itself when it is back"
+                error.todo = f"{error.todo}; {by_itself}" if error.todo else by_itself
                 for work in silent:
                     if now() - work.heard > lost_s:
                         await self.halt(work, JobState.PAUSED, error)
