@@ -13,7 +13,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from fedboost.cli import guests
 from fedboost.cli.cluster import read_sources
 from fedboost.cli.connect import JSON
 from fedboost.errors import ConfigError
@@ -23,6 +22,7 @@ from fedboost.runtime.estimate import Estimate, Place, estimate
 from fedboost.runtime.local import DATASET
 from fedboost.runtime.prices import Prices, cache_file
 from fedboost.runtime.scenes import Said, Setting, from_tables, from_words
+from fedboost.runtime.submitted import check
 from fedboost.runtime.supplied import complete
 from fedboost.settings import parse, read_yaml
 
@@ -102,7 +102,7 @@ def _unfilled(raw: object, where: dict[str, str]) -> JobSpec:
         data = {name: {"dataset": DATASET} for name in names if isinstance(name, str)}
         raw = {**raw, "data": {**data, **(stated or {})}}
     spec = parse(JobSpec, raw, **where)
-    guests.check(spec, **where)
+    check(spec, **where)
     return spec
 
 

@@ -14,9 +14,8 @@ from fedboost.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.runtime.store import JobState
-from fedboost.runtime.submitted import check
 
-__all__ = ["Runs", "Turns", "check", "together"]
+__all__ = ["Runs", "Turns", "together"]
 
 # Runs one job until it rests; gives its journal and, if it finished, its result.
 Runs = Callable[[JobSpec], Awaitable[tuple[JobJournal, dict[str, Any]]]]

@@ -32,6 +32,7 @@ from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.runtime.client import Client
 from fedboost.runtime.config import ClientConfig, PartyConfig
+from fedboost.runtime.submitted import check
 from fedboost.settings import load, parse, read_yaml
 
 JOB_FILE = click.Path(path_type=Path, dir_okay=False)
@@ -64,7 +65,7 @@ def submit(
     jobs called NAME-a and NAME-b: with --watch one after the other, until one does not finish.
     """
     spec = parse(JobSpec, read_yaml(file), file=str(file))
-    guests.check(spec, file=str(file))
+    check(spec, file=str(file))
     config = settings(coordinator, tls)
     if not watch:
         _print_handed_in(spec, run(_handed_in(spec, config)), as_json=as_json)

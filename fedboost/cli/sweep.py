@@ -13,7 +13,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from fedboost.cli import guests
 from fedboost.cli.cluster import FOLDER, read_sources
 from fedboost.cli.connect import JSON, connection, run, settings
 from fedboost.cli.sweeping import RECORD, Course, Where, in_process, own_cluster, remote
@@ -25,6 +24,7 @@ from fedboost.report.page import of_sweep
 from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.disk import PUBLIC_MODE, write_file
 from fedboost.runtime.policy import Policy
+from fedboost.runtime.submitted import check
 from fedboost.runtime.supplied import complete
 from fedboost.settings import parse, read_yaml
 from fedboost.sweep import leaks, plan
@@ -111,7 +111,7 @@ def _read(file: Path, data: tuple[str, ...]) -> tuple[Sweep, dict[str, SourceSpe
     sources = read_sources(data)
     where = {"file": str(file)}
     spec = complete(job, sources, **where) if data else parse(JobSpec, job, **where)
-    guests.check(spec, **where)
+    check(spec, **where)
     if spec.parties.guests is not None:
         raise ConfigError(
             "a sweep is of one guest, and the job names several",
@@ -122,7 +122,7 @@ def _read(file: Path, data: tuple[str, ...]) -> tuple[Sweep, dict[str, SourceSpe
     found = plan.read(raw[SECTION], spec, **where)
     for member in found.members:
         try:
-            guests.check(member.spec, **where)
+            check(member.spec, **where)
         except FedboostError as error:
             raise error.at(trial=in_words(member.trial.values)) from None
     return found, sources

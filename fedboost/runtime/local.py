@@ -95,16 +95,16 @@ class LocalCluster:
         self, spec: JobSpec, hear: Callable[[job_pb2.Event], None] | None = None
     ) -> job_pb2.JobJournal:
         """Submits a job and waits until it rests, `hear`ing its events; gives its journal."""
-        text = spec.model_dump_json().encode()
-        job = (await self.coordinator.submit(self.user, job_pb2.SubmitRequest(spec=text))).id
+        jobs = LocalClient(self)
+        job = await jobs.submit(spec.model_dump_json().encode())
         async for event in self.events(job):
             if hear is not None:
                 hear(event)
-        return await self.coordinator.journal(self.user, job_pb2.JobId(id=job))
+        return await jobs.journal(job)
 
     def events(self, job: str) -> AsyncIterator[job_pb2.Event]:
         """The job's journal as it grows, until the job rests."""
-        return self.coordinator.watch(self.user, job_pb2.WatchRequest(id=job))
+        return LocalClient(self).watch(job)
 
 
 class LocalClient:

@@ -26,7 +26,7 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial
 from fedboost.encrypted import needs
 
-Batch = Callable[[], float]
+Batch = Callable[[], float]  # does some of one primitive and says how many that were
 Timed = Callable[[Batch], float]
 Found = dict[str, float]
 

@@ -26,10 +26,7 @@ from fedboost.data.selection import Selection, load_with_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.protocols.gbun import needs as networks
 from fedboost.runtime import price_ciphers, price_daemons
-
-Batch = Callable[[], float]
-Timed = Callable[[Batch], float]
-Found = dict[str, float]
+from fedboost.runtime.price_ciphers import Found, Timed
 
 IDS, ROWS, COLUMNS, BINS = 512, 20_000, 8, 32
 FSYNC = "wait for the disk"  # seconds

@@ -24,14 +24,13 @@ from fedboost import __version__
 from fedboost.errors import ConfigError
 from fedboost.runtime import price_lists
 from fedboost.runtime.disk import PUBLIC_MODE, make_folder, write_file
+from fedboost.runtime.price_ciphers import Batch
 
 FORMAT = 2
 BATCHES = 3  # of each primitive at least
 LEAST_S = 0.05  # of processor time, and at most
 MOST_S = 1.5  # once it takes so long, one batch is enough
 NEIGHBOUR_CELLS = 1 << 21  # 16 MB, more than a core's own cache
-
-Batch = Callable[[], float]  # does some of one primitive and says how many that were
 
 
 def fingerprint() -> str:

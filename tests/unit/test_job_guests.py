@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
-from fedboost.cli import guests
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec, Parties
 from fedboost.protocols import known
 from fedboost.runtime import local, manifest
 from fedboost.runtime.manifest import Manifest
-from fedboost.runtime.submitted import read_spec
+from fedboost.runtime.submitted import check, read_spec
 from fedboost.runtime.supplied import complete
 from fedboost.settings import parse
 
@@ -129,18 +128,18 @@ def test_a_party_finds_no_part_in_a_manifest_with_several_guests():
 
 def test_only_protocols_that_bag_may_have_several_guests():
     assert [name for name, one in known().items() if one.bags] == ["hybridtree"]
-    guests.check(job())
+    check(job())
     with pytest.raises(ConfigError, match="secureboost trains with one guest") as error:
-        guests.check(job(protocol="secureboost"), file="job.yaml")
+        check(job(protocol="secureboost"), file="job.yaml")
     assert "hybridtree" in error.value.todo
     assert error.value.where == {"key": "parties.guests", "file": "job.yaml"}
 
 
 def test_what_each_job_says_is_checked_before_the_first_begins():
     with pytest.raises(ConfigError, match="unknown key 'guest_dept'"):
-        guests.check(job(params={"guest_dept": 2}), file="job.yaml")
+        check(job(params={"guest_dept": 2}), file="job.yaml")
     with pytest.raises(ConfigError, match="has no part for an aggregator"):
-        guests.check(job(parties={**PARTIES, "aggregator": "sum"}))
+        check(job(parties={**PARTIES, "aggregator": "sum"}))
 
 
 def test_every_guest_has_a_label_and_a_table_of_a_local_cluster():
