@@ -38,10 +38,7 @@ Floats = NDArray[np.float64]
 
 OUTPUTS_MAX = 1024  # a round solves a system of so many equations for each class
 CONDITION_MIN = 1e-10  # of a system, reciprocal: sums in fixed point tell less than that from 0
-# Least squares of deviations, in squares of the mean. Bounds of columns are coarse: sums of their
-# squares over 128 parties are exact to 5e-10 of the mean's.
-COLUMN_SPREAD_MIN = 1e-9
-OUTPUT_SPREAD_MIN = 1e-12
+OUTPUT_SPREAD_MIN = 1e-12  # least square of a deviation, in squares of the mean
 
 
 class GbunParams(BoostingParams):
@@ -68,28 +65,22 @@ class Scale:
     deviation: Floats = field(repr=False)
 
     @classmethod
-    def of_sums(cls, count: Floats, total: Floats, squares: Floats) -> Scale:
-        """From the number of values, their sum and the sum of their squares; (columns,) each.
+    def of_values(cls, values: NDArray[np.float32]) -> Scale:
+        """Of float32 (n, columns), missing values left out, with n − 1 under the deviation's root.
 
-        A column without values, or with one value only, has the deviation 1; so has one whose
-        deviation is below 3e-5 of its mean, which sums in fixed point do not tell from none.
+        A column whose values are all the same, or that has none, has the deviation 1.
         """
-        return cls(*_moments(count, total, squares, COLUMN_SPREAD_MIN))
+        count = np.count_nonzero(~np.isnan(values), axis=0)
+        mean = np.nansum(values, axis=0, dtype=np.float64) / np.maximum(count, 1)
+        squares = np.nansum((values - mean) ** 2, axis=0)
+        varies = np.fmin.reduce(values, axis=0) < np.fmax.reduce(values, axis=0)
+        deviation = np.sqrt(squares / np.maximum(count - 1, 1))
+        return cls(mean, np.where(varies, deviation, 1.0))
 
     def inputs(self, values: NDArray[np.float32]) -> DenseInputs:
         """Rows as networks read them; missing values become the mean."""
         scaled = (values.astype(np.float64) - self.mean) / self.deviation
         return DenseInputs(np.nan_to_num(scaled, copy=False, nan=0.0))
-
-
-def column_sums(values: NDArray[np.float32]) -> tuple[Floats, Floats, Floats]:
-    """What `Scale.of_sums` needs of float32 (n, columns): float64 (columns,) each."""
-    wide = values.astype(np.float64)
-    return (
-        np.count_nonzero(~np.isnan(wide), axis=0).astype(np.float64),
-        np.nansum(wide, axis=0),
-        np.nansum(wide**2, axis=0),
-    )
 
 
 def inputs_of(values: Values, scale: Scale | None, ids: NDArray[np.uint32] | None = None) -> Inputs:
@@ -121,7 +112,10 @@ class Normal:
 
         The paper's deviation with n/(n−1) once.
         """
-        return cls(*_moments(np.full(len(total), float(rows)), total, squares, OUTPUT_SPREAD_MIN))
+        mean = total / max(rows, 1)
+        spread = np.maximum(squares / max(rows, 1) - mean**2, 0.0) * (rows / max(rows - 1, 1))
+        constant = spread <= OUTPUT_SPREAD_MIN * np.maximum(mean**2, 1e-300)  # may be rounding
+        return cls(mean, np.where(constant, 1.0, np.sqrt(spread)))
 
 
 @dataclass(frozen=True)
@@ -262,7 +256,7 @@ def train(table: Table, params: GbunParams, validation: Table | None = None) -> 
         raise DataError("early_stopping_rounds needs validation rows and there are none")
     objective = objectives.start(params, Summary.of(params, table.y, table.weights))
     sparse = isinstance(table.values, csc_array)
-    scale = None if sparse else Scale.of_sums(*column_sums(table.values))
+    scale = None if sparse else Scale.of_values(table.values)
     parts = {"train": table} | ({} if validation is None else {"validation": validation})
     inputs = {name: inputs_of(part.values, scale) for name, part in parts.items()}
     margins = {name: np.tile(objective.base_margin, (len(p.y), 1)) for name, p in parts.items()}
@@ -309,13 +303,3 @@ def _measured(
         }
         for name, part in parts.items()
     }
-
-
-def _moments(count: Floats, total: Floats, squares: Floats, least: float) -> tuple[Floats, Floats]:
-    """Mean and deviation; a deviation counts as 1 whose square is not above `least` of the mean's,
-    which may be rounding."""
-    mean = total / np.maximum(count, 1.0)
-    spread = np.maximum(squares / np.maximum(count, 1.0) - mean**2, 0.0)
-    spread *= count / np.maximum(count - 1.0, 1.0)
-    constant = spread <= least * np.maximum(mean**2, 1e-300)
-    return mean, np.where(constant, 1.0, np.sqrt(spread))

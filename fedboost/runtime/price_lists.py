@@ -201,7 +201,7 @@ def _network(head: str, shape: str, timed: Timed) -> Found:
     columns = sizes[0] if head == networks.PASSES else 2
     rows = max(256, min(ROWS, (1 << 22) // outputs, (1 << 23) // columns))
     values = draw.normal(size=(rows, columns)).astype(np.float32)
-    scale = gbun.Scale.of_sums(*gbun.column_sums(values))
+    scale = gbun.Scale.of_values(values)
     inputs, network = scale.inputs(values), Network(0, 1, outputs)
     normal = gbun.Normal.of_sums(rows, *gbun.output_sums(inputs, network))
     g, h = draw.normal(size=(rows, 2)), np.abs(draw.normal(size=(rows, 2)))

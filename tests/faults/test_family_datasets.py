@@ -21,9 +21,6 @@ SMOKE = ("secureboost", "federboost-horizontal")  # whose cases run on each chan
 GUEST, HOST = small_jobs.PARTIES[:2]
 
 
-# Known: gbun's scale of a column comes from sums in fixed point, in which a spread of 2^-24 of the
-# numbers themselves is none; the pooled run sees one. Mended, these cases pass and say so.
-COARSE = (("gbun", "subnormal numbers"), ("gbun", "neighbours"))
 # Networks of rows without a value give one margin to all, which proves nothing.
 EMPTY = ("gbun", "no value at all")
 
@@ -31,8 +28,6 @@ EMPTY = ("gbun", "no value at all")
 def marked(protocol, label):
     """A case of a protocol, in full runs alone unless it is one of the few."""
     marks = [] if protocol in SMOKE else [pytest.mark.long]
-    if (protocol, label) in COARSE:
-        marks.append(pytest.mark.xfail(strict=True, reason="sums in fixed point are coarser"))
     return pytest.param(protocol, label, id=f"{protocol}-{label}", marks=marks)
 
 

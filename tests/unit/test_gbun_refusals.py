@@ -8,6 +8,8 @@ import pytest
 from scipy.sparse import csc_array
 
 from fedboost import protocols
+from fedboost.core.fixed_point import bits_for
+from fedboost.core.gbun import Scale
 from fedboost.errors import (
     ConfigError,
     DataError,
@@ -27,6 +29,7 @@ from tests.gbun_jobs import made, pooled
 from tests.secureboost_jobs import CLASSES
 
 TELCO = HOSTS[0]
+F32, LARGEST = np.float32, np.finfo(np.float32).max
 
 
 def params_of(**said):
@@ -229,6 +232,57 @@ def test_columns_that_are_too_large_to_be_summed_are_named():
     assert refused.value.where == {"column": "b"}
     fits = columns.exceeded(np.array([[1.0, np.finfo(np.float32).max]], np.float32))
     assert columns.bounds(fits.reshape(2, -1), ("a", "b")).tolist() == [1.0, 2.0**128]
+
+
+# Columns as integers
+
+COLUMNS = {
+    "of all sizes": lambda draw, n: np.sign(draw.normal(size=n)) * 10.0 ** draw.uniform(-18, 18, n),
+    "neighbours": lambda draw, n: np.where(draw.random(n) < 0.3, np.nextafter(F32(9), F32(10)), 9),
+    "neighbours of the largest": lambda draw, n: np.where(
+        draw.random(n) < 0.5, LARGEST, np.nextafter(LARGEST, F32(0))
+    ),
+    "subnormal": lambda draw, n: draw.normal(size=n) * 1e-44,
+    "a moment of a day": lambda draw, n: 1.7e9 + draw.uniform(0, 86_400, n),
+    "missing": lambda draw, n: np.where(draw.random(n) < 0.9, np.nan, draw.normal(size=n)),
+    "one value": lambda draw, n: np.where(np.arange(n) == 2, 5.0, np.nan),
+    "none": lambda draw, n: np.full(n, np.nan),
+    "a constant": lambda draw, n: np.full(n, 0.1),
+}
+
+
+@pytest.mark.parametrize("rows", [3, 100, 5_000])
+@pytest.mark.parametrize("column", COLUMNS)
+def test_columns_are_standardised_as_in_one_place_however_they_are_dealt(column, rows):
+    draw = np.random.default_rng(rows)
+    values = COLUMNS[column](draw, rows).astype(np.float32)[:, None]
+    parts = [values[own] for own in np.array_split(np.arange(rows), [rows // 4, rows // 4, -1])]
+    exceeded = np.sum([columns.exceeded(own) for own in parts], axis=0)
+    bound = columns.bounds(exceeded.reshape(1, -1), ("x",))
+    total = np.sum([columns.sums(own, bound, rows) for own in parts], axis=0)
+    found = columns.scale(total, bound, rows)
+    scale = Scale.of_values(values)
+    np.testing.assert_allclose(found.deviation, scale.deviation, rtol=1e-12, atol=0)
+    np.testing.assert_allclose(found.mean, scale.mean, rtol=1e-12, atol=1e-12 * scale.deviation[0])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 511, 512, 1 << 16, (1 << 30) + 1])
+def test_sums_of_columns_are_exact_and_fit_for_any_number_of_rows(rows):
+    bits, own = bits_for(rows), min(rows, 1 << 10)
+    least = np.ldexp(1.0, -bits) if bits < 24 else np.ldexp(1.0, -23)
+    values = np.where(np.arange(own) % 2, 1.0 - least, -1.0).astype(np.float32)[:, None]
+    count, first, above, below = columns.sums(values, np.ones(1), rows).tolist()
+    whole = [int(np.rint(np.float64(v) * 2.0**bits)) for v in values.ravel()]
+    assert (count, first) == (own, sum(whole))
+    assert (above << bits) + below == sum(q * q for q in whole)
+    assert max(abs(first), above) * (rows / own) <= 2**62
+    assert below < 2**bits
+
+
+def test_sums_that_nobodys_columns_can_have_are_no_scale_of_none():
+    """Whoever adds up may lie; what comes is a number, and the model is nobody's secret."""
+    lies = np.array([3, 1 << 40, 0, 1], np.int64)
+    assert columns.scale(lies, np.ones(1), 240).deviation.tolist() == [1.0]
 
 
 # Sums as integers

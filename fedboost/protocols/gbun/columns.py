@@ -7,8 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import gbun
-from fedboost.core.fixed_point import SUM_BITS
+from fedboost.core.fixed_point import bits_for
 from fedboost.core.gbun import Scale
 from fedboost.errors import DataError
 from fedboost.messages.protocol.gbun_pb2 import Inputs
@@ -17,8 +16,8 @@ Vector = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Values = NDArray[np.float32]
 
-EXPONENTS = range(-64, 136, 8)  # of the powers of two that bound a column: coarse, as one a column
-SPARE_BITS = 8  # of a sum, for what roundings of the parties add to it
+# Of the powers of two that bound a column: coarse, as one a column; from the least number on.
+EXPONENTS = range(-152, 136, 8)
 
 
 def matched(own: tuple[str, ...], is_sparse: bool, guests: Inputs, guest: str) -> tuple[str, ...]:
@@ -60,22 +59,40 @@ def bounds(exceeds: Vector, names: tuple[str, ...]) -> Floats:
 
 
 def sums(values: Values, bound: Floats, rows: int) -> Vector:
-    """Of own rows each column's count, sum and sum of squares, int64 (3 · columns,); `rows` are
-    those of all parties."""
-    count, total, squares = gbun.column_sums(values)
-    first, second = _units(bound, rows)
-    own = [count, np.rint(total / first), np.rint(squares / second)]
-    return np.concatenate(own).astype(np.int64)
+    """Of own rows each column's count, sum and sum of squares, exact in units of 2^-bits of its
+    bound: int64 (4 · columns,), squares in two words. `rows` are those of all parties."""
+    bits = bits_for(rows)
+    count = np.count_nonzero(~np.isnan(values), axis=0)
+    own = [_squared(values[:, i], unit, bits) for i, unit in enumerate(_units(bound, rows))]
+    return np.concatenate([count, *np.array(own, np.int64).reshape(-1, 3).T])
+
+
+def _squared(column: Values, unit: float, bits: int) -> tuple[int, int, int]:
+    """Σq, and Σq² in words above and below 2^bits, of q = column / unit, at most 2^bits."""
+    whole = np.nan_to_num(np.rint(column.astype(np.float64) / unit)).astype(np.int64)
+    half = (bits + 1) // 2  # a product of two halves, summed up over all rows, stays within int64
+    high, low = whole >> half, whole & ((1 << half) - 1)
+    squares = (int(high @ high) << 2 * half) + (int(high @ low) << half + 1) + int(low @ low)
+    return int(whole.sum()), squares >> bits, squares & ((1 << bits) - 1)
 
 
 def scale(total: Vector, bound: Floats, rows: int) -> Scale:
-    """How columns are standardised, from everybody's sums."""
-    count, first, second = np.split(total.astype(np.float64), 3)
-    units = _units(bound, rows)
-    return Scale.of_sums(count, first * units[0], second * units[1])
+    """How columns are standardised, from everybody's sums: `Scale.of_values` of all rows."""
+    bits, units = bits_for(rows), _units(bound, rows)
+    found = [
+        _moments(count, first, (above << bits) + below)
+        for count, first, above, below in total.reshape(4, -1).T.tolist()
+    ]
+    mean, deviation = np.array(found, np.float64).reshape(-1, 2).T
+    return Scale(mean * units, np.where(deviation > 0.0, deviation * units, 1.0))
 
 
-def _units(bound: Floats, rows: int) -> tuple[Floats, Floats]:
-    """What 1 is worth in a sum of values, and in one of squares; float64 (columns,) each."""
-    bits = SUM_BITS - SPARE_BITS - max(rows - 1, 0).bit_length()
-    return bound * 2.0**-bits, bound**2 * 2.0**-bits
+def _moments(count: int, total: int, squares: int) -> tuple[float, float]:
+    """Mean and deviation, 0 where nothing varies (or whoever adds up lies); rounded once each."""
+    spread = max(count * squares - total**2, 0)
+    return total / max(count, 1), math.sqrt(spread / max(count * (count - 1), 1))
+
+
+def _units(bound: Floats, rows: int) -> Floats:
+    """What 1 is worth in a sum of values, float64 (columns,)."""
+    return bound * 2.0 ** -bits_for(rows)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from fedboost import needs
+from fedboost.aggregation import counts
 from fedboost.aggregation.needs import metric_words, summed
 from fedboost.needs import Needs, Phase, Scene, Tally
+from fedboost.protocols.gbun.columns import EXPONENTS
 from fedboost.protocols.gbun.params import GbunJobParams
 
 STAGE = "gbun"
@@ -12,6 +14,8 @@ PASSES = "outputs of a row"  # a row through a network: forward, normalised, sof
 SYSTEM = "squares of a row"  # its part of PᵀHP for one class
 SOLVE = "equations of a class"
 ROUND_CALLS = 1.0
+# Words of sums over rows that are dense, once a job: of each column, and of labels and weights.
+SUMS_EACH, BOUNDS_EACH, BOUNDS = 4.0, float(len(EXPONENTS)), 2.0 * len(counts.EXPONENTS)
 
 
 def counted(params: GbunJobParams, scene: Scene) -> Needs:
@@ -20,8 +24,10 @@ def counted(params: GbunJobParams, scene: Scene) -> Needs:
     classes, times = float(params.n_outputs), float(params.n_estimators)
     shape = f"{columns}x{params.outputs}"
     phases = [
-        _exchanged(summed(Tally(), scene, 8.0), "count rows and labels", 1.0),
-        _exchanged(summed(Tally(), scene, 3.0 * columns), "sum the columns", 2.0),
+        _exchanged(
+            summed(Tally(), scene, BOUNDS_EACH * columns + BOUNDS), "count rows and labels", 1.0
+        ),
+        _exchanged(summed(Tally(), scene, SUMS_EACH * columns), "sum the columns", 2.0),
     ]
     first, second, third = Tally(), Tally(), Tally()
     for party in scene.parties:
