@@ -41,10 +41,12 @@ class CheckLinkReply(_message.Message):
     def __init__(self, fault: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
-    __slots__ = ("spec",)
+    __slots__ = ("spec", "key")
     SPEC_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     spec: bytes
-    def __init__(self, spec: _Optional[bytes] = ...) -> None: ...
+    key: str
+    def __init__(self, spec: _Optional[bytes] = ..., key: _Optional[str] = ...) -> None: ...
 
 class SubmitReply(_message.Message):
     __slots__ = ("id",)

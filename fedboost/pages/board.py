@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from fedboost.report.story import Story
 from fedboost.report.tables import Column, Row, absent, details, names, section, table
 from fedboost.runtime.manifest import outline
 from fedboost.runtime.store import FINAL, Job, JobState
+from fedboost.runtime.submitted import KEY_BYTES
 
 ENDED_PER_PAGE = 25
 RESUMABLE = (JobState.PAUSED, JobState.FAILED)
@@ -242,6 +244,7 @@ def submit(
     form = tag(
         "form",
         frame.hidden("csrf", session.csrf),
+        frame.hidden("key", secrets.token_hex(KEY_BYTES)),  # a form sent twice is one job
         tag("label", "A file", for_="file"),
         tag(
             "input",

@@ -150,17 +150,17 @@ class _Pages:
             if form.get("act") == "check":
                 self._node.config.users.judge("submit", self._user.name)
                 return self._form(request, text, said=parts.note(_sound(jobs)))
-            ids = await self._handed_in(jobs)
+            ids = await self._handed_in(jobs, str(form.get("key", "")))
         except FedboostError as error:
             said = frame.refusal(error, "The job was not submitted")
             return self._form(request, text, said=said, status=422)
         there = f"/jobs/{ids[0]}?done=submitted" if len(ids) == 1 else "/?done=all"
         raise web.HTTPSeeOther(there)
 
-    async def _handed_in(self, jobs: tuple[JobSpec, ...]) -> list[str]:
+    async def _handed_in(self, jobs: tuple[JobSpec, ...], key: str) -> list[str]:
         ids: list[str] = []
         for one in jobs:
-            asked = job_pb2.SubmitRequest(spec=one.model_dump_json().encode())
+            asked = job_pb2.SubmitRequest(spec=one.model_dump_json().encode(), key=key)
             try:
                 ids.append((await self._node.submit(self._user, asked)).id)
             except FedboostError as error:

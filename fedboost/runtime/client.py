@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
@@ -18,8 +19,10 @@ from fedboost.model.shards import Packed
 from fedboost.runtime import shelf, status
 from fedboost.runtime.channel import Dialer
 from fedboost.runtime.config import ClientConfig, Timers
+from fedboost.runtime.submitted import KEY_BYTES
 
 WAITING_S = 2.0  # between two questions who is waited for
+AGAIN_S = 2.0  # in which a job is handed in again whose answer was lost
 WATCH_S = 300.0  # one call's share of watching; then the next one goes on behind what was seen
 
 
@@ -96,20 +99,23 @@ class Caller:
         """The daemon's name."""
         return self._target[0]
 
-    async def _ask(self, stub: Any, method: str, request: Any, timeout_s: float) -> Any:
+    async def _ask(
+        self, stub: Any, method: str, request: Any, timeout_s: float, retry_s: float = 0.0
+    ) -> Any:
         def start(channel: grpc.aio.Channel) -> Any:
             call = getattr(stub(channel), method)
             return call(request, timeout=timeout_s, metadata=self._dialer.metadata)
 
-        return await self._dialer.call(self._target, start, retry_s=self._retry_s)
+        return await self._dialer.call(self._target, start, retry_s=max(self._retry_s, retry_s))
 
 
 class Client(Caller):
     """One user at one coordinator; an asynchronous context manager."""
 
     async def submit(self, spec: bytes) -> str:
-        """Hands in a job (JSON); gives its id."""
-        reply: job_pb2.SubmitReply = await self._lead("Submit", job_pb2.SubmitRequest(spec=spec))
+        """Hands in a job (JSON), once, also where an answer is lost; gives its id."""
+        request = job_pb2.SubmitRequest(spec=spec, key=secrets.token_hex(KEY_BYTES))
+        reply: job_pb2.SubmitReply = await self._lead("Submit", request, AGAIN_S)
         return reply.id
 
     async def jobs(self) -> list[job_pb2.JobStatus]:
@@ -157,9 +163,9 @@ class Client(Caller):
         reply: job_pb2.JobStatus = await self._lead("Delete", JobId(id=job))
         return reply
 
-    async def _lead(self, method: str, request: Any) -> Any:
+    async def _lead(self, method: str, request: Any, retry_s: float = 0.0) -> Any:
         timeout_s = self._timers.call_s + self._timers.peer_lost_s
-        return await self._ask(job_pb2_grpc.CoordinatorStub, method, request, timeout_s)
+        return await self._ask(job_pb2_grpc.CoordinatorStub, method, request, timeout_s, retry_s)
 
 
 class Owner(Caller):

@@ -9,7 +9,6 @@ import asyncio
 import difflib
 import json
 import logging
-import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
@@ -25,6 +24,7 @@ from fedboost.errors import (
     StoreError,
     UnreachableError,
 )
+from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, JobStatus, StateChanged
 from fedboost.runtime import faults, logs, manifest, walker
@@ -40,7 +40,7 @@ from fedboost.runtime.reading import greeting
 from fedboost.runtime.returns import Answering, Returns
 from fedboost.runtime.standing import at_rest, awaited, outlined
 from fedboost.runtime.store import Job, JobState, Store
-from fedboost.runtime.submitted import read_spec
+from fedboost.runtime.submitted import KEY_BYTES, job_id, read_spec
 from fedboost.runtime.vigil import first_gone
 from fedboost.runtime.walker import JobWalk, UnapprovedError
 from fedboost.settings import parse
@@ -92,9 +92,15 @@ class CoordinatorNode:
         return greeting(self._identity())
 
     async def submit(self, caller: Peer, request: job_pb2.SubmitRequest) -> job_pb2.SubmitReply:
-        """Takes in a job; it runs as soon as every party has agreed."""
+        """Takes in a job; it runs as soon as every party has agreed.
+
+        One key of a caller's names one job, however often it comes: an answer may have been lost.
+        """
         self._check(caller, "submit")
         spec = read_spec(request.spec)
+        id_ = job_id(spec, caller.name, request.key or secrets.token_hex(KEY_BYTES))
+        if self._is_taken(id_, caller.name, spec):
+            return job_pb2.SubmitReply(id=id_)
         for party in spec.parties.table().of(tuple(flow.Role)):
             if party not in self.config.parties:
                 nearest = difflib.get_close_matches(party, self.config.parties, n=1, cutoff=0.0)[0]
@@ -104,17 +110,18 @@ class CoordinatorNode:
         members = await asyncio.gather(
             *(self._member(p) for p in spec.parties.table().of(tuple(flow.Role)))
         )
-        stem = re.sub(r"[^a-z0-9]+", "-", spec.name.lower()).strip("-")[:40]
+        if self._is_taken(id_, caller.name, spec):  # meanwhile
+            return job_pb2.SubmitReply(id=id_)
         terms = Manifest(
-            job=f"{stem}-{secrets.token_hex(4)}",
+            job=id_,
             coordinator=self.config.name,
             submitter=caller.name,
             spec=spec,
             members=list(members),
         )
-        self.store.add_job(terms.job, spec.name, terms.encode(), JobState.WAITING)
-        self._drive(self._walk(terms, self.store.next_attempt(terms.job)))
-        return job_pb2.SubmitReply(id=terms.job)
+        self.store.add_job(id_, spec.name, terms.encode(), JobState.WAITING)
+        self._drive(self._walk(terms, self.store.next_attempt(id_)))
+        return job_pb2.SubmitReply(id=id_)
 
     async def list_jobs(self, caller: Peer, _: job_pb2.ListRequest) -> job_pb2.JobList:
         """All jobs, oldest first."""
@@ -255,6 +262,14 @@ class CoordinatorNode:
         await asyncio.to_thread(self._forgetting.forget, job)
         self._returns.drop(job)
         self._journals.drop(job)
+
+    def _is_taken(self, id_: str, submitter: str, spec: JobSpec) -> bool:
+        """Whether the job of that id is this one, handed in before."""
+        try:
+            terms = manifest.decode(self.store.job(id_).manifest)
+        except JobError:
+            return False
+        return (terms.submitter, terms.spec) == (submitter, spec)
 
     async def _member(self, party: str) -> Member:
         said = await self._link(party).hello()

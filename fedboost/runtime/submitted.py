@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 
 from fedboost import flow, protocols
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.job import JobSpec
 from fedboost.settings import parse
+
+KEY_BYTES = 16  # of what a caller draws for one submission
+
+
+def job_id(spec: JobSpec, submitter: str, key: str) -> str:
+    """The id of a submission: the job's name, and a hash by which the same one is known again."""
+    stem = re.sub(r"[^a-z0-9]+", "-", spec.name.lower()).strip("-")[:40]
+    told = json.dumps([submitter, key, spec.model_dump_json()])
+    return f"{stem}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
 
 def read_spec(text: bytes) -> JobSpec:

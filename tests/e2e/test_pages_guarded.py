@@ -178,6 +178,23 @@ def test_a_form_of_another_site_does_nothing(tmp_path):
     with_town(tmp_path, test)
 
 
+def test_a_form_that_is_sent_twice_is_one_job(tmp_path):
+    async def test(cluster, doors):
+        door = doors[COORDINATOR]
+        await door.sign_in()
+        page = await (await door.get("/submit")).text()
+        text = world.spec(world.echo(hosts=("telco",))).model_dump_json()
+        form = {"text": text, "act": "submit", **{n: field(n, page) for n in ("csrf", "key")}}
+        there = [(await door.post("/submit", form)).headers["Location"] for _ in range(2)]
+        assert there[0] == there[1]
+        assert len(cluster.coordinator.store.jobs()) == 1
+        form["key"] = field("key", await (await door.get("/submit")).text())
+        await door.post("/submit", form)
+        assert len(cluster.coordinator.store.jobs()) == 2
+
+    with_town(tmp_path, test)
+
+
 def test_ten_guesses_a_minute_and_no_more(tmp_path):
     async def test(_, doors):
         door, other = doors["telco"], doors[COORDINATOR]

@@ -6,11 +6,14 @@ those of jobs that take longer with two of the faults.
 
 from collections.abc import Iterator
 
+import pytest
+
 from fedboost import protocols
+from fedboost.runtime.local import USER
 from tests.faults.grounds import MESSAGES, ground, lines, listed
 from tests.invariants import check
 from tests.simulator.fates import FAULTS, Once, Past
-from tests.toys import TOYS
+from tests.toys import TOYS, to_its_end
 
 BEFORE = "Hello"  # asked before there is a job: where it is lost, none is taken in
 QUICK = ("vertical", "predict", "predict-scored", "gbun")
@@ -37,7 +40,7 @@ def cases(*, long: bool) -> Iterator[tuple[str, str, str]]:
 
 def pytest_generate_tests(metafunc):
     """Few cases or all."""
-    if "fault" in metafunc.fixturenames:
+    if "what" in metafunc.fixturenames:
         found = list(cases(long=metafunc.config.getoption("--long")))
         metafunc.parametrize(("toy", "what", "fault"), found, ids=["-".join(c) for c in found])
 
@@ -47,6 +50,22 @@ def test_whatever_befalls_a_message_the_job_is_the_undisturbed_one(toy, what, fa
     schedule = Once(what, fault, Past(own.earlier.trips))
     left = own.run(schedule=schedule)
     assert schedule.has_happened, f"{what} never came"
+    check(own.toy, left, own.whole)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_job_is_handed_in_once_whatever_befalls_its_submission(fault):
+    own = ground("vertical")
+    jobs: list[str] = []
+    schedule = Once("Submit", fault, Past(own.earlier.trips), USER)
+
+    async def work(made, job):
+        await to_its_end(made, job)
+        jobs.extend(one.id for one in await made.client().jobs())
+
+    left = own.run(work, schedule=schedule)
+    assert schedule.has_happened
+    assert jobs == [own.earlier.job, left.job]
     check(own.toy, left, own.whole)
 
 

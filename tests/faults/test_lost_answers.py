@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -10,9 +11,12 @@ import pytest
 from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import PeerError, ProtocolError
+from fedboost.messages.job_pb2 import SubmitRequest
 from fedboost.messages.party_pb2 import BeginRequest, StageRequest
-from fedboost.runtime import local
+from fedboost.runtime import coordinator, local
+from fedboost.runtime.config import Users
 from fedboost.runtime.identity import Peer
+from tests.e2e import world
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.federated import now, run_job
 from tests.secureboost_jobs import made
@@ -95,6 +99,54 @@ def test_a_message_whose_receipt_was_lost_is_in_both_ledgers_once(
     monkeypatch.setattr(local.LocalLinks, "deliver", delivered)
     done = run_job(tmp_path / "job", arrow_tables(job), spec_of(job))
     assert_as_if_nothing_had_happened(done, undisturbed)
+
+
+def test_one_key_of_a_user_names_one_job(tmp_path):
+    spec = world.spec(world.echo())
+    other = spec.model_copy(update={"name": "other"})
+    tables = {party: world.toy() for party in spec.parties.everybody}
+    sources = {p: world.write(tmp_path / f"{p}.parquet", table) for p, table in tables.items()}
+
+    def asked(one, key):
+        return SubmitRequest(spec=one.model_dump_json().encode(), key=key)
+
+    async def run():
+        async with local.cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
+            node, somebody = cluster.coordinator, cluster.user
+            users = Users(submit=(somebody.name, "eve"))
+            node.config, submit = node.config.model_copy(update={"users": users}), node.submit
+            same = await asyncio.gather(*(submit(somebody, asked(spec, "k")) for _ in range(3)))
+            same.append(await submit(somebody, asked(spec, "k")))
+            others = [
+                await submit(somebody, asked(spec, "l")),
+                await submit(somebody, asked(other, "k")),
+                await submit(replace(somebody, name="eve"), asked(spec, "k")),
+                *[await submit(somebody, asked(spec, "")) for _ in range(2)],
+            ]
+            return [r.id for r in same], [r.id for r in others], node.store.jobs()
+
+    same, others, jobs = now(run())
+    assert len(set(same)) == 1
+    assert len({same[0], *others}) == 6
+    assert {job.id for job in jobs} == {same[0], *others}
+
+
+def test_a_job_of_another_with_the_same_id_is_not_taken_for_ours(tmp_path, monkeypatch):
+    monkeypatch.setattr(coordinator, "job_id", lambda *_: "the-same")
+    spec = world.spec(world.echo())
+    other = spec.model_copy(update={"name": "other"})
+    sources = {
+        p: world.write(tmp_path / f"{p}.parquet", world.toy()) for p in spec.parties.everybody
+    }
+
+    async def run():
+        async with local.cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
+            for one in (spec, other):
+                asked = SubmitRequest(spec=one.model_dump_json().encode())
+                await cluster.coordinator.submit(cluster.user, asked)
+
+    with pytest.raises(ProtocolError, match="a job of that id"):
+        now(run())
 
 
 def halted_in(folder, monkeypatch, step, look):
