@@ -29,7 +29,9 @@ class _Answered(calls.Caller):
     node: Any
     cluster: LocalCluster
 
-    async def _ask(self, stub: Any, method: str, request: Any, timeout_s: float) -> Any:
+    async def _ask(
+        self, stub: Any, method: str, request: Any, timeout_s: float, retry_s: float = 0.0
+    ) -> Any:
         called = getattr(self.node, re.sub(r"(?<!^)(?=[A-Z])", "_", method).lower())
         return await called(
             self.cluster.user, type(request).FromString(request.SerializeToString())

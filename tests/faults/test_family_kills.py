@@ -3,8 +3,13 @@
 The smoke cases on each change are in tests/e2e/test_kills.py; these run with `--long`.
 """
 
+from __future__ import annotations
+
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,21 +50,25 @@ class Town:
     whole: str
     steps: frozenset[str]  # that such a job does
 
+    @classmethod
+    def built(cls, name: str, folder: Path, stack: ExitStack) -> Town:
+        """For a toy's jobs; it stands until `stack` closes."""
+        sources = small_jobs.written(folder, small_jobs.tables(name))
+        raw, spec = small_jobs.raw(name, **JOBS[name]), small_jobs.spec(name)
+        cluster = Cluster(folder / "c", spec, sources, timers=drills.TIMERS, workers=1)
+        stack.enter_context(cluster)
+        whole = world.run(cluster, raw)
+        world.result(whole)
+        events = world.watch(cluster, whole.status.id)
+        steps = {e.step.step for e in events if e.WhichOneof("what") == "step"}
+        return cls(cluster, raw, whole.status.id, frozenset(steps))
+
 
 @pytest.fixture(scope="module")
-def town(request, tmp_path_factory):
-    name = request.param
-    folder = tmp_path_factory.mktemp(name)
-    sources = small_jobs.written(folder, small_jobs.tables(name))
-    raw = small_jobs.raw(name, **JOBS[name])
-    with Cluster(
-        folder / "c", small_jobs.spec(name), sources, timers=drills.TIMERS, workers=1
-    ) as made:
-        whole = world.run(made, raw)
-        world.result(whole)
-        id_ = whole.status.id
-        steps = {e.step.step for e in world.watch(made, id_) if e.WhichOneof("what") == "step"}
-        yield Town(made, raw, id_, frozenset(steps))
+def towns(tmp_path_factory):
+    """From a toy's name to its town, built when it is first asked for."""
+    with ExitStack() as stack:
+        yield cache(lambda name: Town.built(name, tmp_path_factory.mktemp(name), stack))
 
 
 def phases(name):
@@ -90,26 +99,28 @@ KILLS = [
 ]
 
 
-@pytest.mark.parametrize(("town", "name", "step"), KILLS, indirect=["town"])
-def test_a_job_survives_the_kill_of_anybody_behind_any_step(town, name, step):
+@pytest.mark.parametrize(("job", "name", "step"), KILLS)
+def test_a_job_survives_the_kill_of_anybody_behind_any_step(towns, job, name, step):
+    town = towns(job)
     struck(town, step, drills.killed(town.cluster, name))
 
 
 @pytest.mark.parametrize("step", MOMENTS)
-@pytest.mark.parametrize("town", JOBS, indirect=True)
-def test_a_job_survives_the_kill_of_all_at_once(town, step):
+@pytest.mark.parametrize("job", JOBS)
+def test_a_job_survives_the_kill_of_all_at_once(towns, job, step):
+    town = towns(job)
     struck(town, step, drills.killed(town.cluster, *NAMES))
 
 
 @pytest.mark.parametrize("step", MOMENTS)
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("town", ["secureboost"], indirect=True)
-def test_a_job_survives_a_second_kill_while_it_recovers(town, name, step):
+def test_a_job_survives_a_second_kill_while_it_recovers(towns, name, step):
+    town = towns("secureboost")
     struck(town, step, drills.killed_twice(town.cluster, name))
 
 
 @pytest.mark.parametrize("step", MOMENTS)
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("town", ["secureboost"], indirect=True)
-def test_a_job_survives_that_somebody_stands_still(town, name, step):
+def test_a_job_survives_that_somebody_stands_still(towns, name, step):
+    town = towns("secureboost")
     struck(town, step, drills.frozen(town.cluster, name))
