@@ -36,7 +36,7 @@ from fedboost.settings import parse
 from tests.simulator.cluster import Place, Plan, Simulation, simulate
 from tests.simulator.disk import Write
 from tests.simulator.masks import Hidden
-from tests.simulator.network import Schedule, Trip
+from tests.simulator.network import Schedule, Trip, Undisturbed
 
 PARTIES = ("bank", "telco", "shop")
 AGGREGATOR = "sum"
@@ -48,6 +48,7 @@ MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # for stores; e
 REST_S = 120.0  # of mock time in which a job is done, or rests
 TOLD_S = 30.0  # in which whoever was lost hears how the job has ended
 ATTEMPTS_MAX = 30
+CLEARS_UP = 20  # attempts after which nothing befalls anybody any more
 # The step that each layer of a tree has once, by the stage; others have none of several parties.
 LAYER = {
     "secureboost": "open_layer",
@@ -303,8 +304,13 @@ async def handed_in(made: Simulation, spec: JobSpec) -> str:
 
 
 async def to_its_end(made: Simulation, job: str) -> None:
-    """Starts again whoever is dead and resumes what is paused, until the job is over."""
-    for _ in range(ATTEMPTS_MAX):
+    """Starts again whoever is dead and resumes what is paused, until the job is over.
+
+    In bad weather that never ends nothing is promised but that nothing is lost: it clears up.
+    """
+    for attempt in range(ATTEMPTS_MAX):
+        if attempt == CLEARS_UP:
+            made.network.schedule = Undisturbed()
         state = await made.rest(job, REST_S)
         dead = made.dead
         if state in ("finished", "failed", "cancelled") and not dead:

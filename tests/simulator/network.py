@@ -199,9 +199,7 @@ class Wire:
         if process.is_dead or not handling.done():
             raise broken()
         try:
-            return handling.result()
-        except RefusedError as error:
-            raise error.seen() from None
+            return _told(handling.result())
         except asyncio.CancelledError:
             raise broken("the server stopped") from None
 
@@ -254,10 +252,25 @@ async def _each(pieces: tuple[bytes, ...], read: Callable[[bytes], Any]) -> Asyn
 
 
 def _started(process: Process, work: Any) -> asyncio.Task[Any]:
-    """A task that runs in a process's name."""
+    """A task that runs in a process's name; a refusal, which its caller may not live to hear, is
+    its result."""
+
+    async def answered() -> Any:
+        try:
+            return await work
+        except RefusedError as error:
+            return error
+
     context = copy_context()
     context.run(PROCESS.set, process)
-    return asyncio.get_running_loop().create_task(work, context=context)
+    return asyncio.get_running_loop().create_task(answered(), context=context)
+
+
+def _told(answer: Any) -> Any:
+    """The answer, or the error that a refusal is to the caller."""
+    if isinstance(answer, RefusedError):
+        raise answer.seen() from None
+    return answer
 
 
 class Replies:
@@ -287,10 +300,7 @@ class Replies:
             gone.cancel()
         if not reading.done():
             raise broken()
-        try:
-            read: bytes | None = reading.result()
-        except RefusedError as error:
-            raise error.seen() from None
+        read: bytes | None = _told(reading.result())
         return read
 
 
