@@ -142,6 +142,9 @@ class Room(flow.Run):
         """True: nothing is kept here."""
         return True
 
+    def keep(self) -> None:
+        """Nothing: no other attempt follows."""
+
     def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
         """See `flow.Run`."""
         for index in range(most):

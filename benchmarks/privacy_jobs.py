@@ -114,9 +114,9 @@ class Watching(Room):
         await super().__call__(*steps, at=at, among=among, spares=spares)
         if steps[-1].name == "close_round":
             for name, session in self.sessions.items():
-                self.keep(name, await session.snapshot())
+                self.hand_over(name, await session.snapshot())
 
-    def keep(self, party: str, left: Artefact) -> None:
+    def hand_over(self, party: str, left: Artefact) -> None:
         """Adds what a round or the end has brought to a party's transcript."""
         assert left.transcript is not None
         before = self.kept.get(party, Artefact()).arrays
@@ -160,7 +160,7 @@ def trained(table: Table, variant: Variant) -> Trained:
     params = {**SHAPE, "eval_metric": ["auc"], **variant.params}
     room = Watching(*seats("secureboost", flow.Table(GUEST, (HOST,)), params, places))
     left = asyncio.run(room.walk())
-    room.keep(GUEST, left[GUEST])
+    room.hand_over(GUEST, left[GUEST])
     return Trained(room, left)
 
 

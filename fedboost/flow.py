@@ -39,6 +39,7 @@ class Role(StrEnum):
 # each loop under way, outermost first. Places are compared as tuples are.
 Place = tuple[int, ...]
 START: Place = (0,)
+LOOP: Place = (*START, 0)  # in front of the first round, with all that it stands on
 
 UNBOUNDED = 1 << 20  # `most` of a loop that only a party's answer ends; nobody knows its rounds
 MODEL = "model"  # the artefact of stages that use a model: the party's own shard
@@ -252,6 +253,10 @@ class Run(ABC):
     def is_quick(self) -> bool:
         """Whether a round is likely to be over before anything inside it would be kept."""
         return False
+
+    @abstractmethod
+    def keep(self) -> None:
+        """In front of a walk's loop: what the loop stands on is kept, where it took its time."""
 
     @abstractmethod
     def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:

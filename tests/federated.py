@@ -310,6 +310,10 @@ class Room(flow.Run):
         """Whether rounds are asked for at once."""
         return True
 
+    def keep(self) -> None:
+        """Always."""
+        self.stands = flow.LOOP
+
     def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
         """As in production: at most so many, fewer where a party ends them."""
         depth, place = len(self.counters), self.place

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fedboost import flow
-from fedboost.flow import START, Keeps, Place, Step
+from fedboost.flow import LOOP, START, Keeps, Place, Step
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, Progress, StepDone, Told
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
@@ -121,6 +121,11 @@ class StageWalk(flow.Run):
     def is_quick(self) -> bool:
         """See `flow.Run`; that of the round before tells."""
         return self.round_took < self.job.timers.keep_s
+
+    def keep(self) -> None:
+        """See `flow.Run`."""
+        if self._is_kept(Keeps.NOW_AND_THEN):
+            self.commit_due = LOOP
 
     def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
         """See `flow.Run`; a loop goes on behind the last place in it that all have kept."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fedboost.flow import LOOP
 from tests.federated import GUEST, with_seed
 from tests.halfway import assert_same, calls, carried_on, keeping
 from tests.horizontal_jobs import made
@@ -29,8 +30,9 @@ JOBS: dict[str, dict[str, Any]] = {
 def test_a_job_that_carries_on_between_layers_is_the_one_that_was_never_stopped(params, mode):
     job = made({"n_estimators": 2, **params, **mode}, weighted=True, held=0.3, categories=4)
     whole, expected = keeping(job.room())
-    places = [place for place in whole.kept if place in ((0, 1), (0, 2)) or place[0] == 1]
-    assert len(places) >= 4, "hardly anything was kept inside the rounds"
+    places = [place for place in whole.kept if place < (0, 3) or place[0] == 1]
+    assert places[0] == LOOP, "the search is not kept"
+    assert len(places) >= 5, "hardly anything was kept inside the rounds"
     for place in places:
 
         def seeded(room, seed, place=place):
@@ -50,6 +52,7 @@ def test_a_job_that_carries_on_between_layers_is_the_one_that_was_never_stopped(
                 assert grown.watched[part].margin.tobytes() == rows.margin.tobytes()
         later = [one for one in whole.kept if one > place]
         assert list(room.kept) == later, "layers were grown again, or left out"
+        assert calls(room, "count_below") == 0
         assert calls(room, "sum_histograms") == sum(len(one) > 1 for one in later)
         sizes = {
             p.envelope.payload_bytes for p in whole.posted if p.envelope.step == "sum_histograms"

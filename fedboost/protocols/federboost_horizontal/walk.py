@@ -76,6 +76,7 @@ async def walk(run: Run) -> None:
         await run(sum_labels, add_up, read_labels)
         for _ in run.rounds("quantiles", ROUNDS_MAX, keeps=Keeps.NOTHING):
             await run(count_below, add_up, narrow)
+        run.keep()
     if waits:
         for _ in run.rounds("tree", run.params.n_estimators, keeps=Keeps.NOW_AND_THEN):
             await grow_tree(run)
