@@ -3,7 +3,7 @@
 import pytest
 
 from fedboost.errors import JobError
-from fedboost.flow import Keeps
+from fedboost.flow import LOOP, Keeps
 from fedboost.messages.job_pb2 import Event, PartyLost
 from fedboost.runtime import stage
 from fedboost.runtime.config import Timers
@@ -137,6 +137,32 @@ def test_a_coordinator_that_keeps_as_often_as_it_can_keeps_each_layer_in_no_time
     job, run, _ = walk_of()
     job.timers = Timers(keep_s=0)
     assert len(grown(run, clock, 0.0)[0]) == 2 * 2 * 3 + 2
+
+
+@pytest.mark.parametrize(("took", "kept"), [(0.9 * KEEP_S, [1, 2]), (KEEP_S, [LOOP, 1, 2])])
+def test_what_rounds_stand_on_is_kept_before_them_where_it_took_its_time(clock, took, kept):
+    _, run, _ = walk_of()
+    run.committed = clock.now
+
+    async def walk():
+        for _ in run.rounds("quantiles", 3, keeps=Keeps.NOTHING):
+            await run(COUNT)
+        clock.now += took
+        run.keep()
+        for _ in run.rounds("tree", 2):
+            await run(COUNT)
+        await run.commit()
+
+    now(walk())
+    assert run.job.controls[BANK].commits == kept
+
+
+def test_a_resumed_stage_begins_with_the_first_round_where_what_it_stands_on_was_kept():
+    _, run, _ = walk_of()
+    run.place = LOOP
+    assert run.is_resumed
+    grown = [(tree, layer) for tree in run.rounds("tree", 2) for layer in run.rounds("layer", 2)]
+    assert grown == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
 def test_a_resumed_stage_begins_behind_the_layer_that_was_kept(clock):
