@@ -20,7 +20,7 @@ from fedboost.cli.predicting import (
     over_daemons,
     write_table,
 )
-from fedboost.cli.shelves import Shelves
+from fedboost.cli.shelves import Shelves, refuse_others
 from fedboost.data.predictions import Predictions, parted
 from fedboost.data.sources import SourceSpec, read_table
 from fedboost.errors import ConfigError, FedboostError
@@ -107,13 +107,8 @@ def _tell(wanted: Bag, rows: int, said: list[dict[str, Any]], *, as_json: bool) 
 def _wishes(wanted: Bag, shards: dict[str, Artefact], folder: Path) -> list[Wish]:
     """What each model shall predict, into files of its own, from the data of its parties."""
     parties = {m: (one.facts["guest"], *one.facts["hosts"]) for m, one in shards.items()}
-    known = {party for own in parties.values() for party in own}
-    for party in wanted.data:
-        if party not in known:
-            raise ConfigError(
-                f"--data names {party}, which has no part in the models",
-                todo=f"their parties are {', '.join(sorted(known))}",
-            )
+    known = sorted({party for own in parties.values() for party in own})
+    refuse_others(wanted.data, known, "which has no part in the models")
     wishes = []
     for model, shard in shards.items():
         own = {party: name for party, name in wanted.data.items() if party in parties[model]}

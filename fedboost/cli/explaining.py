@@ -18,7 +18,16 @@ from rich.text import Text
 from fedboost.cli.complete import models_here
 from fedboost.cli.connect import JSON
 from fedboost.cli.predicting import check_folder, selection_of, source_of, write_table
-from fedboost.cli.shelves import OUT, RELEASED, Shelves, open_shelves, pairs, stores, whole_model
+from fedboost.cli.shelves import (
+    OUT,
+    RELEASED,
+    Shelves,
+    in_order,
+    open_shelves,
+    pairs,
+    stores,
+    whole_model,
+)
 from fedboost.data.frame import Frame
 from fedboost.data.predictions import free_name, id_columns
 from fedboost.data.selection import load_with_ids
@@ -103,20 +112,8 @@ def _wanted(shelves: Shelves, merged: Whole, data: dict[str, str]) -> dict[str, 
         (party,) = data
         shelves.shard(merged.facts["job"], party)
         return data
-    needed = parties(merged)
-    for party in needed:
-        if party not in data:
-            raise ConfigError(
-                f"--data is missing for {party}, on whose columns the model splits",
-                todo=f"add --data {party}=…",
-            )
-    for party in data:
-        if party not in needed:
-            raise ConfigError(
-                f"--data names {party}, on whose columns the model does not split",
-                todo=f"its parties are {', '.join(needed)}",
-            )
-    return {party: data[party] for party in needed}
+    splits = "on whose columns the model splits", "on whose columns the model does not split"
+    return in_order(data, parties(merged), splits)
 
 
 def _read(

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from fedboost.cli.cluster import read_sources, run_job
 from fedboost.cli.connect import conclude, follow, result_of, run, settings
-from fedboost.cli.shelves import Shelves
+from fedboost.cli.shelves import Shelves, in_order
 from fedboost.data.predictions import predictions_table
 from fedboost.data.selection import Selection, load_with_ids
 from fedboost.data.sources import SourceSpec, read_sheet
@@ -47,18 +47,8 @@ class Wish:
     def of(cls, guest: Artefact, data: dict[str, str], out: Path) -> Wish:
         """A ConfigError unless `data` names every party of the model and nobody else."""
         parties = [guest.facts["guest"], *guest.facts["hosts"]]
-        for party in parties:
-            if party not in data:
-                raise ConfigError(
-                    f"--data is missing for {party}, which has a part in the model",
-                    todo=f"add --data {party}=…",
-                )
-        for party in data:
-            if party not in parties:
-                raise ConfigError(
-                    f"--data names {party}, which has no part in the model",
-                    todo=f"its parties are {', '.join(parties)}",
-                )
+        part = "which has a part in the model", "which has no part in the model"
+        data = in_order(data, parties, part)
         check_folder(out)
         return cls(guest.facts, data, out)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,6 +155,31 @@ def pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
             raise ConfigError(f"{option} names {party} twice", todo="name every party once")
         found[party] = value
     return found
+
+
+def refuse_others(data: Iterable[str], known: Collection[str], why: str) -> None:
+    """A ConfigError where `--data` names a party that is none of the `known` ones."""
+    for party in data:
+        if party not in known:
+            raise ConfigError(
+                f"--data names {party}, {why}", todo=f"the parties are {', '.join(known)}"
+            )
+
+
+def in_order(
+    data: Mapping[str, str], needed: Sequence[str], why: tuple[str, str]
+) -> dict[str, str]:
+    """What `--data` says of each of the `needed`; a ConfigError where it lacks one, or has others.
+
+    `why` speaks of one that is needed, and of one that is not.
+    """
+    for party in needed:
+        if party not in data:
+            raise ConfigError(
+                f"--data is missing for {party}, {why[0]}", todo=f"add --data {party}=…"
+            )
+    refuse_others(data, needed, why[1])
+    return {party: data[party] for party in needed}
 
 
 def host_shards(shelves: Shelves, guest: Artefact, released: Sequence[Path]) -> dict[str, Artefact]:

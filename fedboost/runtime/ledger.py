@@ -56,25 +56,25 @@ SCHEMA = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Disclosure:
     """What one payload told whom."""
 
     direction: Direction
     job: str
-    attempt: int
-    stage: str
+    attempt: int = 0  # of none: the job is over
+    stage: str = ""
     step: str  # that gave it
-    number: int  # of that step in its stage and attempt, as the coordinator counts
-    part: int  # of a stream; 0 of a whole message
+    number: int = 0  # of that step in its stage and attempt, as the coordinator counts
+    part: int = 0  # of a stream; 0 of a whole message
     kind: str  # the message's type
     peer: str
     bytes: int  # of the payload
     values: int  # how many numbers, ids or ciphertexts it holds
-    rows: int | None  # how many people it is about; None here and below: not known, or none
-    groups: int | None  # over how many of their groups it says something each
-    smallest_group: int | None  # rows in the smallest of them
-    epsilon: float | None  # of its noise, a value
+    rows: int | None = None  # how many people it is about; None here and below: not known, or none
+    groups: int | None = None  # over how many of their groups it says something each
+    smallest_group: int | None = None  # rows in the smallest of them
+    epsilon: float | None = None  # of its noise, a value
     protection: str  # a word: "paillier-2048 blinded", "curve25519", "plain"
     reveals: str  # the message's own sentence on what it reveals
     sha256: str  # of the payload, in hex
