@@ -24,35 +24,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedboost.errors import JobError, PolicyError, ProtocolError, StoreError
+from fedboost.errors import JobError, PolicyError, ProtocolError
 from fedboost.runtime.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, transaction
 from fedboost.runtime.lock import StoreLock
+from fedboost.runtime.schema import damaged, migrate, whole
 from fedboost.runtime.sealing import Vault, job_id
 
-SCHEMA_VERSION = 1
 FOLDERS = ("jobs", "models", "predictions", "reports")
 # What a job leaves in files, and how their names end.
 KINDS = {
     "models": "", "disclosures": "", "alignments": "", "predictions": ".parquet",
     "reports": ".html", "jobs": "",
 }  # fmt: skip
-
-SCHEMA = """
-CREATE TABLE owner (name TEXT NOT NULL) STRICT;
-CREATE TABLE jobs (
-    id TEXT PRIMARY KEY, name TEXT NOT NULL, manifest BLOB NOT NULL,
-    state TEXT NOT NULL, reason TEXT NOT NULL DEFAULT '', waiting_for TEXT NOT NULL DEFAULT '',
-    since REAL NOT NULL, created REAL NOT NULL, updated REAL NOT NULL,
-    attempt INTEGER NOT NULL DEFAULT 0, approved_by TEXT NOT NULL DEFAULT '', result TEXT
-) STRICT;
-CREATE TABLE events (
-    job TEXT NOT NULL REFERENCES jobs(id) ON DELETE CASCADE,
-    n INTEGER NOT NULL, at REAL NOT NULL, json TEXT NOT NULL, PRIMARY KEY (job, n)
-) STRICT;
-CREATE TABLE predictions (
-    peer TEXT NOT NULL, day TEXT NOT NULL, rows INTEGER NOT NULL, PRIMARY KEY (peer, day)
-) STRICT;
-"""
 
 
 class JobState(StrEnum):
@@ -278,14 +261,14 @@ class Store:
         row = sql.execute("SELECT max(n) FROM events WHERE job = ?", (id_,)).fetchone()
         last, now = row[0] or 0, self._clock()
         rows = [(id_, last + 1 + i, now, json.dumps(own)) for i, own in enumerate(events)]
-        sql.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
+        sql.executemany("INSERT INTO events (job, n, at, json) VALUES (?, ?, ?, ?)", rows)
         return int(last + len(rows))
 
     def events(self, id_: str, after: int = 0) -> list[Event]:
         """The job's journal behind entry `after`, in order."""
-        text = "SELECT n, at, json FROM events WHERE job = ? AND n > ? ORDER BY n"
+        text = "SELECT * FROM events WHERE job = ? AND n > ? ORDER BY n"
         with self._sound():
-            return [Event(n, at, json.loads(one)) for n, at, one in self._read(text, (id_, after))]
+            return list(_events(self._read(text, (id_, after)), after))
 
     def count_prediction(self, peer: str, rows: int, rows_max: int) -> int:
         """Add `rows` to what `peer` used today (UTC); returns the day's total.
@@ -340,7 +323,7 @@ class Store:
                 # FULL: an entry is on the disk before the message it speaks of leaves.
                 for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
                     connection.execute(f"PRAGMA {pragma}").fetchall()
-                _migrate(connection, owner, self.database)
+                migrate(connection, owner, self.database)
             except BaseException:
                 connection.close()
                 raise
@@ -361,45 +344,24 @@ class Store:
         try:
             yield
         except (ValueError, TypeError, RecursionError):
-            raise StoreError(
-                "the store is damaged: it holds a value that no fedboost has written",
-                todo="restore it from a backup",
-                private=str(self.database),
-                file=self.database.name,
-            ) from None
+            raise damaged(self.database) from None
 
     def _set(self, id_: str, column: str, value: str | int) -> None:
         text = f"UPDATE jobs SET {column} = ?, updated = ? WHERE id = ?"  # noqa: S608  our columns
         self._connection.execute(text, (value, self._clock(), id_))
 
 
-def _migrate(connection: sqlite3.Connection, owner: str, path: Path) -> None:
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > SCHEMA_VERSION:
-        raise StoreError(
-            f"the store has version {version}, this fedboost knows {SCHEMA_VERSION}",
-            todo="run the newer fedboost, or start with another folder",
-            file=str(path),
-        )
-    if version == 0:
-        connection.execute("BEGIN IMMEDIATE")
-        for statement in SCHEMA.split(";"):
-            connection.execute(statement)
-        connection.execute("INSERT INTO owner VALUES (?)", (owner,))
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        connection.execute("COMMIT")
-    found = connection.execute("SELECT name FROM owner").fetchone()
-    if found is None or found[0] != owner:
-        whose = found[0] if found else "nobody"
-        raise StoreError(
-            f"the store belongs to {whose}, not to {owner}",
-            todo="give every daemon a folder of its own",
-            file=str(path),
-        )
-
-
 def _job(row: tuple[Any, ...]) -> Job:
-    values = list(row)
+    values = whole(row)
     values[3] = JobState(values[3])
     values[-1] = None if values[-1] is None else json.loads(values[-1])
     return Job(*values)
+
+
+def _events(rows: list[tuple[Any, ...]], after: int) -> Iterator[Event]:
+    """A journal's entries behind `after`; a ValueError where one is damaged, or missing."""
+    for place, row in enumerate(rows):
+        _, n, at, text = whole(row)
+        if n != after + 1 + place:
+            raise ValueError
+        yield Event(n, at, json.loads(text))

@@ -14,6 +14,7 @@ from fedboost.model import shards
 from fedboost.runtime.checkpoints import Checkpoints
 from fedboost.runtime.ledger import Disclosure, Ledger
 from fedboost.runtime.sealing import Vault
+from fedboost.runtime.store import JobState, Store
 
 SEED, FLIPS, FLIPS_NOW = 7, 500, 40  # of each kind of file; on each change
 ARRAYS = {"gradient": np.arange(24.0).reshape(4, 6), "codes": np.array(["a", "b"])}
@@ -21,6 +22,16 @@ FACTS = {"party": "bank", "base_margin": 0.25, "trees": [1, 2, 3]}
 
 
 # What each kind of file holds, and how it is read
+
+
+class Counter:
+    """A clock that ticks when it is read."""
+
+    seconds = 1e9
+
+    def __call__(self):
+        self.seconds += 0.25
+        return self.seconds
 
 
 def keep_checkpoint(folder):
@@ -76,7 +87,36 @@ def disclosure(number):
     )  # fmt: skip
 
 
+def keep_store(folder):
+    with Store(folder, "coordinator coord", clock=Counter()) as store:
+        for name in ("job-1", "job-2", "job-3"):
+            store.add_job(name, name, b'{"spec": 1}', JobState.WAITING)
+            store.next_attempt(name)
+            store.move(name, JobState.RUNNING, event={"state": {"state": "running"}})
+            store.add_event(name, *({"round": {"done": n, "auc": n / 7}} for n in range(12)))
+        store.move("job-2", JobState.PAUSED, reason="telco is not there", waiting_for="telco")
+        store.set_result("job-3", {"metrics": {"auc": 0.75}})
+        store.move("job-3", JobState.FINISHED)
+    alone(folder)
+
+
+def read_store(folder):
+    with Store(folder, "coordinator coord") as store:
+        jobs = store.jobs()
+        assert [store.job(job.id) for job in jobs] == jobs
+        found = {job.id: (job, store.events(job.id)) for job in jobs}
+    alone(folder)
+    return found
+
+
+def alone(folder):
+    """The database stands alone: nothing was sealed with the key, which is another kind's."""
+    for name in ("store.key", "store.lock"):
+        (folder / name).unlink()
+
+
 KINDS = {
+    "store": (keep_store, read_store),
     "checkpoint": (keep_checkpoint, read_checkpoint),
     "shard": (keep_shard, read_shard),
     "seed": (keep_seed, read_seed),
@@ -128,7 +168,10 @@ def kept(request, tmp_path_factory):
 
 def same(one, other):
     return one.keys() == other.keys() and all(
-        np.array_equal(value, other[name]) for name, value in one.items()
+        np.array_equal(value, other[name])
+        if isinstance(value, np.ndarray)
+        else value == other[name]
+        for name, value in one.items()
     )
 
 

@@ -344,11 +344,69 @@ def test_deleting_a_job_leaves_nothing_of_it(store):
 def test_a_value_that_nobody_wrote_is_a_damaged_store(tmp_path, column):
     with Store(tmp_path / "s", "party bank") as store:
         store.add_job("job-1", "toy", b"manifest", JobState.RUNNING)
-    with closing(sqlite3.connect(tmp_path / "s" / "store.sqlite")) as connection, connection:
-        connection.execute(f"UPDATE jobs SET {column} = '}}runnin'")
+        store._connection.execute(f"UPDATE jobs SET {column} = '}}runnin'")
     with pytest.raises(StoreError, match="the store is damaged") as refused:
         Store(tmp_path / "s", "party bank")
     assert "runnin" not in "".join(refused.value.lines())
+
+
+CHANGES = {
+    "name": ("jobs", "name = 'toz'"),
+    "manifest": ("jobs", "manifest = x'00'"),
+    "state": ("jobs", "state = 'failed'"),
+    "attempt": ("jobs", "attempt = 3"),
+    "created": ("jobs", "created = created + 1"),
+    "a metric": ("events", "json = '{\"auc\": 0.85}'"),
+    "a time": ("events", "at = at + 1"),
+}
+
+
+@pytest.mark.parametrize(("table", "change"), CHANGES.values(), ids=CHANGES)
+def test_a_row_in_which_something_else_stands_than_was_written_is_damaged(tmp_path, table, change):
+    with Store(tmp_path / "s", "party bank") as store:
+        begin(store)
+        store.add_event("j1", {"auc": 0.75})
+    with closing(sqlite3.connect(tmp_path / "s" / "store.sqlite")) as connection, connection:
+        connection.execute(f"DROP TRIGGER {table}_update")
+        connection.execute(f"UPDATE {table} SET {change}")
+
+    def read():
+        with Store(tmp_path / "s", "party bank") as store:
+            return store.job("j1"), store.events("j1")
+
+    with pytest.raises(StoreError, match="the store is damaged"):
+        read()
+
+
+def test_a_journal_that_lacks_an_entry_is_damaged(store):
+    begin(store)
+    store.add_event("j1", *({"n": n} for n in range(4)))
+    store._connection.execute("DELETE FROM events WHERE n = 2")
+    with pytest.raises(StoreError, match="the store is damaged"):
+        store.events("j1")
+    assert [event.n for event in store.events("j1", after=2)] == [3, 4]
+
+
+def test_a_store_of_the_first_version_is_read_and_its_rows_get_their_hashes(tmp_path):
+    folder = tmp_path / "s"
+    with Store(folder, "party bank") as store:
+        begin(store)
+        store.add_event("j1", {"auc": 0.75}, {"auc": 0.5})
+        known = store.job("j1"), store.events("j1")
+    with closing(sqlite3.connect(folder / "store.sqlite")) as connection, connection:
+        for table in ("jobs", "events"):
+            for when in ("insert", "update"):
+                connection.execute(f"DROP TRIGGER {table}_{when}")
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN hash")
+        connection.execute("PRAGMA user_version = 1")
+    with pytest.raises(StoreError, match="belongs to party bank"):
+        Store(folder, "party telco")
+    for _ in range(2):
+        with Store(folder, "party bank") as store:
+            assert (store.job("j1"), store.events("j1")) == known
+    with Store(folder, "party bank") as store:
+        store.move("j1", JobState.FAILED)
+        assert store.job("j1").state is JobState.FAILED
 
 
 def left_of(store, id_):

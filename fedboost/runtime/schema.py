@@ -1,0 +1,123 @@
+"""The tables of a daemon's store: their versions, and hashes by which a damaged row is known."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedboost.errors import StoreError
+from fedboost.runtime.disk import transaction
+
+# Tables whose rows have a hash of their own in the last column, as SQLite has none.
+HASHED = {
+    "jobs": (
+        "id", "name", "manifest", "state", "reason", "waiting_for", "since", "created", "updated",
+        "attempt", "approved_by", "result",
+    ),
+    "events": ("job", "n", "at", "json"),
+}  # fmt: skip
+
+
+def _row_hash(*values: object) -> str:
+    """What tells a row from one in which a bit has flipped."""
+    return hashlib.blake2b(repr(values).encode(), digest_size=16).hexdigest()
+
+
+def _hashing(table: str, columns: tuple[str, ...]) -> Iterator[str]:
+    """What gives a table's rows their hashes, those that are there and all that will be."""
+    new = ", ".join(f"NEW.{column}" for column in columns)
+    hashed = f"UPDATE {table} SET hash = row_hash({new}) WHERE rowid = NEW.rowid"  # noqa: S608  our words
+    yield f"ALTER TABLE {table} ADD COLUMN hash TEXT NOT NULL DEFAULT ''"
+    yield f"UPDATE {table} SET hash = row_hash({', '.join(columns)})"  # noqa: S608  our words
+    for when in ("INSERT", f"UPDATE OF {', '.join(columns)}"):
+        name = f"{table}_{when.partition(' ')[0].lower()}"
+        yield f"CREATE TRIGGER {name} AFTER {when} ON {table} BEGIN {hashed}; END"
+
+
+# What each version of a store has added to the one before.
+VERSIONS: Mapping[int, tuple[str, ...]] = {
+    1: (
+        "CREATE TABLE owner (name TEXT NOT NULL) STRICT",
+        """CREATE TABLE jobs (
+            id TEXT PRIMARY KEY, name TEXT NOT NULL, manifest BLOB NOT NULL,
+            state TEXT NOT NULL, reason TEXT NOT NULL DEFAULT '',
+            waiting_for TEXT NOT NULL DEFAULT '',
+            since REAL NOT NULL, created REAL NOT NULL, updated REAL NOT NULL,
+            attempt INTEGER NOT NULL DEFAULT 0, approved_by TEXT NOT NULL DEFAULT '', result TEXT
+        ) STRICT""",
+        """CREATE TABLE events (
+            job TEXT NOT NULL REFERENCES jobs(id) ON DELETE CASCADE,
+            n INTEGER NOT NULL, at REAL NOT NULL, json TEXT NOT NULL, PRIMARY KEY (job, n)
+        ) STRICT""",
+        """CREATE TABLE predictions (
+            peer TEXT NOT NULL, day TEXT NOT NULL, rows INTEGER NOT NULL, PRIMARY KEY (peer, day)
+        ) STRICT""",
+    ),
+    2: tuple(
+        statement for name, columns in HASHED.items() for statement in _hashing(name, columns)
+    ),
+}
+SCHEMA_VERSION = max(VERSIONS)
+
+
+def migrate(connection: sqlite3.Connection, owner: str, path: Path) -> None:
+    """Makes the tables, or brings those of an older version up to ours, in one step.
+
+    A StoreError where a newer fedboost wrote them, they are another's or do not fit together.
+    """
+    connection.create_function("row_hash", -1, _row_hash, deterministic=True)
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"the store has version {version}, this fedboost knows {SCHEMA_VERSION}",
+            todo="run the newer fedboost, or start with another folder",
+            file=str(path),
+        )
+    if version:
+        _check(connection, owner, path)
+    if version == SCHEMA_VERSION:
+        return
+    with transaction(connection, path):
+        for number in range(version + 1, SCHEMA_VERSION + 1):
+            for statement in VERSIONS[number]:
+                connection.execute(statement)
+        if not version:
+            connection.execute("INSERT INTO owner VALUES (?)", (owner,))
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _check(connection: sqlite3.Connection, owner: str, path: Path) -> None:
+    """Refuses a store that is another's, and one whose pages do not fit together."""
+    for table in HASHED:
+        found = connection.execute(f"PRAGMA integrity_check({table})").fetchone()
+        if found[0] != "ok":
+            raise damaged(path)
+    found = connection.execute("SELECT name FROM owner").fetchone()
+    if found is None or found[0] != owner:
+        whose = found[0] if found else "nobody"
+        raise StoreError(
+            f"the store belongs to {whose}, not to {owner}",
+            todo="give every daemon a folder of its own",
+            file=str(path),
+        )
+
+
+def damaged(path: Path) -> StoreError:
+    """What is said of a store that holds something else than was written."""
+    return StoreError(
+        "the store is damaged: it holds a value that no fedboost has written",
+        todo="restore it from a backup",
+        private=str(path),
+        file=path.name,
+    )
+
+
+def whole(row: tuple[Any, ...]) -> list[Any]:
+    """A hashed row's values; a ValueError where one of them is not what was written."""
+    *values, found = row
+    if found != _row_hash(*values):
+        raise ValueError
+    return values
