@@ -8,16 +8,22 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
+
+from rich.console import Console
+from rich.progress import Progress
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PREFIX = "test_family_"
 AT_ONCE = 2  # families; one waits for daemons while another computes
 LONGEST = ("schedules", "kills", "kills_simulated", "messages", "links", "outage")  # begun first
+LINES_KEPT = 40  # of what a family that cannot even begin has said
+SO_FAR = re.compile(r"\[ *(\d+)%\]$")  # behind a line of dots
 # What drills print, by what they measure: the worst of each stands in the family's line.
 MEASURED = {
     "detect": re.compile(r"detect ([0-9.]+) s"),
@@ -49,20 +55,27 @@ def families() -> list[str]:
     return sorted(names, key=lambda name: LONGEST.index(name) if name in LONGEST else len(LONGEST))
 
 
-def run(name: str, shard: str) -> Family:
+def run(name: str, shard: str, progress: Progress) -> Family:
     """Runs one family, the tests that take minutes too."""
-    started = time.monotonic()
+    started, task = time.monotonic(), progress.add_task(name, total=100)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "--long", f"--shard={shard}"]
         command += [f"--junitxml={report}", "-o", "junit_logging=system-out"]
-        done = subprocess.run(
-            [*command, str(HERE / f"{PREFIX}{name}.py")],
-            cwd=ROOT, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        command.append(str(HERE / f"{PREFIX}{name}.py"))
+        said: deque[str] = deque(maxlen=LINES_KEPT)
+        with subprocess.Popen(
+            command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as running:
+            assert running.stdout is not None
+            for line in running.stdout:
+                said.append(line)
+                if done := SO_FAR.search(line):
+                    progress.update(task, completed=int(done[1]))
         family = read(name, report) if report.exists() else Family(name)
-    if not family.cases and done.returncode not in (0, 5):  # 5: a shard without a test of it
-        family.failed.append(done.stdout[-2000:] + done.stderr[-2000:])
+    progress.remove_task(task)
+    if not family.cases and running.returncode not in (0, 5):  # 5: a shard without a test of it
+        family.failed.append("".join(said))
     family.seconds = time.monotonic() - started
     return family
 
@@ -103,8 +116,10 @@ def main() -> int:
     say = sys.stdout.write
     say(f"{'family':<14} {'cases':>7} {'passed':>7} {'seconds':>8}\n")
     failed: list[str] = []
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        running = [pool.submit(run, name, asked.shard) for name in asked.family or families()]
+    shown = Progress(console=Console(stderr=True), transient=True)
+    with shown, ThreadPoolExecutor(AT_ONCE) as pool:
+        names = asked.family or families()
+        running = [pool.submit(run, name, asked.shard, shown) for name in names]
         for done in as_completed(running):
             family = done.result()
             say(f"{family}\n")
