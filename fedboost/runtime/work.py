@@ -33,7 +33,7 @@ from fedboost.runtime.answers import Answers
 from fedboost.runtime.checkpoints import Checkpoints
 from fedboost.runtime.clock import now
 from fedboost.runtime.disclosures import Disclosures, rows_again, with_rows
-from fedboost.runtime.disk import PUBLIC_MODE, make_folder, write_file
+from fedboost.runtime.disk import PUBLIC_MODE, make_folder, sync_folder, write_file
 from fedboost.runtime.manifest import Manifest
 from fedboost.runtime.policy import Policy
 from fedboost.runtime.rows_in_common import RowsInCommon, described
@@ -297,8 +297,15 @@ class Work:
         return Artefact(found.state, found.arrays)
 
     def close(self, stage: str, left: Artefact) -> None:
-        """Keeps what a stage left, and puts a model or predictions where they are looked for."""
-        protocol = protocols.named(stage)
+        """Keeps what a stage left, and puts a model or predictions where they are looked for.
+
+        A stage that is closed anew is not done until it is: who dies while one model replaces the
+        other has none of them.
+        """
+        protocol, done = protocols.named(stage), self._folder(f"{stage}-done")
+        if done.exists():
+            shutil.rmtree(done)
+            sync_folder(done.parent)
         if left.disclosure is not None:
             kept = left.disclosure
             # The guest's labels have to stand beside the same rows again.
@@ -329,7 +336,7 @@ class Work:
         own = stage == self.protocol.name  # another job's are the first margins of its training
         if own and protocol.leaves == "predictions" and "prediction" in left.arrays:
             self._write_predictions(left)
-        self._checkpoints.save(self._folder(f"{stage}-done"), START, left.facts, left.arrays)
+        self._checkpoints.save(done, START, left.facts, left.arrays)
 
     @property
     def is_counted(self) -> bool:

@@ -134,6 +134,16 @@ def test_a_daemon_killed_again_while_it_recovers_loses_nothing(toy, process, wha
     check(own.toy, left, own.whole)
 
 
+def test_a_model_that_is_saved_anew_is_not_lost_when_its_daemon_dies_in_between():
+    """One host dies before its model is whole, the other while it saves its own once more."""
+    own = ground("secureboost")
+    first = KillAt(PARTIES[2], "secureboost-done/checkpoint.json", "before", 1)
+    second = KillAt(PARTIES[1], "models.old", "after", 1)
+    left = own.run(plan=lambda write, when: first(write, when) or second(write, when))
+    assert (first.kills, second.kills) == (1, 1), "nobody was killed"
+    check(own.toy, left, own.whole)
+
+
 def test_daemons_that_are_killed_all_at_once_lose_nothing(toy, share):
     own = ground(toy)
     plan = Blackout(max(1, round(share * len(own.whole.writes))))
