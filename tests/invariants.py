@@ -10,6 +10,7 @@ import hashlib
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,11 @@ def _went_on(toy: Toy, left: Left) -> None:
     lost = left.result["lost"]
     _hold("I1", toy.params.get("dropout") == "continue", f"the job went on without {lost}")
     _hold("I1", not set(lost) & set(left.shards), f"{lost} has a model without having been there")
-    found = {digest(shard) for shard in left.shards.values()}
+    own = ("party", "role")
+    found = {
+        digest(replace(shard, facts={k: v for k, v in shard.facts.items() if k not in own}))
+        for shard in left.shards.values()
+    }
     _hold("I1", len(found) == 1, "the parties that are left have different models")
 
 
