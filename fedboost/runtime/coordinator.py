@@ -40,7 +40,7 @@ from fedboost.runtime.reading import greeting
 from fedboost.runtime.returns import Answering, Returns
 from fedboost.runtime.standing import at_rest, awaited, outlined
 from fedboost.runtime.store import Job, JobState, Store
-from fedboost.runtime.submitted import KEY_BYTES, job_id, read_spec
+from fedboost.runtime.submitted import KEY_BYTES, read_spec, submission_id
 from fedboost.runtime.vigil import first_gone
 from fedboost.runtime.walker import JobWalk, UnapprovedError
 from fedboost.settings import parse
@@ -98,7 +98,7 @@ class CoordinatorNode:
         """
         self._check(caller, "submit")
         spec = read_spec(request.spec)
-        id_ = job_id(spec, caller.name, request.key or secrets.token_hex(KEY_BYTES))
+        id_ = submission_id(spec, caller.name, request.key or secrets.token_hex(KEY_BYTES))
         if self._is_taken(id_, caller.name, spec):
             return job_pb2.SubmitReply(id=id_)
         for party in spec.parties.table().of(tuple(flow.Role)):

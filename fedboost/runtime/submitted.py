@@ -14,7 +14,7 @@ from fedboost.settings import parse
 KEY_BYTES = 16  # of what a caller draws for one submission
 
 
-def job_id(spec: JobSpec, submitter: str, key: str) -> str:
+def submission_id(spec: JobSpec, submitter: str, key: str) -> str:
     """The id of a submission: the job's name, and a hash by which the same one is known again."""
     stem = re.sub(r"[^a-z0-9]+", "-", spec.name.lower()).strip("-")[:40]
     told = json.dumps([submitter, key, spec.model_dump_json()])

@@ -132,7 +132,7 @@ def test_one_key_of_a_user_names_one_job(tmp_path):
 
 
 def test_a_job_of_another_with_the_same_id_is_not_taken_for_ours(tmp_path, monkeypatch):
-    monkeypatch.setattr(coordinator, "job_id", lambda *_: "the-same")
+    monkeypatch.setattr(coordinator, "submission_id", lambda *_: "the-same")
     spec = world.spec(world.echo())
     other = spec.model_copy(update={"name": "other"})
     sources = {
