@@ -443,7 +443,7 @@ class PartyNode:
             self.store.set_result(work.id, result)
         if self.store.job(work.id).state is not JobState.FINISHED:
             self.store.move(work.id, JobState.FINISHED)
-        work.forget()
+        self.store.clear(work.id)
 
     def _record(self, direction: str, messages: Sequence[Noted]) -> None:
         self.spending.passes(direction, messages[0].envelope)

@@ -4,7 +4,7 @@ STORE/store.sqlite          jobs, events, commits, predictions (and the tables o
                             ledger's, that of `alignments`)
 STORE/store.lock            held while a daemon runs; the system frees it when it dies
 STORE/store.key             seals the jobs' secrets (see `sealing`)
-STORE/jobs/ID/              checkpoints and secret/ of a job
+STORE/jobs/ID/              checkpoints and secret/ of a job; once it is finished, what `STAYS`
 STORE/models/ predictions/ reports/
 """
 
@@ -36,6 +36,8 @@ KINDS = {
     "models": "", "disclosures": "", "alignments": "", "predictions": ".parquet",
     "reports": ".html", "jobs": "",
 }  # fmt: skip
+# What a finished job keeps in its folder: of the rest, it could only be resumed.
+STAYS = frozenset({"result.json", "transcript"})
 
 
 class JobState(StrEnum):
@@ -235,20 +237,27 @@ class Store:
         for kind in kinds or KINDS:
             path = self.folder / kind / f"{job_id(id_)}{KINDS[kind]}"
             with on_disk(path):
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink(missing_ok=True)
+                _remove(path)
+
+    def clear(self, id_: str) -> None:
+        """Remove what a finished job no longer needs of its folder: all but what `STAYS`."""
+        folder = self.job_folder(id_)
+        with on_disk(folder):
+            for path in folder.iterdir() if folder.exists() else ():
+                if path.name not in STAYS:
+                    _remove(path)
 
     def _tidy(self) -> None:
         """Ends what a crash has interrupted: files half written, jobs half ended."""
         with on_disk(self.folder):
             for path in self.folder.rglob(f"*{NEW}"):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                _remove(path)
         for ended in self.jobs(*FINAL):
             self.vault.destroy(ended.id)
             if ended.state is JobState.CANCELLED:
                 self.discard(ended.id)
+            else:
+                self.clear(ended.id)
 
     def add_event(self, id_: str, *events: Mapping[str, Any]) -> int:
         """Append to the job's journal; returns the number of the last entry, all durable."""
@@ -349,6 +358,14 @@ class Store:
     def _set(self, id_: str, column: str, value: str | int) -> None:
         text = f"UPDATE jobs SET {column} = ?, updated = ? WHERE id = ?"  # noqa: S608  our columns
         self._connection.execute(text, (value, self._clock(), id_))
+
+
+def _remove(path: Path) -> None:
+    """Removes a file or a whole folder, if there is one."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _job(row: tuple[Any, ...]) -> Job:

@@ -347,12 +347,6 @@ class Work:
         """Keeps that they have."""
         self._checkpoints.save(self._folder("counted"), START, {"rows": rows}, {})
 
-    def forget(self) -> None:
-        """Removes checkpoints and artefacts: the job is done, its model and result stay."""
-        done = [f"{stage}-done" for stage in self.stages]
-        for name in ("table", "counted", "notebook", *self.stages, *done):
-            shutil.rmtree(self._folder(name), ignore_errors=True)
-
     @property
     def model_folder(self) -> Path:
         """Where the model's shard lies once the job is done."""

@@ -165,7 +165,7 @@ def test_notes_belong_to_one_job_and_go_with_it(store):
     work = work_of(store)
     work.write({"opened": [[0, ["bank"]]]})
     assert work_of(store, "job-2").read() == {}
-    work.forget()
+    store.clear(work.id)
     assert work_of(store).read() == {}
 
 

@@ -414,6 +414,11 @@ def left_of(store, id_):
     return sorted(str(p.relative_to(store.folder)) for p in store.folder.rglob(f"*{id_}*"))
 
 
+def names_in(store, id_):
+    """What lies in the job's own folder."""
+    return sorted(path.name for path in store.job_folder(id_).iterdir())
+
+
 def fill(store, id_):
     """What a job may have left when it ends."""
     store.vault.seed(id_)
@@ -435,18 +440,34 @@ def test_what_is_discarded_leaves_its_neighbours(store):
     store.discard("job-1")
 
 
+def test_a_finished_job_keeps_its_result_and_what_an_audit_reads(store):
+    begin(store)
+    store.clear("j1")
+    fill(store, "j1")
+    (store.job_folder("j1") / "result.json").write_text("{}")
+    (store.job_folder("j1") / "transcript").mkdir()
+    around = left_of(store, "j1")
+    store.clear("j1")
+    assert names_in(store, "j1") == ["result.json", "transcript"]
+    assert left_of(store, "j1") == around
+
+
 def test_a_store_that_opens_ends_what_a_crash_has_interrupted(tmp_path, clock):
+    states = (JobState.CANCELLED, JobState.PAUSED, JobState.FINISHED)
     with Store(tmp_path / "bank", "party bank", clock) as store:
-        for id_, state in (("job-a", JobState.CANCELLED), ("job-b", JobState.PAUSED)):
+        for id_, state in zip(("job-a", "job-b", "job-c"), states, strict=True):
             begin(store, id_)
             store.move(id_, state)
             fill(store, id_)
+            (store.job_folder(id_) / "result.json").write_text("{}")
         kept = left_of(store, "job-b")
         (store.folder / "models" / ".job-b.new").mkdir()
         (store.job_folder("job-b") / "result.json.new").write_bytes(b"half")
     with Store(tmp_path / "bank", "party bank", clock) as store:
         assert left_of(store, "job-a") == []
         assert left_of(store, "job-b") == kept
+        assert names_in(store, "job-b") == ["result.json", "secret", "secureboost"]
+        assert names_in(store, "job-c") == ["result.json"]
         assert not list(store.folder.rglob("*.new"))
 
 
