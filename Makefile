@@ -62,8 +62,9 @@ bench: $(READY)  ## every benchmark, quick: each ends within four minutes on two
 faults: $(READY)  ## the long families of faults, a line for each; SHARD=1/4 runs a fourth of them
 	$(BIN)/python -m tests.faults $(if $(SHARD),--shard $(SHARD)) $(if $(FAMILY),--family $(FAMILY))
 
-fuzz: $(READY)  ## every decoder, for minutes each
-	$(BIN)/python -m pytest tests/faults/test_family_fuzz.py --hypothesis-profile=fuzz
+fuzz: $(READY)  ## every decoder, ten minutes each, guided by coverage (Linux; Python 3.11 to 3.13)
+	@$(PIP) install --no-build-isolation -e '.[fuzz]'
+	$(BIN)/python -m tests.faults.fuzz --minutes $(or $(MINUTES),10) $(if $(SHARD),--shard $(SHARD))
 
 soak: $(READY)  ## two hours of jobs on real daemons with a fault each minute
 	$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),120)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterable, Iterator
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
@@ -48,6 +49,17 @@ def decode(kind: type[M], payload: bytes, sender: str) -> M:
             todo="run the same fedboost version on every party",
         )
     return message
+
+
+def json_object(text: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in a message, empty where there is no text; else a PeerError about `what`."""
+    try:
+        found = json.loads(text or b"{}")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise PeerError(f"{what} must be a JSON object")
+    return found
 
 
 def pack(values: NDArray[np.generic]) -> Array:

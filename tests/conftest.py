@@ -9,7 +9,6 @@ from hypothesis import settings
 
 # A busy machine is no reason for a property to fail.
 settings.register_profile("fedboost", deadline=None)
-settings.register_profile("fuzz", deadline=None, max_examples=20_000)  # make fuzz
 settings.load_profile("fedboost")
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,6 +12,7 @@ from typing import Any
 import click
 import pyarrow.parquet as pq
 
+from fedboost import wire
 from fedboost.cli.connect import run, settings
 from fedboost.cli.predicting import (
     Wish,
@@ -158,11 +159,11 @@ def _elsewhere(model: str, out: Path, guest: str | None) -> ConfigError:
 def _guest_of(model: str, coordinator: str | None, tls: Path | None) -> str | None:
     """Whose job has trained a model, if the coordinator can be asked and knows."""
 
-    async def ask(config: ClientConfig) -> str:
+    async def ask(config: ClientConfig) -> str | None:
         async with Client(config) as client:
-            spec = json.loads((await client.journal(model)).spec)
-            guest: str = spec["parties"]["guest"]
-            return guest
+            spec = wire.json_object((await client.journal(model)).spec, "the job's settings")
+            parties = spec.get("parties")
+            return parties.get("guest") if isinstance(parties, dict) else None
 
     try:
         return run(ask(settings(coordinator, tls)))

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
+from fedboost import wire
 from fedboost.audit.findings import Finding
 from fedboost.errors import ConfigError, UnreachableError
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
@@ -81,8 +82,7 @@ def result_of(journal: JobJournal) -> dict[str, Any]:
     """The result in a journal; an empty one for a job that has none."""
     for event in journal.events:
         if event.WhichOneof("what") == "finished":
-            result: dict[str, Any] = json.loads(event.finished.result)
-            return result
+            return wire.json_object(event.finished.result, "the job's result")
     return {}
 
 

@@ -151,7 +151,7 @@ def _read_parquet(path: Path) -> pa.Table:
     try:
         table = pa.parquet.ParquetFile(path).read()
         table.validate(full=True)  # for instance that text is UTF-8
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # also of names that are no text
         raise DataError(
             "the file is not readable parquet",
             todo="write it again; check its ending",

@@ -14,6 +14,9 @@ _one_at_a_time = threading.Lock()
 
 
 def read(packed: bytes) -> dict[str, NDArray[np.generic]]:
-    """What `numpy.savez` wrote; raises what numpy does where it is damaged."""
-    with _one_at_a_time, np.load(io.BytesIO(packed), allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+    """What `numpy.savez` wrote; a ValueError where it is damaged."""
+    try:
+        with _one_at_a_time, np.load(io.BytesIO(packed), allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except Exception as error:  # zipfile and numpy raise a dozen kinds, some for none of their own
+        raise ValueError(f"no archive of arrays: {error}") from None

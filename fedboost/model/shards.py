@@ -90,7 +90,7 @@ def unpacked(packed: Packed, name: str) -> Artefact:
         raise DataError("the model's arrays were changed", file=f"{name}/{ARRAYS}")
     try:
         found = read_arrays(packed.arrays)
-    except Exception:  # zipfile and numpy raise a dozen kinds for archives that somebody made up
+    except ValueError:
         raise DataError("the model's arrays are damaged", file=f"{name}/{ARRAYS}") from None
     return Artefact({k: v for k, v in facts.items() if k != "arrays_sha256"}, found)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -196,7 +195,7 @@ def read(journal: JobJournal) -> Story:
     finished = next((e.finished for e in reversed(events) if e.HasField("finished")), None)
     states = [e.state.state for e in events if e.HasField("state")]
     told = finished.told if finished is not None else _told_by_stages(events)
-    spec = _json_object(journal.spec, "the job's settings")
+    spec = wire.json_object(journal.spec, "the job's settings in the journal")
     steps = _steps(events)
     return Story(
         status=status,
@@ -234,16 +233,6 @@ def in_order(splits: Mapping[str, object]) -> list[str]:
     return sorted(splits, key=lambda name: SPLITS.index(name) if name in SPLITS else len(SPLITS))
 
 
-def _json_object(raw: bytes, what: str) -> dict[str, Any]:
-    try:
-        found = json.loads(raw or b"{}")
-    except (ValueError, RecursionError):
-        raise PeerError(f"{what} in the journal are not JSON") from None
-    if not isinstance(found, dict):
-        raise PeerError(f"{what} in the journal must be a JSON object")
-    return found
-
-
 def _told_by_stages(events: list[Event]) -> Told:
     """What was told in the stages that are done, of a job that is not."""
     last = {e.stage.stage: e.stage.told for e in events if e.HasField("stage")}
@@ -257,7 +246,7 @@ def _told_by_stages(events: list[Event]) -> Told:
 
 def _result(raw: bytes) -> Result:
     try:
-        return Result.model_validate(_json_object(raw, "the results"))
+        return Result.model_validate(wire.json_object(raw, "the result in the journal"))
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors()[0]["loc"])
         raise PeerError(f"the result in the journal is malformed at {place!r}") from None

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Literal, TypeAlias, TypeVar, cast, get_args
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -32,6 +32,15 @@ RSA_BITS_MIN = 2048  # SECURITY: a 1024-bit key is refused
 CURVE_BITS_MIN = 256  # P-256 and larger
 DIGEST_BYTES_MIN = 32  # no certificate signed over SHA-1
 CERTIFICATE_BYTES_MAX = 1 << 16  # a certificate larger than this is not one
+# What cryptography raises for certificates and lists that it cannot read.
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
 # Keeps what we sign apart from everything else the same TLS key signs.
 SIGNATURE_PREFIX = b"fedboost signature 1\0"
 _PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA256()), salt_length=padding.PSS.DIGEST_LENGTH)
@@ -167,20 +176,21 @@ def _peer_of(certificate_pem: bytes) -> Peer:
 
 
 def read_certificate(pem: bytes) -> x509.Certificate:
-    """The first certificate in `pem`; CertificateFaultError where there is none."""
+    """The first certificate in `pem`; CertificateFaultError where it cannot be read."""
     if len(pem) > CERTIFICATE_BYTES_MAX:
         raise CertificateFaultError(f"has {len(pem)} bytes, too many for one")
     try:
-        return x509.load_pem_x509_certificate(pem)
-    except ValueError:
+        certificate = x509.load_pem_x509_certificate(pem)
+    except UNREADABLE:
         raise CertificateFaultError("is not a PEM certificate") from None
+    return _read_whole(certificate)
 
 
 def read_roots(ca_pem: bytes) -> list[x509.Certificate]:
     """The CA certificates in `ca_pem`, one at least; a ConfigError where one is no CA."""
     try:
-        roots = x509.load_pem_x509_certificates(ca_pem)
-    except ValueError:
+        roots = [_read_whole(root) for root in x509.load_pem_x509_certificates(ca_pem)]
+    except UNREADABLE:
         raise ConfigError("the CA file is not PEM", todo="check tls.ca") from None
     for root in roots:
         constraints = _extension(root, x509.BasicConstraints)
@@ -236,7 +246,7 @@ def _issuer(certificate: x509.Certificate, roots: Sequence[x509.Certificate]) ->
     for root in roots:
         try:
             certificate.verify_directly_issued_by(root)
-        except (ValueError, TypeError, InvalidSignature):
+        except (*UNREADABLE, InvalidSignature):
             continue
         return root
     raise CertificateFaultError("is not signed by our CA")
@@ -290,13 +300,26 @@ def _dns_names(certificate: x509.Certificate) -> list[str]:
     return names.get_values_for_type(x509.DNSName) if names else []
 
 
+def _read_whole(certificate: x509.Certificate) -> x509.Certificate:
+    """The certificate; a CertificateFaultError where a part of it cannot be read.
+
+    cryptography reads each only when it is asked for.
+    """
+    try:
+        certificate.public_key()
+        for part in ("extensions", "signature_hash_algorithm", "not_valid_before_utc",
+                     "not_valid_after_utc"):  # fmt: skip
+            getattr(certificate, part)
+    except UNREADABLE:
+        raise CertificateFaultError("has parts that cannot be read") from None
+    return certificate
+
+
 def _extension(certificate: x509.Certificate, kind: type[Extension]) -> Extension | None:
     try:
         return certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
         return None
-    except ValueError:
-        raise CertificateFaultError("has extensions that cannot be read") from None
 
 
 def _public_bytes(key: object) -> bytes:

@@ -13,7 +13,7 @@ from fedboost import __version__
 from fedboost.errors import ConfigError, PeerError
 from fedboost.job import JobSpec, Name
 from fedboost.settings import Settings, parse
-from fedboost.wire import CONTROL_BYTES_MAX, WIRE_VERSION
+from fedboost.wire import CONTROL_BYTES_MAX, WIRE_VERSION, json_object
 
 
 class Member(Settings):
@@ -44,10 +44,7 @@ def decode(text: bytes) -> Manifest:
     """The manifest in `text`; a PeerError unless it is one, written canonically."""
     if len(text) > CONTROL_BYTES_MAX:
         raise PeerError(f"a manifest of {len(text)} bytes is too large")
-    try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError):
-        raise PeerError("the manifest is not JSON") from None
+    raw = json_object(text, "the manifest")
     try:
         manifest = parse(Manifest, raw)
         written = manifest.encode()

@@ -6,12 +6,11 @@ No network here: `daemon` serves these methods over gRPC, `simulate` calls them 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from fedboost import flow, protocols
+from fedboost import flow, protocols, wire
 from fedboost.crypto.workers import Workers
 from fedboost.errors import (
     FedboostError,
@@ -434,8 +433,9 @@ class PartyNode:
         work.close(stage, left)
 
     def _conclude(self, work: Work, request: party_pb2.FinishRequest) -> None:
+        result = wire.json_object(request.result, "the job's result")
         self._heads.hear(work, request.heads)
-        if result := json.loads(request.result):
+        if result:
             if self.write_report is not None:
                 self.write_report(request.journal, str(work.report_file))
                 result["report"] = str(work.report_file)

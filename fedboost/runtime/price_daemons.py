@@ -7,7 +7,6 @@ bytes alone tell what a call, a message and a byte take.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import tempfile
 import time
@@ -18,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fedboost import wire
 from fedboost.core import local
 from fedboost.core.params import TreeParams
 from fedboost.crypto import intersection
@@ -112,7 +112,7 @@ def _run(cluster: Cluster, spec: JobSpec) -> _Ran:
     journal = asyncio.run(_journal(cluster, spec))
     for event in journal.events:
         if event.WhichOneof("what") == "finished":
-            result = json.loads(event.finished.result)
+            result = wire.json_object(event.finished.result, "an echo's result")
             spent = {name: own - before[name] for name, own in _spent(cluster).items()}
             leading = spent.pop(COORDINATOR)
             return _Ran(sum(spent.values()), leading, max(result["memory_peak_bytes"].values()))

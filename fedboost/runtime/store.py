@@ -17,7 +17,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -109,14 +109,14 @@ class Store:
         self._mutex = threading.RLock()
         for part in (folder, *(folder / name for name in FOLDERS)):
             make_folder(part)
-        self._lock = StoreLock(folder / "store.lock")
-        try:
+        with ExitStack() as undoing:
+            self._lock = StoreLock(folder / "store.lock")
+            undoing.callback(self._lock.release)
             self.vault = Vault(folder)
             self._connection = self._connect(owner)
+            undoing.callback(self._connection.close)
             self._tidy()
-        except BaseException:
-            self._lock.release()
-            raise
+            undoing.pop_all()
 
     def __enter__(self) -> Store:
         return self

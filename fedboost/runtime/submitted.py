@@ -25,7 +25,7 @@ def read_spec(text: bytes) -> JobSpec:
     """A job file's content, checked as far as one can without the parties."""
     try:
         raw = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ConfigError("the job is not JSON") from None
     spec = parse(JobSpec, raw)
     table = spec.parties.table()  # one guest

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field
 
 from fedboost.errors import ConfigError, UnreachableError
 from fedboost.runtime.identity import (
+    UNREADABLE,
     CertificateFaultError,
     Identity,
     Peer,
@@ -259,11 +260,13 @@ def read_revoked(path: Path, ca_pem: bytes) -> frozenset[int]:
     for block in _LIST.findall(text) or [text]:
         try:
             listed = x509.load_pem_x509_crl(block)
-        except ValueError:
+            found = {entry.serial_number for entry in listed}
+            is_ours = any(_signed_by(listed, root) for root in roots)
+        except UNREADABLE:
             raise ConfigError("the revocation list is damaged", file=str(path)) from None
-        if not any(_signed_by(listed, root) for root in roots):
+        if not is_ours:
             raise ConfigError("the revocation list is not signed by our CA", file=str(path))
-        serials |= {entry.serial_number for entry in listed}
+        serials |= found
     return frozenset(serials)
 
 

@@ -15,7 +15,6 @@ import json
 import math
 import re
 import shutil
-import zipfile
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -85,7 +84,7 @@ class Transcripts:
             try:
                 own = read_arrays(packed)
                 facts |= json.loads(own.pop(FACTS).tobytes())
-            except (ValueError, KeyError, OSError, zipfile.BadZipFile):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 raise StoreError(
                     "a part of the job's transcript is damaged",
                     todo="restore it from a backup; the job can no longer be audited without it",
@@ -113,7 +112,7 @@ class Transcripts:
             return []
         try:
             found: list[dict[str, Any]] = json.loads(read_file(path))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise StoreError(
                 "what the audit found is damaged", todo="fedboost audit", file=path.name
             ) from None

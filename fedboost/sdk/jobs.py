@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
+from fedboost import wire
 from fedboost.errors import FedboostError, JobError
 from fedboost.messages import job_pb2
 from fedboost.messages.fault_pb2 import Fault
@@ -163,8 +163,7 @@ def result_of(journal: job_pb2.JobJournal) -> dict[str, Any]:
     """A finished job's result; otherwise raises what `ended` gives, or that it still goes on."""
     for event in journal.events:
         if event.HasField("finished"):
-            found: dict[str, Any] = json.loads(event.finished.result)
-            return found
+            return wire.json_object(event.finished.result, "the job's result")
     raise ended(journal.status)
 
 
@@ -220,7 +219,7 @@ def _stage(said: job_pb2.StageDone) -> dict[str, Any]:
 
 
 def _finished(said: job_pb2.Finished) -> dict[str, Any]:
-    return {"result": json.loads(said.result)}
+    return {"result": wire.json_object(said.result, "the job's result")}
 
 
 def _fields(said: Any) -> dict[str, Any]:

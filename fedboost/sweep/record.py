@@ -78,7 +78,7 @@ class Record:
         """The record in a file; a ConfigError where it is another sweep's."""
         try:
             raw = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ConfigError("the record of the sweep is no JSON", **where) from None
         kept = parse(Kept, raw, **where)
         if kept.format != FORMAT or kept.digest != sweep.digest:

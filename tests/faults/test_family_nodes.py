@@ -12,6 +12,7 @@ from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime import local
 from fedboost.runtime.identity import Peer
 from fedboost.runtime.ledger import Ledger
+from fedboost.runtime.party import PartyNode
 from fedboost.settings import parse
 from tests import small_jobs
 from tests.federated import now, resealed, run_jobs
@@ -84,3 +85,24 @@ def test_a_lie_fails_the_job_and_the_nodes_go_on(name, stage, kind, tmp_path, mo
             assert ledger.verify().n > 0
     received = {row.sha256 for row in failed.ledgers[envelope.receiver] if row.direction == "in"}
     assert envelope.payload_sha256.hex() not in received
+
+
+@pytest.mark.parametrize("result", [b"{", b"[1]", b"[" * 100_000])
+def test_a_result_that_is_none_fails_the_job_and_the_nodes_go_on(result, tmp_path, monkeypatch):
+    told: list[bytes] = []
+    finish = PartyNode.finish
+
+    async def spoilt(self, caller, request):
+        if request.result and not told:
+            told.append(request.result)
+            request.result = result
+        return await finish(self, caller, request)
+
+    monkeypatch.setattr(PartyNode, "finish", spoilt)
+    spec = small_jobs.spec("secureboost")
+    failed, finished = now(run_jobs(tmp_path, small_jobs.tables("secureboost"), [spec, spec]))
+    assert told
+    assert failed.state == "failed"
+    assert isinstance(failed.error, PeerError), failed.error.lines()
+    assert failed.error.what == "the job's result must be a JSON object"
+    assert finished.state == "finished", finished.error.lines()

@@ -204,9 +204,10 @@ def test_a_transcript_is_bounded_and_keeps_the_first_rounds(tmp_path, monkeypatc
     assert found.load(JOB).arrays["4"].tolist() == [0.0]
 
 
-def test_a_damaged_part_is_named(kept):
+@pytest.mark.parametrize("left", [0, 10, -30])
+def test_a_damaged_part_is_named(kept, left):
     path = kept.folder(JOB) / "part-00000002.npz"
-    path.write_bytes(path.read_bytes()[:-30])
+    path.write_bytes(path.read_bytes()[:left])
     with pytest.raises(StoreError) as caught:
         kept.load(JOB)
     assert caught.value.where["file"] == path.name

@@ -99,6 +99,13 @@ def test_what_is_no_parquet_is_refused(tmp_path, content):
     assert refusal(tmp_path / "a.parquet", content).what == "the file is not readable parquet"
 
 
+def test_parquet_with_a_name_that_is_no_text_is_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"abcde": [1.5]}), path)
+    content = path.read_bytes().replace(b"abcde", b"\xffbcde")
+    assert refusal(path, content).what == "the file is not readable parquet"
+
+
 def test_damaged_parquet_is_refused(tmp_path):
     path = tmp_path / "a.parquet"
     rows = np.random.default_rng(0).random(1000)

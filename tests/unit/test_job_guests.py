@@ -112,6 +112,12 @@ def test_a_name_must_leave_room_for_each_guests():
         job(name=f"{long}f")
 
 
+@pytest.mark.parametrize("text", [b"{", b"\xff", b"[" * 100_000])
+def test_what_is_no_json_is_no_job(text):
+    with pytest.raises(ConfigError, match="the job is not JSON"):
+        read_spec(text)
+
+
 def test_a_coordinator_takes_a_job_of_one_guest_alone():
     with pytest.raises(ConfigError, match="several guests") as error:
         read_spec(as_sent(job()))

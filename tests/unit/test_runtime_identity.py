@@ -1,5 +1,6 @@
 """Identities: every broken certificate and signature is refused for its reason."""
 
+import ssl
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -221,6 +222,34 @@ def test_a_missing_file_is_named(certs, part):
 def test_a_file_that_is_not_pem_is_refused(certs, part):
     tls = files(certs, "bank")
     getattr(tls, part).write_bytes(b"-----BEGIN NONSENSE-----\nAAAA\n-----END NONSENSE-----\n")
+    with pytest.raises(ConfigError, match="PEM"):
+        load_identity(tls)
+
+
+# Object identifiers in DER; a certificate with the first one in place of the second says how its
+# key is used twice.
+USAGE, KEY_ID = b"\x06\x03\x55\x1d\x0f", b"\x06\x03\x55\x1d\x0e"
+
+
+@pytest.mark.parametrize("part", ["ca", "cert"])
+def test_a_certificate_with_a_part_that_cannot_be_read_is_refused(certs, part):
+    tls = files(certs, "bank")
+    path = getattr(tls, part)
+    sound = x509.load_pem_x509_certificate(path.read_bytes())
+    octets = sound.public_bytes(serialization.Encoding.DER).replace(KEY_ID, USAGE)
+    twice = x509.load_der_x509_certificate(octets)
+    path.write_bytes(twice.public_bytes(serialization.Encoding.PEM))
+    with pytest.raises(ConfigError, match=r"cannot be read|not PEM"):
+        load_identity(tls)
+
+
+@pytest.mark.parametrize("part", ["ca", "cert"])
+def test_a_certificate_of_no_version_is_refused(certs, part):
+    tls = files(certs, "bank")
+    path = getattr(tls, part)
+    octets = ssl.PEM_cert_to_DER_cert(path.read_text())
+    head = octets.index(b"\xa0\x03\x02\x01\x02")  # the version's tag, and 2 for X.509 v3
+    path.write_text(ssl.DER_cert_to_PEM_cert(octets[: head + 4] + b"\x07" + octets[head + 5 :]))
     with pytest.raises(ConfigError, match="PEM"):
         load_identity(tls)
 

@@ -1,5 +1,6 @@
 """Certificates from the CA to the daemon: made, rotated under it, revoked, never shown."""
 
+import base64
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fedboost.cli.certs import certs_group
@@ -191,7 +193,11 @@ def test_a_list_that_vanishes_or_is_not_our_cas_lets_nobody_in(certs, other_cert
     tls.crl.unlink()
     with pytest.raises(UnreachableError, match="nobody is let in"):
         revocations.check(peer)
-    for broken in (b"", whole[:-60], (other_certs / "ca.crl").read_bytes()):
+    octets = x509.load_pem_x509_crl(whole).public_bytes(serialization.Encoding.DER)
+    octets = octets.replace(b"\x02\x01\x01", b"\x02\x01\x07", 1)  # the version, 1 for X.509 v2
+    lines = base64.encodebytes(octets)
+    odd = b"-----BEGIN X509 CRL-----\n" + lines + b"-----END X509 CRL-----\n"
+    for broken in (b"", whole[:-60], odd, (other_certs / "ca.crl").read_bytes()):
         tls.crl.write_bytes(broken)
         with pytest.raises(UnreachableError, match="nobody is let in"):
             revocations.check(peer)

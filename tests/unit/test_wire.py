@@ -46,6 +46,14 @@ def test_a_truncated_message_is_refused():
             wire.decode(pb.Ciphertexts, whole[:end], "telco")
 
 
+def test_a_json_object_is_read_and_nothing_else():
+    assert wire.json_object(b'{"auc": 0.5}', "the result") == {"auc": 0.5}
+    assert wire.json_object(b"", "the result") == {}
+    for text in (b"{", b"[]", b"3", b"null", b"\xff", b"[" * 100_000):
+        with pytest.raises(PeerError, match=r"^the result must be a JSON object$"):
+            wire.json_object(text, "the result")
+
+
 @pytest.mark.parametrize(
     "octets",
     [
