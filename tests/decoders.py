@@ -34,7 +34,16 @@ from fedboost.messages.array_pb2 import Array
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.model import arrays, shards
 from fedboost.report import story
-from fedboost.runtime import authority, comparison, faults, heads, identity, manifest, tls
+from fedboost.runtime import (
+    authority,
+    comparison,
+    faults,
+    heads,
+    identity,
+    manifest,
+    releases,
+    tls,
+)
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.checkpoints import Checkpoints
 from fedboost.runtime.config import CoordinatorConfig, PartyConfig
@@ -45,8 +54,8 @@ from fedboost.runtime.sealing import Vault
 from fedboost.runtime.store import JobState, Store
 from fedboost.runtime.submitted import read_spec
 from fedboost.runtime.transcripts import Transcripts
-from fedboost.settings import load
-from tests import small_jobs
+from fedboost.settings import load, parse
+from tests import models, small_jobs
 
 VECTORS = Path(__file__).parent / "vectors"
 EVERY_TYPE = sorted(
@@ -341,6 +350,28 @@ def exported_ledger(folder: Path) -> Decoder:
     return Decoder(read, (sample,))
 
 
+def release(folder: Path) -> Decoder:
+    """Of what a host gives out of a model, whose guest looks at it before its signature."""
+    authority.create(
+        folder, [Leaf("party", name) for name in models.PARTIES], Term(datetime.now(UTC))
+    )
+
+    def config(party):
+        files = {"ca": "ca.pem", "cert": f"{party}.pem", "key": f"{party}.key"}
+        own = {"tls": {key: str(folder / file) for key, file in files.items()}}
+        others = [name for name in models.PARTIES if name != party]
+        own |= {"name": party, "peers": dict.fromkeys(others, "127.0.0.1:7002")}
+        raw = {**PARTY, **own, "insecure_loopback": False, "policy": {"peers": others}}
+        return parse(PartyConfig, raw)
+
+    shard = models.random_model(21)["telco"]
+    with closing(Ledger(folder / "telco.sqlite")) as ledger:
+        draft = releases.draft(config("telco"), shard, "bank", ledger)
+        sample = releases.sign(config("telco"), draft, ledger).file
+    bank = config("bank")
+    return Decoder(lambda octets: releases.read(bank, octets, models.MODEL), (sample,))
+
+
 # Certificates
 
 
@@ -413,6 +444,7 @@ DECODERS: dict[str, Callable[[Path], Decoder]] = {
     "sealed secret": sealed_secret,
     "signed head": signed_head,
     "exported ledger": exported_ledger,
+    "release": release,
     "certificate": certificate,
     "revocations": revocations,
     "table parquet": partial(table, "parquet"),
