@@ -36,6 +36,8 @@ class FakeControl:
         self.commits = []
         self.fails = None
         self.ends = ""
+        self.deaf = False  # gone before it hears how the job ended
+        self.heard = b""
         self.kept: tuple[flow.Place | int, ...] = ()  # its checkpoints; one number is a round
         self.opened: flow.Place | int = -1  # where the stage was opened
 
@@ -77,8 +79,11 @@ class FakeControl:
         """Closes."""
         return party_pb2.StageReply()
 
-    async def finish(self, _):
-        """Nothing is left."""
+    async def finish(self, request):
+        """Says that nothing is left, or hears the end."""
+        if self.deaf and request.result:
+            raise UnreachableError(f"{self.party} is not there", party=self.party)
+        self.heard = request.result
         return party_pb2.FinishReply()
 
     async def stop(self, _):

@@ -110,7 +110,7 @@ class Inbox:
             left = [sender for sender in senders if sender not in there]
             for sender in left:
                 if self._waiting.get((kind, sender)):
-                    raise PeerError(f"{sender} sent a {kind} of a later step than the one awaited")
+                    raise _later(kind, sender)
             return left
 
         if missing():
@@ -134,6 +134,12 @@ class Inbox:
             for (known, sender), queue in self._waiting.items()
             if known == kind and queue and queue[0].number < before
         ]
+
+    def check_read(self, kind: str, before: int) -> None:
+        """Refuses, by a PeerError, a stream read ahead that no step before `before` gave."""
+        for (known, sender), number in self._used.items():
+            if known == kind and number >= before:
+                raise _later(kind, sender)
 
     async def stop(self, reason: FedboostError) -> None:
         """Ends every wait with `reason`, now and from now on."""
@@ -162,3 +168,7 @@ class Inbox:
             self._waits.remove(of)
         if self._stopped is not None:
             raise self._stopped
+
+
+def _later(kind: str, sender: str) -> PeerError:
+    return PeerError(f"{sender} sent a {kind} of a later step than the one awaited")

@@ -259,6 +259,10 @@ class Session:
             if self._stopped is not None:
                 raise self._stopped
             told, cpu = await loop.run_in_executor(self._threads, self._work, loop, step, call, got)
+            seconds = now() - started
+            if step.takes is not None and self._roles.takes_parts(step):
+                asked = await asyncio.wrap_future(call)
+                self._inbox.check_read(step.takes.DESCRIPTOR.full_name, asked.number)
         except asyncio.CancelledError:
             # Of `call`, or of a step that was stopped before a thread was free for it.
             if self._stopped is None and not call.cancelled():
@@ -271,7 +275,7 @@ class Session:
             raise error from None
         cost = StepCost(
             party=self.seat.party,
-            seconds=now() - started,
+            seconds=seconds,
             cpu_seconds=cpu + self.seat.workers.busy_seconds() - worked,
         )
         for peer, sent in self.sent.items():
@@ -342,6 +346,8 @@ class Session:
             following = self._inbox.next(kind, sender)
             [arriving] = self._bridge.start(loop, following)
             arrived = self._bridge.wait(arriving)
+            if arrived.number != first.number:
+                raise PeerError(f"{sender} sent parts of two steps as one {kind}")
             yield arrived.message
 
     # What the step gives

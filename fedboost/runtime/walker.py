@@ -189,11 +189,17 @@ class JobWalk:
         self.gained = True
 
     async def _finish(self, seconds: float) -> dict[str, Any]:
+        """Ends the job at all parties, at the guest last: its result says who is lost."""
         request = party_pb2.FinishRequest(job=self.id, attempt=self.attempt, heads=self.heads)
         shares = await self.ask(
             self.everybody, "finish", lambda party: self.controls[party].finish(request)
         )
         self.heads = [share.head for share in shares.values() if share.HasField("head")]
+        without = party_pb2.FinishRequest(
+            job=self.id, attempt=self.attempt, result=b"{}", heads=self.heads
+        )
+        others = [party for party in self.everybody if party != self.table.guest]
+        await self.ask(others, "finish", lambda party: self.controls[party].finish(without))
         self.lose_for_good(self.gone, self.protocol.name)
         own = self.told_of.setdefault(self.protocol.name, Told())
         counted(own, [one for reply in shares.values() for one in reply.released])
@@ -201,22 +207,15 @@ class JobWalk:
         self.emit(
             Event(finished=job_pb2.Finished(result=json.dumps(result).encode(), told=self.told))
         )
-        with_result = party_pb2.FinishRequest(
+        told = party_pb2.FinishRequest(
             job=self.id,
             attempt=self.attempt,
             result=json.dumps(result).encode(),
             journal=self.journal(),
             heads=self.heads,
         )
-        without = party_pb2.FinishRequest(
-            job=self.id, attempt=self.attempt, result=b"{}", heads=self.heads
-        )
         await self.ask(
-            self.everybody,
-            "finish",
-            lambda party: self.controls[party].finish(
-                with_result if party == self.table.guest else without
-            ),
+            [self.table.guest], "finish", lambda party: self.controls[party].finish(told)
         )
         return result
 

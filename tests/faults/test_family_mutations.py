@@ -244,12 +244,9 @@ FREE = {
     "align.FullSet": ("data: point of small order",),
     "align_pairs.ReturnedSet": ("data: point of small order",),
     "align_pairs.HostSet": ("nothing said",),  # a host without rows
-    # A stream of one part has but one number.
-    "echo.Call": ("a later number",),
-    "encrypted.EncryptedGradients": ("a later number",),
     # Sums and gradients in the plain scheme, which hides and protects nothing.
-    "encrypted.CandidateSums": ("packages.data", "a later number"),
-    "hybridtree.BottomRows": ("gradients.rows.data", "a later number"),
+    "encrypted.CandidateSums": ("packages.data",),
+    "hybridtree.BottomRows": ("gradients.rows.data",),
     "encrypted.EncryptionKey": ("value_bits: more",),  # a policy bounds it
     # Noisy buckets, sides of splits and places: any of them may be a row's.
     "federboost_vertical.BucketIds": ("missing: zeros", "ids: zeros"),

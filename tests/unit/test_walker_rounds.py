@@ -1,5 +1,7 @@
 """Which rounds parties keep, and where a later attempt begins."""
 
+import json
+
 import pytest
 
 from fedboost.errors import JobError
@@ -8,7 +10,7 @@ from fedboost.messages.job_pb2 import Event, PartyLost
 from fedboost.runtime import stage
 from fedboost.runtime.config import Timers
 from tests.federated import now
-from tests.walks import BANK, COUNT, PARTIES, STAGE, calls_of, walk_of
+from tests.walks import ADDER, BANK, COUNT, PARTIES, STAGE, calls_of, walk_of
 
 KEEP_S = Timers().keep_s
 
@@ -234,6 +236,20 @@ def test_a_host_that_was_lost_does_not_hold_up_where_the_others_stood():
     assert seen == [2]
     assert result["lost"] == ["shop"]
     assert calls_of(job, "shop") == []
+
+
+def test_a_host_that_does_not_hear_the_end_is_lost_and_the_guests_result_says_so():
+    async def walk(run):
+        await run(COUNT, spares=True)
+
+    job, _, events = walk_of(walk=walk)
+    job.controls["shop"].deaf = True
+    result = now(job.run())
+    assert result["lost"] == ["shop"]
+    assert json.loads(job.controls[BANK].heard)["lost"] == ["shop"]
+    assert {job.controls[party].heard for party in ("telco", "mill", ADDER)} == {b"{}"}
+    kinds = [event.WhichOneof("what") for event in events]
+    assert kinds.index("lost") < kinds.index("finished")
 
 
 def test_a_host_lost_before_anything_was_kept_cannot_be_done_without():
