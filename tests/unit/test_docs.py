@@ -295,8 +295,8 @@ def test_the_lock_holds_everything_the_project_asks_for():
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"]]
-    for extra in project["optional-dependencies"].values():
-        wanted += extra
+    for name, extra in project["optional-dependencies"].items():
+        wanted += extra if name != "fuzz" else []  # `make fuzz` installs it where it has wheels
     pinned = re.findall(r"^([\w.-]+)==[\w.]+", (ROOT / "requirements-dev.lock").read_text(), re.M)
     locked = {re.sub(r"[-_.]+", "-", name).lower() for name in pinned}
     asked = {re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", one)[0]).lower() for one in wanted}
