@@ -22,6 +22,7 @@ from tests.secureboost_jobs import made
 
 JOB = made({"n_estimators": 3, "max_depth": 2}, (2, 2))
 TIMERS = Timers(retry_first_s=0.01, retry_max_s=0.05)
+BUSY_S = 3.0  # in which a job comes to its first event, also on a busy machine
 QUIET_S = 0.5  # many times the pauses between two looks
 
 
@@ -165,7 +166,7 @@ def test_a_coordinator_whose_disk_is_full_pauses_the_job_when_it_can_say_so(
             store = cluster.coordinator.store
             job = await begun(cluster)
             with full(store._connection):
-                await asyncio.sleep(QUIET_S)
+                await asyncio.sleep(BUSY_S)  # until it has met the full disk
                 status = await status_of(cluster, job)
                 assert status.state == "running", "it rests, and the store does not know"
             status = await until(cluster, job, "paused", "finished")
