@@ -12,9 +12,10 @@ from fedboost.errors import FedboostError
 from fedboost.flow import Artefact
 from fedboost.model import shards
 from fedboost.runtime.checkpoints import Checkpoints
-from fedboost.runtime.ledger import Disclosure, Ledger
+from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.sealing import Vault
 from fedboost.runtime.store import JobState, Store
+from tests.decoders import entry
 
 SEED, FLIPS, FLIPS_NOW = 7, 500, 40  # of each kind of file; on each change
 ARRAYS = {"gradient": np.arange(24.0).reshape(4, 6), "codes": np.array(["a", "b"])}
@@ -66,7 +67,7 @@ def read_seed(folder):
 def keep_ledger(folder):
     folder.mkdir(parents=True, exist_ok=True)
     with closing(Ledger(folder / "store.sqlite")) as ledger:
-        ledger.record(*[disclosure(n) for n in range(40)])
+        ledger.record(*[entry(n) for n in range(40)])
     with closing(sqlite3.connect(folder / "store.sqlite")) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -75,16 +76,6 @@ def read_ledger(folder):
     with closing(Ledger(folder / "store.sqlite")) as ledger:
         head = ledger.verify()
         return {"head": head, "rows": [(r.n, r.job, r.sha256, r.peer) for r in ledger.rows()]}
-
-
-def disclosure(number):
-    """One row of a ledger."""
-    return Disclosure(
-        direction="out", job="job-1", attempt=1, stage="echo", step="call", number=number, part=0,
-        kind="fedboost.echo.Call", peer="telco", bytes=number, values=1, rows=20, groups=None,
-        smallest_group=None, epsilon=2.0, protection="plain", reveals="numbers",
-        sha256=f"{number:064x}", salt=f"{number:032x}",
-    )  # fmt: skip
 
 
 def keep_store(folder):

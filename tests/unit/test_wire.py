@@ -7,17 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedboost import protocols, wire
+from fedboost import wire
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.messages import exchange_pb2, job_pb2, party_pb2
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol import align_pb2, echo_pb2
 from fedboost.messages.protocol import encrypted_pb2 as pb
+from tests.decoders import EVERY_TYPE
 
-EVERY_TYPE = sorted(
-    {s.gives for p in protocols.known().values() for s in p.flow if s.gives is not None},
-    key=lambda kind: kind.DESCRIPTOR.full_name,
-)
 SECRET = b"a secret"
 
 # Messages
