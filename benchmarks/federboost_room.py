@@ -142,7 +142,7 @@ class Room(flow.Run):
         """True: nothing is kept here."""
         return True
 
-    def keep(self) -> None:
+    def keep(self, keeps: Keeps = Keeps.NOW_AND_THEN) -> None:
         """Nothing: no other attempt follows."""
 
     def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:

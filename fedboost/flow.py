@@ -241,7 +241,8 @@ class Run(ABC):
         step, and only their messages are sent and waited for; empty means all that are left.
         `spares` goes on without hosts that are gone, from here to the end of the job; one that also
         adds up is waited for. What the others settle without a host, by a step that `hears`, keeps
-        it out of later attempts as well.
+        it out of later attempts as well; before they do, they keep the last place they have passed,
+        so that no attempt needs it again for what it was in.
         """
 
     @property
@@ -255,7 +256,7 @@ class Run(ABC):
         return False
 
     @abstractmethod
-    def keep(self) -> None:
+    def keep(self, keeps: Keeps = Keeps.NOW_AND_THEN) -> None:
         """In front of a walk's loop: what the loop stands on is kept, where it took its time."""
 
     @abstractmethod

@@ -310,7 +310,7 @@ class Room(flow.Run):
         """Whether rounds are asked for at once."""
         return True
 
-    def keep(self) -> None:
+    def keep(self, keeps: Keeps = Keeps.NOW_AND_THEN) -> None:
         """Always."""
         self.stands = flow.LOOP
 

@@ -213,9 +213,9 @@ class Contributor:
         """Whether no earlier attempt has opened this statistic over others; notes it for later."""
         if self._fresh is None:
             return True
-        opened = dict(self._seat.notebook.read().get("opened", []))
+        opened = self._opened()
         if self._fresh in opened:
-            return bool(opened[self._fresh] == list(survivors))
+            return opened[self._fresh] == list(survivors)
         if self._fresh <= max(opened, default=-1):  # not the last ones any more: never again
             return False
         opened[self._fresh] = list(survivors)
@@ -223,17 +223,22 @@ class Contributor:
         self._seat.notebook.write({"opened": kept})
         return True
 
-    def begun_with_others(self, what: str) -> UnreachableError | PeerError:
-        """Why a round cannot go on whose first sum stays closed: an earlier attempt has opened it
-        over other parties than are there now."""
-        gone = [party for party in self.members if party not in self.fresh.survivors]
-        if not gone:
-            return PeerError(f"{what} was begun without a party that takes part again")
-        return UnreachableError(
-            f"{what} was begun with {', '.join(gone)} and cannot be begun without",
-            party=gone[0],
-            todo="when it is back: fedboost job resume",
-        )
+    def check_begun(self, statistic: int, present: tuple[str, ...], what: str) -> None:
+        """Refuses to begin without a party what an earlier attempt may have opened with it.
+
+        By a list that somebody refuses nobody is lost for good: the job pauses, and takes it back.
+        """
+        gone = [party for party in self._opened().get(statistic, ()) if party not in present]
+        if gone:
+            raise UnreachableError(
+                f"{what} was begun with {', '.join(gone)} and cannot be begun without",
+                party=gone[0],
+                todo="when it is back: fedboost job resume",
+            )
+
+    def _opened(self) -> dict[int, list[str]]:
+        """Over whom the last fresh statistics may have been opened, in any attempt."""
+        return dict(self._seat.notebook.read().get("opened", []))
 
     @property
     def fresh(self) -> Epoch:

@@ -31,7 +31,7 @@ class StageWalk(flow.Run):
     ended: str = ""  # the loop that a party's answer has ended
     counters: list[int] = field(default_factory=list)
     number: int = 0
-    commit_due: Place | None = None  # what is to be kept before anything follows
+    is_due: bool = False  # whether where it stands is to be kept before anything follows
     committed: float = field(default_factory=now)
     round_took: float = math.inf  # seconds, the last one of the outermost loop
     metrics: list[job_pb2.Metric] = field(default_factory=list)
@@ -41,6 +41,7 @@ class StageWalk(flow.Run):
     def __post_init__(self) -> None:
         self.params = self.job.params if self.protocol is self.job.protocol else None
         self.table = self.job.table
+        self.stands = self.kept = self.place  # the last place passed that can be kept; that was
 
     async def __call__(
         self,
@@ -49,6 +50,8 @@ class StageWalk(flow.Run):
         among: tuple[str, ...] = (),
         spares: bool = False,
     ) -> None:
+        settles = any(step.hears for step in steps)
+        self.is_due |= settles and not self.job.gone <= set(self.job.lost)
         await self.commit()
         hosts = among or self.job.present
         gone = frozenset(self.job.gone)
@@ -77,7 +80,7 @@ class StageWalk(flow.Run):
         logs.note(stage=self.protocol.name, step=named)
         started = now()
         replies = await self.job.ask(tuple(turns), named, call)
-        if any(step.hears for step in steps):
+        if settles:
             self.job.lose_for_good(gone, self.protocol.name)
         self._note(steps, turns, replies, now() - started)
 
@@ -122,10 +125,9 @@ class StageWalk(flow.Run):
         """See `flow.Run`; that of the round before tells."""
         return self.round_took < self.job.timers.keep_s
 
-    def keep(self) -> None:
+    def keep(self, keeps: Keeps = Keeps.NOW_AND_THEN) -> None:
         """See `flow.Run`."""
-        if self._is_kept(Keeps.NOW_AND_THEN):
-            self.commit_due = LOOP
+        self._pass(LOOP, keeps)
 
     def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
         """See `flow.Run`; a loop goes on behind the last place in it that all have kept."""
@@ -139,8 +141,7 @@ class StageWalk(flow.Run):
             self.counters.append(index)
             yield index
             self.counters.pop()
-            if self._is_kept(keeps):
-                self.commit_due = (*self.counters, index + 1)
+            self._pass((*self.counters, index + 1), keeps)
             if outermost:
                 self.round_took = now() - started
                 of = most if most < flow.UNBOUNDED else (self.ended == name) * (index + 1)
@@ -160,16 +161,18 @@ class StageWalk(flow.Run):
         is_here = len(self.place) > depth and tuple(self.counters) == self.place[:depth]
         return self.place[depth] if is_here else 0
 
-    def _is_kept(self, keeps: Keeps) -> bool:
-        """Whether the place behind a round that has just ended is to be kept."""
-        is_due = now() - self.committed >= self.job.timers.keep_s
-        return keeps is Keeps.EACH or (keeps is Keeps.NOW_AND_THEN and is_due)
+    def _pass(self, place: Place, keeps: Keeps) -> None:
+        """Notes a place that can be kept, and whether it is to be."""
+        if keeps is not Keeps.NOTHING:
+            is_time = now() - self.committed >= self.job.timers.keep_s
+            self.stands, self.is_due = place, self.is_due or keeps is Keeps.EACH or is_time
 
     async def commit(self) -> None:
         """Has every party keep where it stands, where that is due, before anything follows."""
-        if self.commit_due is None:
+        is_due, self.is_due = self.is_due and self.stands > self.kept, False
+        if not is_due:
             return
-        round_, *within = self.commit_due
+        round_, *within = self.kept = self.stands
         request = party_pb2.CommitRequest(
             job=self.job.id,
             attempt=self.job.attempt,
@@ -178,7 +181,6 @@ class StageWalk(flow.Run):
             within=within,
             heads=self.job.heads,
         )
-        self.commit_due = None
         replies = await self.job.ask(
             self.job.everybody, "commit", lambda party: self.job.controls[party].commit(request)
         )

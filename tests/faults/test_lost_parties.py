@@ -326,27 +326,49 @@ def test_before_there_are_cut_points_a_job_waits_for_everybody(
     assert_same(ended.shards["mill"], whole_run["continue"].shards["bank"])
 
 
-def test_what_was_settled_without_a_host_and_kept_by_nobody_ends_the_job(
-    tables, tmp_path, monkeypatch
+@pytest.mark.parametrize("keep_s", [0.0, 60.0])
+def test_what_was_settled_without_a_host_amid_the_first_tree_is_carried_on(
+    tables, tmp_path, monkeypatch, keep_s
 ):
     """Counting again without it, from the start, would tell what it had counted."""
     lost = Fate("sum_histograms", "asked")
     guest = Fate("measure", "asked", 1, "bank")
-    ended = twice(tables, tmp_path, monkeypatch, [lost, guest], [])
-    assert ended.status.state == "failed"
-    assert ended.status.reason.what == "shop was lost before the others had kept anything"
-
-
-def test_what_was_settled_without_a_host_and_kept_amid_the_first_tree_is_carried_on(
-    tables, tmp_path, monkeypatch
-):
-    lost = Fate("sum_histograms", "asked")
-    guest = Fate("measure", "asked", 1, "bank")
-    ended = twice(tables, tmp_path, monkeypatch, [lost, guest], [], keep_s=0.0)
+    ended = twice(tables, tmp_path, monkeypatch, [lost, guest], [], keep_s=keep_s)
     assert ended.status.state == "finished", ended.status
     assert ended.result["lost"] == [LOST]
     left = [party for party in PARTIES if party != LOST]
     assert whose(tables, ended.shards["bank"], left) == ["left"] * TREES
+
+
+def test_a_tree_that_a_host_has_left_half_way_is_kept_before_the_others_go_on(
+    tables, tmp_path, monkeypatch
+):
+    """The guest restarts before the tree is kept whole; it could not be begun without shop."""
+    lost = Fate("sum_histograms", "asked", DEPTH + 2)
+    guest = Fate("measure", "asked", 2, "bank")
+    ended = twice(tables, tmp_path, monkeypatch, [lost, guest], [])
+    assert ended.status.state == "finished", ended.status
+    assert ended.result["lost"] == [LOST]
+    assert_ends_early(tables, ended)
+
+
+@pytest.mark.parametrize("step", ["deal_shares", "sum_histograms"])
+def test_a_tree_that_was_begun_with_a_host_waits_for_it_where_nothing_of_it_was_kept(
+    tables, tmp_path, monkeypatch, whole_run, step
+):
+    """Both are gone at once in the second tree; shop is back, and gone again as it begins anew."""
+    guest = Fate("sum_histograms", "asked", DEPTH + 2, "bank")
+    ended = run(
+        *(tmp_path, tables, spec_of(dropout="continue"), monkeypatch),
+        *([guest], [Fate(step, "asked")], []),
+    )
+    paused = ended.journals[1].status
+    assert paused.state == "paused"
+    assert paused.reason.what == f"a tree was begun with {LOST} and cannot be begun without"
+    assert [waiting.party for waiting in paused.waiting] == [LOST]
+    assert ended.status.state == "finished", ended.status
+    assert "lost" not in ended.result
+    assert_same(ended.shards["bank"], whole_run["continue"].shards["bank"])
 
 
 def test_a_tree_that_was_begun_with_a_host_ends_where_it_stands_once_that_is_lost(
@@ -357,6 +379,11 @@ def test_a_tree_that_was_begun_with_a_host_ends_where_it_stands_once_that_is_los
     ended = twice(tables, tmp_path, monkeypatch, [guest], [lost], keep_s=0.0)
     assert ended.status.state == "finished", ended.status
     assert ended.result["lost"] == [LOST]
+    assert_ends_early(tables, ended)
+
+
+def assert_ends_early(tables, ended):
+    """The second of three trees ends behind its first layer; the third is without the lost."""
     left = [party for party in PARTIES if party != LOST]
     assert whose(tables, ended.shards["bank"], left) == ["all", "all", "left"]
     grown = [tree.n_nodes for tree in whole.trees(ended.shards["bank"])]

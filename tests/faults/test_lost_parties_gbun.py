@@ -153,6 +153,37 @@ def test_a_round_that_a_party_left_half_way_begins_anew_with_another_network(
     assert f"Lost {LOST}, went on without it" in page
 
 
+@pytest.mark.parametrize("step", ["deal_shares", "sum_outputs"])
+def test_a_round_that_was_begun_with_a_host_is_given_up_once_that_is_lost(
+    tables, tmp_path, monkeypatch, step
+):
+    """The guest's restart pauses the second round amid its sums; then shop stays away."""
+    guest, lost = Fate("sum_system", "asked", 2, "bank"), Fate(step, "asked")
+    spec = spec_of(dropout="continue")
+    ended = run(tmp_path, tables, spec, monkeypatch, [guest], [lost])
+    assert_paused(ended, "bank")
+    assert ended.status.state == "finished", ended.status
+    assert ended.result["lost"] == [LOST]
+    model = ended.shards["bank"]
+    assert model.arrays["networks"].tolist() == [0, 2, 3, 4]
+    left = [party for party in PARTIES if party != LOST]
+    assert whose(tables, model, left) == ["all", "left", "left", "left"]
+
+
+@pytest.mark.parametrize("step", ["sum_outputs", "sum_system", "measure"])
+def test_what_was_settled_without_a_host_in_the_first_round_is_carried_on(
+    tables, tmp_path, monkeypatch, step
+):
+    lost, guest = Fate(step, "asked"), Fate("read_metrics", "asked", 1, "bank")
+    spec = spec_of(dropout="continue")
+    ended = run(tmp_path, tables, spec, monkeypatch, [lost, guest], [])
+    assert_paused(ended, "bank")
+    assert ended.status.state == "finished", ended.status
+    assert ended.result["lost"] == [LOST]
+    left = [party for party in PARTIES if party != LOST]
+    assert whose(tables, ended.shards["bank"], left) == ["left"] * ROUNDS
+
+
 def test_an_undisturbed_job_draws_no_network_in_vain(tables, whole_run):
     for ended in whole_run.values():
         assert ended.shards["bank"].arrays["networks"].tolist() == [0, 1, 2, 3]

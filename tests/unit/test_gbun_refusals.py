@@ -7,16 +7,13 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
-from fedboost import protocols
 from fedboost.core.fixed_point import bits_for
 from fedboost.core.gbun import Scale
 from fedboost.errors import (
     ConfigError,
     DataError,
     JobError,
-    PeerError,
     ProtocolError,
-    UnreachableError,
 )
 from fedboost.flow import AGGREGATOR, GUEST, HOST
 from fedboost.protocols.gbun import columns
@@ -24,7 +21,7 @@ from fedboost.protocols.gbun.boosting import Scaling
 from fedboost.protocols.gbun.params import GbunJobParams, check
 from fedboost.settings import parse
 from tests.federated import GUEST as GUEST_NAME
-from tests.federated import HOSTS, Room, changing, now, room_for
+from tests.federated import HOSTS, Room, changing, now
 from tests.gbun_jobs import made, pooled
 from tests.secureboost_jobs import CLASSES
 
@@ -323,29 +320,14 @@ def test_a_sum_over_more_rows_than_there_are_or_none_is_refused(rows):
     now(work())
 
 
-@pytest.mark.parametrize(
-    ("protocol", "step", "what"),
-    [("gbun", "normalise", "a round"), ("federboost-horizontal", "split_nodes", "a tree")],
-)
-def test_a_round_whose_first_sum_stays_closed_names_whom_it_was_begun_with(
-    protocol, step, what, monkeypatch
-):
+def test_a_network_whose_sums_stay_closed_gives_its_round_up():
     async def work():
-        params = {"n_estimators": 1, "dropout": "continue", "colluders": 0}
-        small = {"quantile_tolerance": 0, "max_bin": 4, "max_depth": 1}
-        own = params | (small if protocol != "gbun" else {"outputs": 4})
-        room = room_for(protocol, made(held=None).frames(), own, aggregator="sum")
-        await room.until(step)
-        me, module = room.state(TELCO), protocols.named(protocol).modules[HOST]
-        lost = me.sums.members[-1]
-        monkeypatch.setattr(me.sums, "total", lambda *_: None)
-        monkeypatch.setattr(me.sums.fresh, "survivors", me.sums.members[:-1])
-        with pytest.raises(UnreachableError, match=f"{what} was begun with {lost}") as refused:
-            getattr(module, step)(me, iter(()))
-        assert refused.value.where == {"party": lost}
-        monkeypatch.setattr(me.sums.fresh, "survivors", me.sums.members)
-        with pytest.raises(PeerError, match="without a party that takes part again"):
-            getattr(module, step)(me, iter(()))
+        room = await made(held=None).room().until("sum_outputs")
+        training = room.state(TELCO).training
+        training.normalise(None)
+        assert len(training.system()) == 0
+        assert training.solve(training.system()) is False
+        assert (training.number, training.rounds) == (1, [])
 
     now(work())
 

@@ -6,7 +6,7 @@ import pytest
 
 from fedboost import flow
 from fedboost.errors import PeerError, UnreachableError
-from fedboost.flow import Step
+from fedboost.flow import Keeps, Step
 from fedboost.messages.job_pb2 import Event, PartyLost, StageDone
 from fedboost.messages.party_pb2 import StepReply, TurnReply
 from tests.federated import now
@@ -182,6 +182,22 @@ def test_a_host_is_lost_for_good_where_the_others_settle_something_without_it():
     now(run(LISTEN, spares=True))
     lost = [e.lost for e in events if e.WhichOneof("what") == "lost"]
     assert lost == [PartyLost(party="shop", stage=STAGE)]
+
+
+def test_before_the_others_settle_something_without_a_host_they_keep_where_they_stand():
+    job, run, _ = walk_of()
+
+    async def walk():
+        for _ in run.rounds("tree", 1):
+            await run(COUNT, spares=True)
+            for _ in run.rounds("layer", 3, keeps=Keeps.NOW_AND_THEN):
+                await run(LISTEN, spares=True)
+                job.controls["shop"].fails = gone("shop")
+                await run(COUNT, spares=True)
+
+    now(walk())
+    assert job.controls[BANK].commits == [(0, 1)], "nothing more once it was lost"
+    assert job.lost == ["shop"]
 
 
 def test_a_later_attempt_does_without_who_was_lost_for_good():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.aggregation import counts as counting
+from fedboost.aggregation import party as adding
 from fedboost.aggregation.contributor import Contributor
 from fedboost.aggregation.counts import Counts
 from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they are
@@ -17,11 +18,9 @@ from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they ar
     deal_shares,
     given,
     hear_keys,
-    hold_shares,
     offer_fresh_keys,
     offer_keys,
     reveal_shares,
-    sign_survivors,
 )
 from fedboost.aggregation.party import labels as labels_of
 from fedboost.core import objectives
@@ -33,7 +32,7 @@ from fedboost.core.quantiles import Ranked, Search
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
-from fedboost.messages.protocol.aggregation_pb2 import Total
+from fedboost.messages.protocol.aggregation_pb2 import DealtShares, Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
 from fedboost.model import labels, whole, words
 from fedboost.protocols.federboost_horizontal import tables
@@ -175,6 +174,18 @@ def narrow(me: Party, got: Iterator[Total]) -> Out:
 # Trees
 
 
+def hold_shares(me: Party, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> Out:
+    """Keeps the others' shares, if those who are left may begin the tree at hand."""
+    _check_begun(me, present)
+    return adding.hold_shares(me, got, present)
+
+
+def sign_survivors(me: Party, present: tuple[str, ...]) -> Out:
+    """Who is left, as we were told, under our signature; the same holds."""
+    _check_begun(me, present)
+    return adding.sign_survivors(me, present)
+
+
 def sum_histograms(me: Party) -> Iterator[Out]:
     """Our gradients in the cells of the open nodes."""
     training = me.training
@@ -187,7 +198,7 @@ def split_nodes(me: Party, got: Iterator[Total]) -> Out:
     training = me.training
     total = me.sums.total(got, 1 << 62)
     if total is None and training.layer == 0:
-        raise me.sums.begun_with_others("a tree")
+        raise PeerError("a tree's first sum stays closed though all who are left signed for it")
     training.take(total)
     waits = me.params.dropout == "wait"  # all layers of a round have been asked for
     if training.layer == me.params.max_depth or not (training.grows or waits):
@@ -280,6 +291,13 @@ def _counts(me: Party) -> Counts:
     if me.counts is None:
         raise ProtocolError("nobody has counted the rows yet")
     return me.counts
+
+
+def _check_begun(me: Party, present: tuple[str, ...]) -> None:
+    """Refuses a tree that was begun with others, as long as nothing of it has been kept."""
+    training = me.training
+    if training.layer == 0 and not training.is_grown:
+        me.sums.check_begun(2 * len(training.rounds), present, "a tree")
 
 
 def _found(me: Party) -> Out:

@@ -80,8 +80,14 @@ class Boosting:
         first, second = self._output_scalings
         return np.concatenate([first.encode(total), second.encode(squares), [rows.n_rows]])
 
-    def normalise(self, total: Vector) -> None:
-        """What normalises the network, from everybody's sums."""
+    def normalise(self, total: Vector | None) -> None:
+        """What normalises the network, from everybody's sums.
+
+        None where they stayed closed, as an earlier attempt has opened them over others: the round
+        is given up.
+        """
+        if total is None:
+            return
         first, second = self._output_scalings
         z, squares, (rows,) = np.split(total, [self.network.outputs, 2 * self.network.outputs])
         if not 0 < rows <= self.counts.train:  # fewer than at the start where a party is gone
@@ -99,8 +105,12 @@ class Boosting:
     # PᵀHP, PᵀG
 
     def system(self) -> Vector:
-        """The own rows' equations, int64 (classes · (outputs · (outputs + 1) / 2 + outputs),)."""
-        assert self.normal is not None
+        """The own rows' equations, int64 (classes · (outputs · (outputs + 1) / 2 + outputs),).
+
+        Nothing where the round is given up.
+        """
+        if self.normal is None:
+            return np.empty(0, np.int64)
         seen = self.watched["train"]
         gradients = self.objective.gradients(seen.margin, seen.y, seen.weight)
         squares, pull = gbun.system(self.inputs["train"], self.network, self.normal, gradients)
@@ -113,10 +123,9 @@ class Boosting:
 
         None where they stayed closed: the round is given up, and the next network's sums are new.
         """
-        assert self.normal is not None
         network, normal, self.normal = self.network, self.normal, None
         self.number += 1
-        if total is None:
+        if total is None or normal is None:
             return False
         size, classes = network.outputs, self.objective.n_outputs
         second, first = self._system_scalings

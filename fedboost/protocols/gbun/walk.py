@@ -60,7 +60,8 @@ async def walk(run: Run) -> None:
         await run(count_rows, add_up, read_counts)
         await run(sum_columns, add_up, read_columns)
         await run(show_reach, add_up, read_reach)
-        run.keep()
+        # Where a party may be lost amid the first round, which has no place of its own to keep.
+        run.keep(Keeps.NOW_AND_THEN if waits else Keeps.EACH)
     if waits:
         for _ in run.rounds("round", run.params.n_estimators, keeps=Keeps.NOW_AND_THEN):
             first, second = (sum_outputs, add_up, normalise), (sum_system, add_up, solve)
