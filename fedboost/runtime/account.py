@@ -14,20 +14,15 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from fedboost.runtime.disk import on_disk, opened, transaction
+from fedboost.runtime.schema import HASHED, hashes
 from fedboost.runtime.store import JobState
 
 GOING = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED)  # may still tell all that they may
-
-SCHEMA = """CREATE TABLE IF NOT EXISTS account (
-    job TEXT PRIMARY KEY, at TEXT NOT NULL, dataset TEXT NOT NULL, guest TEXT NOT NULL,
-    protocol TEXT NOT NULL, rows INTEGER NOT NULL, planned REAL NOT NULL, round REAL NOT NULL,
-    counted REAL NOT NULL, epsilon REAL NOT NULL, told INTEGER NOT NULL
-) STRICT"""
 
 
 @dataclass(frozen=True)
@@ -82,7 +77,7 @@ def totals(entries: Sequence[Entry]) -> list[Total]:
     return found
 
 
-_COLUMNS = ", ".join(field.name for field in fields(Entry) if field.name != "state")
+_COLUMNS = HASHED["account"]
 
 
 def _utc_now() -> datetime:
@@ -95,16 +90,14 @@ class Account:
     def __init__(
         self, path: Path, *, read_only: bool = False, clock: Callable[[], datetime] = _utc_now
     ) -> None:
-        """Open the accounts in a store's file; made there unless `read_only`."""
+        """Open the accounts in the file of a store that is, or was, open."""
         self._path, self._clock = path, clock
         self._mutex = threading.RLock()
-        self._connection = opened(path, "ro" if read_only else "rw")
+        self._connection = hashes(opened(path, "ro" if read_only else "rw"))
         with on_disk(path):
             try:
                 # FULL: a row is on the disk before the payload leaves that it counts.
                 self._connection.execute("PRAGMA synchronous = FULL")
-                if not read_only:
-                    self._connection.execute(SCHEMA)
             except BaseException:
                 self._connection.close()
                 raise
@@ -116,12 +109,12 @@ class Account:
 
     def open(self, entry: Entry) -> None:
         """Reserves what a job may tell; once for all its attempts, which keep what they told."""
-        own = tuple(getattr(entry, field.name) for field in fields(Entry) if field.name != "state")
+        own = tuple(getattr(entry, name) for name in _COLUMNS)
         at = self._clock().astimezone(UTC).isoformat(timespec="seconds")
         marks = ", ".join("?" for _ in own)
         with self._changes() as sql:
             sql.execute(
-                f"INSERT INTO account ({_COLUMNS}) VALUES ({marks})"  # noqa: S608  our columns
+                f"INSERT INTO account ({', '.join(_COLUMNS)}) VALUES ({marks})"  # noqa: S608  our columns
                 " ON CONFLICT (job) DO UPDATE SET at = excluded.at, rows = excluded.rows,"
                 " planned = excluded.planned, round = excluded.round, epsilon = excluded.epsilon",
                 (own[0], at, *own[2:]),
@@ -150,7 +143,7 @@ class Account:
         return next(iter(self._found("account.job = ?", (job,))), None)
 
     def _found(self, which: str, values: tuple[str, ...]) -> list[Entry]:
-        columns = ", ".join(f"account.{name}" for name in _COLUMNS.split(", "))
+        columns = ", ".join(f"account.{name}" for name in _COLUMNS)
         text = (
             f"SELECT {columns}, coalesce(jobs.state, '') FROM account"  # noqa: S608  our columns
             f" LEFT JOIN jobs ON jobs.id = account.job WHERE {which}"

@@ -9,11 +9,6 @@ from collections.abc import Sequence
 from fedboost.errors import PolicyError
 from fedboost.runtime.store import Store
 
-SCHEMA = """CREATE TABLE IF NOT EXISTS alignments (
-    peer TEXT NOT NULL, dataset TEXT NOT NULL, day TEXT NOT NULL, runs INTEGER NOT NULL,
-    PRIMARY KEY (peer, dataset, day)
-) STRICT"""
-
 
 def count_alignment(store: Store, peers: Sequence[str], dataset: str, most: int) -> None:
     """One more alignment of `dataset` with each of `peers` today (UTC), durable.
@@ -22,7 +17,6 @@ def count_alignment(store: Store, peers: Sequence[str], dataset: str, most: int)
     """
     day = store.today()
     with store.transaction() as sql:
-        sql.execute(SCHEMA)
         text = "SELECT peer, runs FROM alignments WHERE dataset = ? AND day = ?"
         used = dict(sql.execute(text, (dataset, day)).fetchall())
         for peer in peers:
@@ -34,7 +28,7 @@ def count_alignment(store: Store, peers: Sequence[str], dataset: str, most: int)
                     key="policy.alignments_per_day",
                 )
         sql.executemany(
-            "INSERT INTO alignments VALUES (?, ?, ?, 1)"
+            "INSERT INTO alignments (peer, dataset, day, runs) VALUES (?, ?, ?, 1)"
             " ON CONFLICT (peer, dataset, day) DO UPDATE SET runs = runs + 1",
             [(peer, dataset, day) for peer in peers],
         )

@@ -18,7 +18,16 @@ HASHED = {
         "attempt", "approved_by", "result",
     ),
     "events": ("job", "n", "at", "json"),
+    "predictions": ("peer", "day", "rows"),
+    "alignments": ("peer", "dataset", "day", "runs"),
+    "account": (
+        "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted",
+        "epsilon", "told",
+    ),
 }  # fmt: skip
+# Of them, those whose rows are looked for by what they say, so that a damaged one is not found: all
+# their rows are checked when the store is opened.
+COUNTERS = ("predictions", "alignments", "account")
 
 
 def _row_hash(*values: object) -> str:
@@ -26,8 +35,15 @@ def _row_hash(*values: object) -> str:
     return hashlib.blake2b(repr(values).encode(), digest_size=16).hexdigest()
 
 
-def _hashing(table: str, columns: tuple[str, ...]) -> Iterator[str]:
+def hashes(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """The same connection, which may write into hashed tables from here on."""
+    connection.create_function("row_hash", -1, _row_hash, deterministic=True)
+    return connection
+
+
+def _hashing(table: str) -> Iterator[str]:
     """What gives a table's rows their hashes, those that are there and all that will be."""
+    columns = HASHED[table]
     new = ", ".join(f"NEW.{column}" for column in columns)
     hashed = f"UPDATE {table} SET hash = row_hash({new}) WHERE rowid = NEW.rowid"  # noqa: S608  our words
     yield f"ALTER TABLE {table} ADD COLUMN hash TEXT NOT NULL DEFAULT ''"
@@ -56,8 +72,19 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             peer TEXT NOT NULL, day TEXT NOT NULL, rows INTEGER NOT NULL, PRIMARY KEY (peer, day)
         ) STRICT""",
     ),
-    2: tuple(
-        statement for name, columns in HASHED.items() for statement in _hashing(name, columns)
+    2: (*_hashing("jobs"), *_hashing("events")),
+    3: (
+        # Earlier versions made these two when they were first written to.
+        """CREATE TABLE IF NOT EXISTS alignments (
+            peer TEXT NOT NULL, dataset TEXT NOT NULL, day TEXT NOT NULL, runs INTEGER NOT NULL,
+            PRIMARY KEY (peer, dataset, day)
+        ) STRICT""",
+        """CREATE TABLE IF NOT EXISTS account (
+            job TEXT PRIMARY KEY, at TEXT NOT NULL, dataset TEXT NOT NULL, guest TEXT NOT NULL,
+            protocol TEXT NOT NULL, rows INTEGER NOT NULL, planned REAL NOT NULL,
+            round REAL NOT NULL, counted REAL NOT NULL, epsilon REAL NOT NULL, told INTEGER NOT NULL
+        ) STRICT""",
+        *(statement for name in COUNTERS for statement in _hashing(name)),
     ),
 }
 SCHEMA_VERSION = max(VERSIONS)
@@ -68,8 +95,7 @@ def migrate(connection: sqlite3.Connection, owner: str, path: Path) -> None:
 
     A StoreError where a newer fedboost wrote them, they are another's or do not fit together.
     """
-    connection.create_function("row_hash", -1, _row_hash, deterministic=True)
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    version = hashes(connection).execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         raise StoreError(
             f"the store has version {version}, this fedboost knows {SCHEMA_VERSION}",
@@ -78,6 +104,8 @@ def migrate(connection: sqlite3.Connection, owner: str, path: Path) -> None:
         )
     if version:
         _check(connection, owner, path)
+    if version == SCHEMA_VERSION:
+        _check_counters(connection, path)
     if version == SCHEMA_VERSION:
         return
     with transaction(connection, path):
@@ -91,7 +119,8 @@ def migrate(connection: sqlite3.Connection, owner: str, path: Path) -> None:
 
 def _check(connection: sqlite3.Connection, owner: str, path: Path) -> None:
     """Refuses a store that is another's, and one whose pages do not fit together."""
-    for table in HASHED:
+    known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    for table in known & HASHED.keys():
         found = connection.execute(f"PRAGMA integrity_check({table})").fetchone()
         if found[0] != "ok":
             raise damaged(path)
@@ -103,6 +132,17 @@ def _check(connection: sqlite3.Connection, owner: str, path: Path) -> None:
             todo="give every daemon a folder of its own",
             file=str(path),
         )
+
+
+def _check_counters(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuses a store in which a row that counts for a limit is not what was written."""
+    for table in COUNTERS:
+        columns = ", ".join((*HASHED[table], "hash"))
+        try:
+            for row in connection.execute(f"SELECT {columns} FROM {table}"):  # noqa: S608  our words
+                whole(row)
+        except (ValueError, UnicodeDecodeError):
+            raise damaged(path) from None
 
 
 def damaged(path: Path) -> StoreError:

@@ -1,7 +1,6 @@
 """A daemon's memory on disk: jobs, their journals, commits and counters, in one locked folder.
 
-STORE/store.sqlite          jobs, events, commits, predictions (and the tables of others: the
-                            ledger's, that of `alignments`)
+STORE/store.sqlite          jobs, events, what counts for limits (see `schema`); the ledger's table
 STORE/store.lock            held while a daemon runs; the system frees it when it dies
 STORE/store.key             seals the jobs' secrets (see `sealing`)
 STORE/jobs/ID/              checkpoints and secret/ of a job; once it is finished, what `STAYS`
@@ -297,7 +296,7 @@ class Store:
                     key="policy.predict.rows_per_day",
                 )
             sql.execute(
-                "INSERT INTO predictions VALUES (?, ?, ?)"
+                "INSERT INTO predictions (peer, day, rows) VALUES (?, ?, ?)"
                 " ON CONFLICT (peer, day) DO UPDATE SET rows = rows + excluded.rows",
                 (peer, day, rows),
             )

@@ -4,13 +4,16 @@ import random
 import shutil
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
-from fedboost.errors import FedboostError
+from fedboost.errors import FedboostError, PolicyError
 from fedboost.flow import Artefact
 from fedboost.model import shards
+from fedboost.runtime.account import Account, Entry
+from fedboost.runtime.alignments import count_alignment
 from fedboost.runtime.checkpoints import Checkpoints
 from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.sealing import Vault
@@ -19,6 +22,12 @@ from tests.decoders import entry
 
 SEED, FLIPS, FLIPS_NOW = 7, 500, 40  # of each kind of file; on each change
 ARRAYS = {"gradient": np.arange(24.0).reshape(4, 6), "codes": np.array(["a", "b"])}
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+PEERS = ("telco", "shop")
+TOLD = Entry(
+    job="job-1", at="", dataset="credit", guest="bank", protocol="secureboost", rows=1000,
+    planned=0.08, round=0.004, counted=0.0, epsilon=0.0, told=0, state="",
+)  # fmt: skip
 FACTS = {"party": "bank", "base_margin": 0.25, "trees": [1, 2, 3]}
 
 
@@ -88,14 +97,26 @@ def keep_store(folder):
         store.move("job-2", JobState.PAUSED, reason="telco is not there", waiting_for="telco")
         store.set_result("job-3", {"metrics": {"auc": 0.75}})
         store.move("job-3", JobState.FINISHED)
+        for peer in PEERS:
+            store.count_prediction(peer, 40, 100)
+        count_alignment(store, PEERS, "credit", 2)
+        with closing(Account(store.database, clock=lambda: NOON)) as own:
+            own.open(TOLD)
+            own.tell(TOLD.job)
     alone(folder)
 
 
 def read_store(folder):
-    with Store(folder, "coordinator coord") as store:
+    with Store(folder, "coordinator coord", clock=Counter()) as store:
         jobs = store.jobs()
         assert [store.job(job.id) for job in jobs] == jobs
-        found = {job.id: (job, store.events(job.id)) for job in jobs}
+        found: dict[str, object] = {job.id: (job, store.events(job.id)) for job in jobs}
+        found |= {peer: store.predicted(peer, store.today()) for peer in PEERS}
+        with pytest.raises(PolicyError) as refused:
+            count_alignment(store, PEERS, "credit", 1)
+        found["alignments"] = refused.value.what
+        with closing(Account(store.database)) as own:
+            found["account"] = own.entries()
     alone(folder)
     return found
 

@@ -1,5 +1,6 @@
 """The store: what was written is there after any death, and nothing else is accepted."""
 
+import math
 import os
 import resource
 import signal
@@ -15,9 +16,12 @@ import numpy as np
 import pytest
 
 from fedboost.errors import JobError, PolicyError, ProtocolError, StoreError
+from fedboost.runtime.account import Account, Entry
+from fedboost.runtime.alignments import count_alignment
 from fedboost.runtime.checkpoints import Checkpoints
 from fedboost.runtime.disk import write_file
 from fedboost.runtime.forgetting import Forgetting
+from fedboost.runtime.schema import COUNTERS, HASHED
 from fedboost.runtime.store import FINAL, MOVES, JobState, Store
 
 START = 1_700_000_000.0  # 2023-11-14 22:13:20 UTC
@@ -358,7 +362,17 @@ CHANGES = {
     "created": ("jobs", "created = created + 1"),
     "a metric": ("events", "json = '{\"auc\": 0.85}'"),
     "a time": ("events", "at = at + 1"),
+    "rows that were predicted": ("predictions", "rows = 0"),
+    "who asked for them": ("predictions", "peer = 'telcp'"),
+    "an alignment's day": ("alignments", "day = '2026-01-32'"),
+    "what was told": ("account", "told = 0"),
+    "who was told it": ("account", "guest = 'bang'"),
 }
+
+ENTRY = Entry(
+    job="j1", at="", dataset="credit", guest="bank", protocol="secureboost", rows=1000,
+    planned=0.08, round=0.004, counted=0.0, epsilon=math.inf, told=0, state="",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("table", "change"), CHANGES.values(), ids=CHANGES)
@@ -366,6 +380,11 @@ def test_a_row_in_which_something_else_stands_than_was_written_is_damaged(tmp_pa
     with Store(tmp_path / "s", "party bank") as store:
         begin(store)
         store.add_event("j1", {"auc": 0.75})
+        store.count_prediction("telco", 40, 100)
+        count_alignment(store, ("telco",), "credit", 2)
+        with closing(Account(store.database)) as account:
+            account.open(ENTRY)
+            account.tell("j1")
     with closing(sqlite3.connect(tmp_path / "s" / "store.sqlite")) as connection, connection:
         connection.execute(f"DROP TRIGGER {table}_update")
         connection.execute(f"UPDATE {table} SET {change}")
@@ -387,23 +406,29 @@ def test_a_journal_that_lacks_an_entry_is_damaged(store):
     assert [event.n for event in store.events("j1", after=2)] == [3, 4]
 
 
-def test_a_store_of_the_first_version_is_read_and_its_rows_get_their_hashes(tmp_path):
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_store_of_an_earlier_version_is_read_and_its_rows_get_their_hashes(tmp_path, version):
     folder = tmp_path / "s"
     with Store(folder, "party bank") as store:
         begin(store)
         store.add_event("j1", {"auc": 0.75}, {"auc": 0.5})
+        store.count_prediction("telco", 40, 100)
         known = store.job("j1"), store.events("j1")
     with closing(sqlite3.connect(folder / "store.sqlite")) as connection, connection:
-        for table in ("jobs", "events"):
-            for when in ("insert", "update"):
-                connection.execute(f"DROP TRIGGER {table}_{when}")
-            connection.execute(f"ALTER TABLE {table} DROP COLUMN hash")
-        connection.execute("PRAGMA user_version = 1")
+        for table in HASHED:
+            if version == 1 or table in COUNTERS:
+                for when in ("insert", "update"):
+                    connection.execute(f"DROP TRIGGER {table}_{when}")
+                connection.execute(f"ALTER TABLE {table} DROP COLUMN hash")
+        connection.execute("DROP TABLE alignments")  # nobody has asked for an alignment yet
+        connection.execute(f"PRAGMA user_version = {version}")
     with pytest.raises(StoreError, match="belongs to party bank"):
         Store(folder, "party telco")
     for _ in range(2):
         with Store(folder, "party bank") as store:
             assert (store.job("j1"), store.events("j1")) == known
+            assert store.predicted("telco", store.today()) == 40
+            count_alignment(store, ("telco",), "credit", 2)
     with Store(folder, "party bank") as store:
         store.move("j1", JobState.FAILED)
         assert store.job("j1").state is JobState.FAILED
