@@ -190,34 +190,27 @@ class JobWalk:
 
     async def _finish(self, seconds: float) -> dict[str, Any]:
         """Ends the job at all parties, at the guest last: its result says who is lost."""
-        request = party_pb2.FinishRequest(job=self.id, attempt=self.attempt, heads=self.heads)
-        shares = await self.ask(
-            self.everybody, "finish", lambda party: self.controls[party].finish(request)
-        )
+        shares = await self._conclude(self.everybody)
         self.heads = [share.head for share in shares.values() if share.HasField("head")]
-        without = party_pb2.FinishRequest(
-            job=self.id, attempt=self.attempt, result=b"{}", heads=self.heads
-        )
         others = [party for party in self.everybody if party != self.table.guest]
-        await self.ask(others, "finish", lambda party: self.controls[party].finish(without))
+        await self._conclude(others, result=b"{}")
         self.lose_for_good(self.gone, self.protocol.name)
         own = self.told_of.setdefault(self.protocol.name, Told())
         counted(own, [one for reply in shares.values() for one in reply.released])
         result = self._result(seconds, shares)
-        self.emit(
-            Event(finished=job_pb2.Finished(result=json.dumps(result).encode(), told=self.told))
-        )
-        told = party_pb2.FinishRequest(
-            job=self.id,
-            attempt=self.attempt,
-            result=json.dumps(result).encode(),
-            journal=self.journal(),
-            heads=self.heads,
-        )
-        await self.ask(
-            [self.table.guest], "finish", lambda party: self.controls[party].finish(told)
-        )
+        told = json.dumps(result).encode()
+        self.emit(Event(finished=job_pb2.Finished(result=told, told=self.told)))
+        await self._conclude([self.table.guest], result=told, journal=self.journal())
         return result
+
+    async def _conclude(
+        self, parties: tuple[str, ...] | list[str], **told: Any
+    ) -> dict[str, party_pb2.FinishReply]:
+        """Asks parties for their shares of the result; told one, for the end of the job there."""
+        request = party_pb2.FinishRequest(
+            job=self.id, attempt=self.attempt, heads=self.heads, **told
+        )
+        return await self.ask(parties, "finish", lambda party: self.controls[party].finish(request))
 
     def _warn(self, told: Told) -> None:
         """Notes, once, what parties' owners are warned of."""
