@@ -15,7 +15,7 @@ from rich.console import Console
 
 from fedboost import protocols
 from fedboost.cli import guests
-from fedboost.cli.connect import JSON, follow, result_of, run, write_report
+from fedboost.cli.connect import JSON, follow, run, write_report
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
@@ -23,7 +23,7 @@ from fedboost.messages.job_pb2 import JobJournal
 from fedboost.pages import token
 from fedboost.report.progress import Progress
 from fedboost.runtime import local
-from fedboost.runtime.client import Client
+from fedboost.runtime.client import Client, result_of
 from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.local import COORDINATOR

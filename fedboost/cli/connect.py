@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
-from fedboost import wire
 from fedboost.audit.findings import Finding
 from fedboost.errors import ConfigError, UnreachableError
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
@@ -76,14 +75,6 @@ async def follow(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
     with Progress(console, status.name) as progress:
         await listen(client, job, progress.event, progress.waiting, after)
     return await client.status(job)
-
-
-def result_of(journal: JobJournal) -> dict[str, Any]:
-    """The result in a journal; an empty one for a job that has none."""
-    for event in journal.events:
-        if event.WhichOneof("what") == "finished":
-            return wire.json_object(event.finished.result, "the job's result")
-    return {}
 
 
 def conclude(journal: JobJournal, result: dict[str, Any], *, as_json: bool) -> int:

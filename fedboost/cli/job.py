@@ -21,7 +21,6 @@ from fedboost.cli.connect import (
     connection,
     follow,
     own_of,
-    result_of,
     run,
     settings,
     write_report,
@@ -30,7 +29,7 @@ from fedboost.cli.sweep import sweep
 from fedboost.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
-from fedboost.runtime.client import Client
+from fedboost.runtime.client import Client, result_of
 from fedboost.runtime.config import ClientConfig, PartyConfig
 from fedboost.runtime.submitted import check
 from fedboost.settings import load, parse, read_yaml

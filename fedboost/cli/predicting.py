@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedboost.cli.cluster import read_sources, run_job
-from fedboost.cli.connect import conclude, follow, result_of, run, settings
+from fedboost.cli.connect import conclude, follow, run, settings
 from fedboost.cli.shelves import Shelves, in_order
 from fedboost.data.predictions import predictions_table
 from fedboost.data.selection import Selection, load_with_ids
@@ -26,7 +26,7 @@ from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.model import hybrid, whole
-from fedboost.runtime.client import Client
+from fedboost.runtime.client import Client, result_of
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.disk import PUBLIC_MODE, read_file, write_file
 from fedboost.runtime.local import DATASET

@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self
 
 import grpc
 
+from fedboost import wire
 from fedboost.errors import FedboostError
 from fedboost.messages import job_pb2, job_pb2_grpc, party_pb2, party_pb2_grpc
 from fedboost.messages.job_pb2 import Event, JobId, Waiting
@@ -67,6 +68,14 @@ async def _ask_waiting(jobs: Jobs, job: str, tell: Callable[[Iterable[Waiting]],
         with suppress(FedboostError):  # whoever watches hears of it
             tell((await jobs.status(job)).waiting)
         await asyncio.sleep(WAITING_S)
+
+
+def result_of(journal: job_pb2.JobJournal) -> dict[str, Any]:
+    """The result in a journal, as ``result.json`` holds it; an empty one for a job without."""
+    for event in journal.events:
+        if event.HasField("finished"):
+            return wire.json_object(event.finished.result, "the job's result")
+    return {}
 
 
 class Caller:

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedboost import wire
 from fedboost.core import local
 from fedboost.core.params import TreeParams
 from fedboost.crypto import intersection
@@ -28,7 +27,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import JobError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
-from fedboost.runtime.client import Client
+from fedboost.runtime.client import Client, result_of
 from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.local import COORDINATOR, DATASET
 from fedboost.runtime.workers import ProcessWorkers
@@ -110,13 +109,12 @@ def _run(cluster: Cluster, spec: JobSpec) -> _Ran:
     """What daemons took while a job ran."""
     before = _spent(cluster)
     journal = asyncio.run(_journal(cluster, spec))
-    for event in journal.events:
-        if event.WhichOneof("what") == "finished":
-            result = wire.json_object(event.finished.result, "an echo's result")
-            spent = {name: own - before[name] for name, own in _spent(cluster).items()}
-            leading = spent.pop(COORDINATOR)
-            return _Ran(sum(spent.values()), leading, max(result["memory_peak_bytes"].values()))
-    raise JobError(f"an echo {journal.status.state}: {journal.status.reason.what}")
+    result = result_of(journal)
+    if not result:
+        raise JobError(f"an echo {journal.status.state}: {journal.status.reason.what}")
+    spent = {name: own - before[name] for name, own in _spent(cluster).items()}
+    leading = spent.pop(COORDINATOR)
+    return _Ran(sum(spent.values()), leading, max(result["memory_peak_bytes"].values()))
 
 
 async def _journal(cluster: Cluster, spec: JobSpec) -> JobJournal:

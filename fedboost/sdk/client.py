@@ -26,7 +26,7 @@ from fedboost.report.story import read
 from fedboost.runtime import client as calls
 from fedboost.runtime.submitted import read_spec
 from fedboost.sdk.background import Connected
-from fedboost.sdk.jobs import Event, Rounds, Status, result_of
+from fedboost.sdk.jobs import Event, Rounds, Status, ended
 from fedboost.sdk.places import Tls, coordinator_at
 from fedboost.sdk.progress import Hears, Verbose, watching
 from fedboost.settings import parse, read_yaml
@@ -71,7 +71,10 @@ class AsyncJob:
 
     async def result(self) -> dict[str, Any]:
         """The result as ``--json`` prints it; raises why there is none."""
-        return result_of(await self.journal())
+        journal = await self.journal()
+        if result := calls.result_of(journal):
+            return result
+        raise ended(journal.status)
 
     async def metrics(self) -> Rounds:
         """What the guest has told of every round."""

@@ -159,14 +159,6 @@ class Rounds(Sequence[dict[str, Any]]):
         return (str(row[0]), units.in_seconds(row[1]), *metrics)
 
 
-def result_of(journal: job_pb2.JobJournal) -> dict[str, Any]:
-    """A finished job's result; otherwise raises what `ended` gives, or that it still goes on."""
-    for event in journal.events:
-        if event.HasField("finished"):
-            return wire.json_object(event.finished.result, "the job's result")
-    raise ended(journal.status)
-
-
 def ended(said: job_pb2.JobStatus) -> FedboostError:
     """Why a job has no result, as the error that ended it."""
     if said.state in (JobState.WAITING, JobState.RUNNING):

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 from fedboost.cli import bagging, predicting
 from fedboost.cli.cluster import simulate
-from fedboost.cli.connect import result_of
 from fedboost.cli.model import model_group
 from fedboost.cli.predicting import Scored
 from fedboost.crypto.workers import Serial
@@ -23,6 +22,7 @@ from fedboost.flow import Artefact
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.model import shards
 from fedboost.runtime import faults, local
+from fedboost.runtime.client import result_of
 from tests import whole_models
 from tests.federated import now
 from tests.models import random_model
