@@ -257,7 +257,7 @@ class Run(ABC):
 
     @abstractmethod
     def keep(self, keeps: Keeps = Keeps.NOW_AND_THEN) -> None:
-        """In front of a walk's loop: what it stands on is kept, by default where it took its time."""
+        """In front of a walk's loop: keeps what it stands on, by default where it took its time."""
 
     @abstractmethod
     def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
