@@ -5,16 +5,25 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from fedboost.errors import ConfigError
 
 FILE_BYTES_MAX = 1 << 20  # a settings file larger than this is not one
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+def _nameable(path: str) -> str:
+    if "\0" in path:
+        raise ValueError("a zero byte is in no path")
+    return path
+
+
+PathText = Annotated[str, AfterValidator(_nameable)]  # a path, or an address that holds one
 
 
 class Settings(BaseModel):
@@ -38,6 +47,30 @@ def parse(kind: type[Model], raw: object, **where: str) -> Model:
         return kind.model_validate(raw)
     except ValidationError as error:
         raise _readable(kind, error, where) from None
+    except ConfigError as error:
+        raise error.at(**where) from None
+
+
+def expanded(path: Path) -> Path:
+    """A path as it is meant, ~ being the home folder; a ConfigError where ~NAME is nobody's.
+
+    A ValueError for a path that no file can have.
+    """
+    _nameable(str(path))
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ConfigError(
+            f"{path.parts[0]} is nobody's home folder", todo="write the whole path"
+        ) from None
+
+
+def home() -> Path:
+    """The user's home folder; for a user without one the folder that systems write for none."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/nonexistent")
 
 
 def read_yaml(path: Path) -> object:

@@ -43,10 +43,11 @@ def jobs_there(context: click.Context, _: click.Parameter, typed: str) -> list[s
     """Jobs at the coordinator."""
     from fedboost.runtime.client import Client
     from fedboost.runtime.config import client_config
+    from fedboost.settings import home
 
     async def ask() -> list[str]:
         given = context.params
-        config = client_config(given.get("coordinator"), given.get("tls"), os.environ, Path.home())
+        config = client_config(given.get("coordinator"), given.get("tls"), os.environ, home())
         async with asyncio.timeout(LOOK_S), Client(config) as client:
             return [job.id for job in await client.jobs()]
 

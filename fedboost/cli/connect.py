@@ -25,7 +25,7 @@ from fedboost.runtime.config import ClientConfig, PartyConfig, client_config
 from fedboost.runtime.ledger import Ledger, Row
 from fedboost.runtime.store import JobState
 from fedboost.runtime.transcripts import Transcripts
-from fedboost.settings import parse
+from fedboost.settings import home, parse
 
 T = TypeVar("T")
 Command = Callable[..., Any]
@@ -46,7 +46,7 @@ def connection(command: Command) -> Command:
 
 def settings(coordinator: str | None, tls: Path | None) -> ClientConfig:
     """Flags before variables before ~/.config/fedboost/client.yaml; prints what must be said."""
-    config = client_config(coordinator, tls, os.environ, Path.home())
+    config = client_config(coordinator, tls, os.environ, home())
     for warning in config.warnings():
         click.echo(f"warning: {warning}", err=True)
     return config

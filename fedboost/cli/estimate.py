@@ -24,7 +24,7 @@ from fedboost.runtime.prices import Prices, cache_file
 from fedboost.runtime.scenes import Said, Setting, from_tables, from_words
 from fedboost.runtime.submitted import check
 from fedboost.runtime.supplied import complete
-from fedboost.settings import parse, read_yaml
+from fedboost.settings import home, parse, read_yaml
 
 MEMORY_WARNS, BYTES_WARN, SECONDS_WARN = 1e9, 1e9, 3600.0
 SPEED = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)(bit|B)/s")
@@ -59,7 +59,7 @@ def estimate_command(file: Path, *, as_json: bool, measure: bool, **given: Any) 
     setting, spec = _setting(file, given)
     place = _place(given["link"], given["cores"])
     console = Console(stderr=True)
-    prices = Prices.load(cache_file(Path.home()), anew=measure)
+    prices = Prices.load(cache_file(home()), anew=measure)
     with console.status("measuring this machine …") as status:
         found = estimate(
             spec, setting, place, prices, lambda name: status.update(f"measuring: {name} …")

@@ -22,7 +22,7 @@ from fedboost.data.columns import MISSING_WORDS
 from fedboost.data.places import placed
 from fedboost.data.sheet import Sheet
 from fedboost.errors import ConfigError, DataError
-from fedboost.settings import Settings
+from fedboost.settings import PathText, Settings
 
 Format = Literal["csv", "parquet", "svmlight"]
 FORMATS: dict[str, Format] = {
@@ -38,14 +38,14 @@ FORMATS: dict[str, Format] = {
 class SqlSource(Settings):
     """One read-only query; `url` is ``sqlite:///relative.db`` or ``sqlite:////absolute.db``."""
 
-    url: str = Field(repr=False)  # may hold a password, though no such URL is read
+    url: PathText = Field(repr=False)  # may hold a password, though no such URL is read
     query: str = Field(min_length=1, repr=False)
 
 
 class SourceSpec(Settings):
     """A data set as a party's file declares it: a `path`, or `sql`."""
 
-    path: str | None = None
+    path: PathText | None = None
     format: Format | None = None  # absent: by the path's ending
     sql: SqlSource | None = None
 

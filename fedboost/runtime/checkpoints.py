@@ -153,15 +153,15 @@ def _load(path: Path) -> Checkpoint:
                 private=str(path),
                 file=path.name,
             )
-        place = tuple(body["place"])
+        place, state = tuple(body["place"]), body["state"]
+        arrays_path, arrays_hash = path.parent / body["arrays"], body["arrays_sha256"]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise _torn(path) from None
-    arrays_path = path.parent / body["arrays"]
     packed = read_file(arrays_path)
-    if hashlib.sha256(packed).hexdigest() != body["arrays_sha256"]:
+    if hashlib.sha256(packed).hexdigest() != arrays_hash:
         raise _torn(arrays_path)
     arrays = {name.removeprefix(_PREFIX): held for name, held in read_arrays(packed).items()}
-    return Checkpoint(place, body["state"], arrays)
+    return Checkpoint(place, state, arrays)
 
 
 def _stem(place: Place) -> str:

@@ -20,7 +20,7 @@ from fedboost.runtime.identity import CertificateFaultError, Role, owner, read_c
 from fedboost.runtime.logs import LogFormat
 from fedboost.runtime.policy import Name, Names, Policy, undeclared
 from fedboost.runtime.tls import FilePath, TlsFiles
-from fedboost.settings import Settings, parse, read_yaml
+from fedboost.settings import Settings, expanded, parse, read_yaml
 
 HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 DATASET_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -328,7 +328,7 @@ def client_config(
         if isinstance(said, TlsFiles):
             settings["tls"] = said.model_dump()
         elif folder is not None:
-            settings["tls"] = _folder_tls(folder.expanduser(), env.get("FEDBOOST_USER"))
+            settings["tls"] = _folder_tls(expanded(folder), env.get("FEDBOOST_USER"))
         if said is not None:
             settings.pop("insecure_loopback", None)
         if spoken:
@@ -344,7 +344,7 @@ def client_config(
 def _remote(spoken: str, folder: Path | None) -> dict[str, str]:
     name, at, address = spoken.rpartition("@")
     if not at:
-        found = owners(folder.expanduser(), "coordinator") if folder else []
+        found = owners(expanded(folder), "coordinator") if folder else []
         name = found[0] if len(found) == 1 else COORDINATOR_NAME
     return {"name": name, "address": address}
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from fedboost import __version__
-from fedboost.errors import ConfigError
+from fedboost.errors import ConfigError, StoreError
 from fedboost.runtime import price_lists
 from fedboost.runtime.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.runtime.price_ciphers import Batch
@@ -93,7 +93,7 @@ class Prices:
         try:
             make_folder(file.parent)
             write_file(file, json.dumps(self.known, indent=1).encode(), PUBLIC_MODE)
-        except OSError:  # a home that cannot be written to: measured again next time
+        except StoreError:  # a home that cannot be written to: measured again next time
             return
 
 

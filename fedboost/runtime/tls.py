@@ -26,7 +26,7 @@ from fedboost.runtime.identity import (
     verify,
     verify_certificate,
 )
-from fedboost.settings import Settings
+from fedboost.settings import Settings, expanded
 
 __all__ = [
     "FilePath",
@@ -48,7 +48,7 @@ PEM_BYTES_MAX = 1 << 20  # a bundle of CAs fits; anything larger is not a PEM fi
 
 # A path written in a settings file; ~ is the home folder, relative means relative to where the
 # command runs.
-FilePath = Annotated[Path, Field(strict=False), AfterValidator(Path.expanduser)]
+FilePath = Annotated[Path, Field(strict=False), AfterValidator(expanded)]
 _LIST = re.compile(rb"-----BEGIN X509 CRL-----.*?(?:-----END X509 CRL-----|\Z)", re.DOTALL)
 _Stamp = tuple[tuple[int, int, int] | None, ...]
 

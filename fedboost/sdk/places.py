@@ -11,7 +11,7 @@ from typing import TypeAlias
 from fedboost.errors import ConfigError
 from fedboost.runtime.config import ClientConfig, PartyConfig, client_config, owners
 from fedboost.runtime.tls import TlsFiles
-from fedboost.settings import load, parse
+from fedboost.settings import expanded, home, load, parse
 
 # A folder with ca.pem, NAME.pem and NAME.key, or the three files themselves as ca, cert and key.
 Tls: TypeAlias = str | Path | Mapping[str, str | Path] | TlsFiles
@@ -25,7 +25,7 @@ def coordinator_at(address: str | None, tls: Tls | None, user: str | None) -> Cl
     env = dict(os.environ)
     if user is not None:
         env["FEDBOOST_USER"] = user
-    config = client_config(address, _files(tls), env, Path.home())
+    config = client_config(address, _files(tls), env, home())
     for warning in config.warnings():
         warnings.warn(warning, stacklevel=3)
     return config
@@ -42,7 +42,7 @@ def party_at(address: str, tls: Tls | None, user: str | None) -> ClientConfig:
             return _open_party(party)
         return coordinator_at(f"{party.name}@{party.listen}", tls, user)
     if "@" not in address:
-        folder = Path(tls).expanduser() if isinstance(tls, str | Path) else None
+        folder = expanded(Path(tls)) if isinstance(tls, str | Path) else None
         found = [] if folder is None else owners(folder, "party")
         if len(found) != 1:
             raise ConfigError(

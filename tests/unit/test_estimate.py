@@ -289,6 +289,12 @@ def test_prices_are_kept_for_this_machine_and_measured_once(tmp_path):
     assert Prices.load(file, anew=True).known == {}
 
 
+def test_where_prices_cannot_be_kept_they_are_measured_all_the_same(tmp_path):
+    (tmp_path / "fedboost").write_text("a file where the folder would be")
+    known = Prices.load(tmp_path / "fedboost" / "prices.json").of([needs.MASK])
+    assert known[needs.MASK] > 0
+
+
 def test_neighbours_work_while_prices_are_taken_and_are_gone_afterwards():
     before = set(multiprocessing.active_children())
     with prices.neighbours(2):

@@ -121,6 +121,18 @@ def test_a_checkpoint_of_another_version_is_refused_as_such(folder):
         Checkpoints().load(folder)
 
 
+@pytest.mark.parametrize("key", ["place", "state", "arrays", "arrays_sha256", "format"])
+def test_a_checkpoint_without_one_of_its_keys_is_torn_though_its_hash_fits(folder, key):
+    Checkpoints().save(folder, (4,), {"tree": 3}, {"a": np.arange(2)})
+    [path] = folder.glob("*.json")
+    body = json.loads(path.read_text())
+    left = {name: held for name, held in body.items() if name not in (key, "sha256")}
+    text = json.dumps(left, sort_keys=True, separators=(",", ":"))
+    path.write_text(json.dumps({**left, "sha256": hashlib.sha256(text.encode()).hexdigest()}))
+    with pytest.raises(StoreError, match="torn or was changed"):
+        Checkpoints().load(folder)
+
+
 @pytest.mark.parametrize("ending", ["json", "npz"])
 @pytest.mark.parametrize("harm", ["cut", "flip", "empty", "gone"])
 def test_a_torn_checkpoint_is_refused_and_the_one_before_found(folder, ending, harm):

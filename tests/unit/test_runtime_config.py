@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from fedboost.runtime.config import (
     is_loopback,
     split_address,
 )
+from fedboost.settings import home as home_folder
 from fedboost.settings import load, parse, read_yaml
 
 NOW = datetime.now(UTC)
@@ -236,6 +238,24 @@ def test_loopback_is_this_machine_only():
 def test_the_home_folder_may_be_written_short():
     config = party(store="~/bank")
     assert config.store == Path.home() / "bank"
+
+
+def test_a_home_folder_that_is_nobodys_is_refused_by_name(tmp_path):
+    path = tmp_path / "bank.yaml"
+    path.write_text(yaml.safe_dump({**PARTY, "store": "~nobody-of-this-name/bank"}))
+    with pytest.raises(ConfigError, match="~nobody-of-this-name is nobody's home folder") as error:
+        load(PartyConfig, path)
+    assert error.value.where == {"file": str(path)}
+    with pytest.raises(ConfigError, match="nobody's home folder"):
+        client_config("127.0.0.1:7", Path("~nobody-of-this-name/certs"), {}, tmp_path)
+
+
+def test_a_user_without_a_home_folder_has_none_that_is_there(monkeypatch):
+    def nowhere():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nowhere)
+    assert not home_folder().exists()
 
 
 # --- clients

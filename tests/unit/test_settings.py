@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 from pydantic import Field
 
+from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
 from fedboost.protocols import known, named
+from fedboost.runtime.tls import TlsFiles
 from fedboost.settings import FILE_BYTES_MAX, Settings, load, parse, read_yaml
 
 
@@ -208,3 +210,16 @@ def test_an_unknown_protocol_is_refused_with_the_nearest_one():
     with pytest.raises(ConfigError) as error:
         named("secure_boost")
     assert error.value.todo == "did you mean 'secureboost'?"
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw"),
+    [
+        (SourceSpec, {"path": "bank\0.csv"}),
+        (SourceSpec, {"sql": {"url": "sqlite:///bank\0.db", "query": "SELECT 1"}}),
+        (TlsFiles, {"ca": "ca.pem", "cert": "bank.pem", "key": "bank\0.key"}),
+    ],
+)
+def test_a_path_that_no_file_can_have_is_refused(kind, raw):
+    with pytest.raises(ConfigError, match="a zero byte is in no path"):
+        parse(kind, raw)
