@@ -106,7 +106,6 @@ def migrate(connection: sqlite3.Connection, owner: str, path: Path) -> None:
         _check(connection, owner, path)
     if version == SCHEMA_VERSION:
         _check_counters(connection, path)
-    if version == SCHEMA_VERSION:
         return
     with transaction(connection, path):
         for number in range(version + 1, SCHEMA_VERSION + 1):
@@ -141,7 +140,7 @@ def _check_counters(connection: sqlite3.Connection, path: Path) -> None:
         try:
             for row in connection.execute(f"SELECT {columns} FROM {table}"):  # noqa: S608  our words
                 whole(row)
-        except (ValueError, UnicodeDecodeError):
+        except ValueError:
             raise damaged(path) from None
 
 

@@ -1,4 +1,4 @@
-"""A daemon's memory on disk: jobs, their journals, commits and counters, in one locked folder.
+"""A daemon's memory on disk: jobs, their journals, checkpoints and counters, in one locked folder.
 
 STORE/store.sqlite          jobs, events, what counts for limits (see `schema`); the ledger's table
 STORE/store.lock            held while a daemon runs; the system frees it when it dies

@@ -4,6 +4,7 @@ import random
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -12,22 +13,20 @@ import pytest
 from fedboost.errors import FedboostError, PolicyError
 from fedboost.flow import Artefact
 from fedboost.model import shards
-from fedboost.runtime.account import Account, Entry
+from fedboost.runtime.account import Account
 from fedboost.runtime.alignments import count_alignment
 from fedboost.runtime.checkpoints import Checkpoints
 from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.sealing import Vault
 from fedboost.runtime.store import JobState, Store
+from tests.accounts import SUMS
 from tests.decoders import entry
 
 SEED, FLIPS, FLIPS_NOW = 7, 500, 40  # of each kind of file; on each change
 ARRAYS = {"gradient": np.arange(24.0).reshape(4, 6), "codes": np.array(["a", "b"])}
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 PEERS = ("telco", "shop")
-TOLD = Entry(
-    job="job-1", at="", dataset="credit", guest="bank", protocol="secureboost", rows=1000,
-    planned=0.08, round=0.004, counted=0.0, epsilon=0.0, told=0, state="",
-)  # fmt: skip
+TOLD = replace(SUMS, job="job-1")
 FACTS = {"party": "bank", "base_margin": 0.25, "trees": [1, 2, 3]}
 
 

@@ -11,15 +11,12 @@ from click.testing import CliRunner
 
 from fedboost.cli.daemons import party_group
 from fedboost.errors import StoreError
-from fedboost.runtime.account import Account, Entry
+from fedboost.runtime.account import Account
 from fedboost.runtime.forgetting import Forgetting
 from fedboost.runtime.store import JobState, Store
+from tests.accounts import SUMS
 
 INF = float("inf")
-SUMS = Entry(
-    job="j1", at="", dataset="credit", guest="bank", protocol="secureboost", rows=1000,
-    planned=0.08, round=0.004, counted=0.0, epsilon=0.0, told=0, state="",
-)  # fmt: skip
 NOISE = replace(SUMS, protocol="federboost-vertical", planned=0.0, round=0.0, epsilon=12.0)
 
 

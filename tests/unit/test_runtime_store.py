@@ -10,19 +10,21 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedboost.errors import JobError, PolicyError, ProtocolError, StoreError
-from fedboost.runtime.account import Account, Entry
+from fedboost.runtime.account import Account
 from fedboost.runtime.alignments import count_alignment
 from fedboost.runtime.checkpoints import Checkpoints
 from fedboost.runtime.disk import write_file
 from fedboost.runtime.forgetting import Forgetting
 from fedboost.runtime.schema import COUNTERS, HASHED
 from fedboost.runtime.store import FINAL, MOVES, JobState, Store
+from tests.accounts import SUMS
 
 START = 1_700_000_000.0  # 2023-11-14 22:13:20 UTC
 ROOT = Path(__file__).resolve().parents[2]
@@ -369,11 +371,6 @@ CHANGES = {
     "who was told it": ("account", "guest = 'bang'"),
 }
 
-ENTRY = Entry(
-    job="j1", at="", dataset="credit", guest="bank", protocol="secureboost", rows=1000,
-    planned=0.08, round=0.004, counted=0.0, epsilon=math.inf, told=0, state="",
-)  # fmt: skip
-
 
 @pytest.mark.parametrize(("table", "change"), CHANGES.values(), ids=CHANGES)
 def test_a_row_in_which_something_else_stands_than_was_written_is_damaged(tmp_path, table, change):
@@ -383,7 +380,7 @@ def test_a_row_in_which_something_else_stands_than_was_written_is_damaged(tmp_pa
         store.count_prediction("telco", 40, 100)
         count_alignment(store, ("telco",), "credit", 2)
         with closing(Account(store.database)) as account:
-            account.open(ENTRY)
+            account.open(replace(SUMS, epsilon=math.inf))
             account.tell("j1")
     with closing(sqlite3.connect(tmp_path / "s" / "store.sqlite")) as connection, connection:
         connection.execute(f"DROP TRIGGER {table}_update")
@@ -409,7 +406,7 @@ def test_a_journal_that_lacks_an_entry_is_damaged(store):
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_store_of_an_earlier_version_is_read_and_its_rows_get_their_hashes(tmp_path, version):
     folder = tmp_path / "s"
-    with Store(folder, "party bank") as store:
+    with Store(folder, "party bank", clock=Clock()) as store:
         begin(store)
         store.add_event("j1", {"auc": 0.75}, {"auc": 0.5})
         store.count_prediction("telco", 40, 100)
@@ -425,7 +422,7 @@ def test_a_store_of_an_earlier_version_is_read_and_its_rows_get_their_hashes(tmp
     with pytest.raises(StoreError, match="belongs to party bank"):
         Store(folder, "party telco")
     for _ in range(2):
-        with Store(folder, "party bank") as store:
+        with Store(folder, "party bank", clock=Clock()) as store:
             assert (store.job("j1"), store.events("j1")) == known
             assert store.predicted("telco", store.today()) == 40
             count_alignment(store, ("telco",), "credit", 2)
