@@ -7,7 +7,6 @@ import pytest
 from fedboost.errors import JobError, PolicyError
 from fedboost.runtime import authority, succession
 from fedboost.runtime.authority import Term
-from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.local import COORDINATOR, USER
 from tests.e2e import world
 
@@ -26,7 +25,7 @@ def cluster(tmp_path_factory):
         for name in PARTIES
     }
     spec = world.spec(world.echo(hosts=("telco",)))
-    with Cluster(folder / "c", spec, sources, timers=world.TIMERS, workers=1) as made:
+    with world.WarmCluster(folder / "c", spec, sources, timers=world.TIMERS, workers=1) as made:
         yield made
         assert world.tracebacks(made) == []
 

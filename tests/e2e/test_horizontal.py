@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from fedboost.model import shards
-from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.ledger import Ledger
 from tests.e2e import world
 
@@ -113,7 +112,7 @@ def test_daemons_come_to_the_model_of_one_process(tmp_path, data_file, parties, 
     sources = dealt(data_file("breast.parquet"), tmp_path, parties)
     raw = job(parties, aggregator, dropout=mode)
     alone, model = simulated(tmp_path, raw, sources)
-    with Cluster(tmp_path / "c", world.spec(raw), sources, workers=1) as cluster:
+    with world.WarmCluster(tmp_path / "c", world.spec(raw), sources, workers=1) as cluster:
         result = world.result(world.run(cluster, raw))
         id_ = result["job"]
         assert_equal(assert_one_model(tmp_path / "c", parties, id_), model)
@@ -147,7 +146,9 @@ def cluster(tmp_path_factory, data_file):
     """Four parties that boost, and one that adds up."""
     folder = tmp_path_factory.mktemp("clinics")
     sources = dealt(data_file("breast.parquet"), folder, FOUR)
-    made = Cluster(folder / "c", world.spec(WAITS), sources, timers=world.TIMERS, workers=1)
+    made = world.WarmCluster(
+        folder / "c", world.spec(WAITS), sources, timers=world.TIMERS, workers=1
+    )
     with made:
         yield made
         assert world.tracebacks(made) == []

@@ -6,7 +6,6 @@ import pytest
 import yaml
 
 from fedboost.model import shards
-from fedboost.runtime.cluster import Cluster
 from tests.e2e import world
 
 PARTIES = ["bank", "telco", "shop"]
@@ -35,7 +34,7 @@ def place(tmp_path_factory, data_file):
 def trained(place):
     """Daemons that have trained a model, one that continues it, and both in one go."""
     folder, sources = place
-    with Cluster(folder / "c", world.spec(job(FIRST)), sources, workers=1) as cluster:
+    with world.WarmCluster(folder / "c", world.spec(job(FIRST)), sources, workers=1) as cluster:
         first = world.result(world.run(cluster, job(FIRST)))["model"]
         more = job(MORE, warm_start=first)
         said = world.ask(
