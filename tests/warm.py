@@ -8,7 +8,8 @@ A server is a process that has imported a lot and done nothing: no thread, no ch
 each caller it forks a process with the caller's arguments, folder, variables and open files. What
 a caller sees is a process like any other; its sessions, signals, pipes and exit codes are real.
 `python` and `fedboost` in the server's folder are stand-ins for those of the environment: shells
-find them by PATH, and what is started by `sys.executable` in a fork comes here too.
+find them by PATH, and what a fork starts by `sys.executable` or as a worker comes here too. Only
+with `new_session` its workers are started afresh: whoever looks into its session finds them there.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import gc
 import importlib
 import io
 import json
+import multiprocessing.spawn
 import os
 import runpy
 import select
@@ -40,7 +42,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import NoReturn
 
-from tests.warm_client import FDS_MAX, ORDER_BYTES_MAX, ask
+from tests.warm_client import FDS_MAX, ORDER_BYTES_MAX, ask, flags_of
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT = Path(__file__).with_name("warm_client.py")
@@ -300,7 +302,10 @@ def _carry_out(order: Order, fds: list[int], folder: Path) -> NoReturn:
         os.environ.update(order.env)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        code = _ran(order.args, folder)
+        sys.executable = str(folder / "python")
+        if not order.new_session:
+            multiprocessing.spawn.set_executable(sys.executable)
+        code = _ran(order.args)
     except BaseException:
         traceback.print_exc()
         code = 1
@@ -322,12 +327,11 @@ def _take(numbers: list[int], fds: list[int]) -> None:
         os.close(fd)
 
 
-def _ran(args: list[str], folder: Path) -> int:
-    """Runs `[-u] -m MODULE`, `-c CODE` or a file as Python does; gives the exit code."""
-    unbuffered = args[0] == "-u"
-    kind, *rest = args[unbuffered:]
-    sys.executable = str(folder / "python")
-    _open_streams(unbuffered)
+def _ran(args: list[str]) -> int:
+    """Runs `-m MODULE`, `-c CODE` or a file as Python does; gives the exit code."""
+    flags = flags_of(args)
+    kind, *rest = args[len(flags) :]
+    _open_streams(unbuffered="-u" in flags)
     try:
         _run(kind, rest)
     except SystemExit as asked:
@@ -341,7 +345,7 @@ def _ran(args: list[str], folder: Path) -> int:
     return 0
 
 
-def _open_streams(unbuffered: bool) -> None:
+def _open_streams(*, unbuffered: bool) -> None:
     """Standard streams as Python opens them at its start."""
     sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False))
     sys.stdout = io.TextIOWrapper(

@@ -24,14 +24,24 @@ def ask(address, order, fds):
     return link, int(link.recv(16))
 
 
+def flags_of(args):
+    """The options at the begin of a Python's arguments that a fork has, or can do without."""
+    flags = []
+    for arg in args:
+        if not arg.startswith(("-u", "-B", "-X")):
+            break
+        flags.append(arg)
+    return flags
+
+
 def can_fork(args):
     """Whether the server knows how to run these arguments of a Python."""
-    kind = args[1:2] if args[:1] == ["-u"] else args[:1]
+    kind = args[len(flags_of(args)) :][:1]
     return bool(kind) and (kind[0] in ("-m", "-c") or not kind[0].startswith("-"))
 
 
 def main(address, python, *args):
-    if not can_fork(list(args)):
+    if not can_fork(args):
         os.execv(python, [python, *args])
     open_fds = [int(name) for name in os.listdir("/proc/self/fd")]
     fds = [fd for fd in open_fds if fd <= 2 or _is_inherited(fd)]

@@ -10,7 +10,7 @@ from fedboost.runtime.authority import Term
 from fedboost.runtime.local import COORDINATOR, USER
 from tests.e2e import world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("certificates")]
 PARTIES = ("bank", "telco")
 EVERYBODY = (COORDINATOR, *PARTIES, USER)
 REVOKED_S = 8.0  # a revoked party's next call is refused, and the job has paused

@@ -11,7 +11,7 @@ PARTIES = ["bank", "telco", "shop"]
 ROWS = 569
 EPSILON, MOST = 2.0, 20.0  # of a value; of a row at telco, which has ten columns
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("federboost")]
 
 
 def job(**params):

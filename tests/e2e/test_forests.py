@@ -14,7 +14,7 @@ FOREST = {"dynamic": {"n_trees": [4, 1], "subsample": [0.3, 0.8]}, "colsample_by
 ROUNDS = 5
 SIZES = forest.sizes(parse(TreeParams, {"n_estimators": ROUNDS, "forest": FOREST})).tolist()
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("forests")]
 
 
 def job():

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e import world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("hybrid")]
 PARTIES = ("bank", "telco", "shop")
 ROWS, ALONE = 160, 20
 TREES = 6

@@ -7,7 +7,7 @@ import pytest
 from fedboost.runtime.local import COORDINATOR
 from tests.e2e import world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("kills")]
 TREES = 12
 IDLE = 0.02  # of a processor
 PLAIN = world.job(

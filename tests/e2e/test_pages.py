@@ -23,7 +23,7 @@ from tests.browser import Browser, faults
 from tests.conftest import ROOT
 from tests.e2e import world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("pages")]
 PICTURES = ROOT / "docs" / "pictures"
 AUDIT_MS = 150_000  # it gives way to everything else on the machine
 JOB = """\

@@ -9,7 +9,7 @@ from fedboost.runtime.ledger import Ledger
 from tests import small_jobs
 from tests.e2e import world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("sweep")]
 TRIED = {"max_depth": [2, 3], "max_bin": [8]}
 
 

@@ -12,7 +12,7 @@ from fedboost.runtime.cluster import _free_ports
 from fedboost.runtime.local import COORDINATOR
 from tests.e2e import world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("upkeep")]
 PARTIES = ("bank", "telco")
 JOB = world.job(hosts=("telco",))
 

@@ -11,7 +11,7 @@ from tests.e2e import world
 PARTIES = ["bank", "telco", "shop"]
 FIRST, MORE = 4, 3  # rounds
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("warm_start")]
 
 
 def job(rounds, **params):
