@@ -49,6 +49,7 @@ CLIENT = Path(__file__).with_name("warm_client.py")
 PYTHON = sys.executable
 ENTRY = "import sys; sys.argv[0] = 'fedboost'; from fedboost.cli.main import main; main()"
 HIGH = 512  # descriptors from here on are out of the way
+INTERRUPTED = -signal.SIGINT
 ORDER_S_MAX = 5.0  # from a connection to its order
 # What commands import when they are used, and what documents compare with.
 USED = (
@@ -314,7 +315,11 @@ def _carry_out(order: Order, fds: list[int], folder: Path) -> NoReturn:
         atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
-            stream.flush()
+            if not stream.closed:
+                stream.flush()
+    if code == INTERRUPTED:  # Python ends itself by the signal, too
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     os._exit(code)
 
 
@@ -339,9 +344,9 @@ def _ran(args: list[str]) -> int:
             return (asked.code or 0) & 0xFF
         sys.stderr.write(f"{asked.code}\n")
         return 1
-    except BaseException:
+    except BaseException as error:
         sys.excepthook(*sys.exc_info())
-        return 1
+        return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
 
