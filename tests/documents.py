@@ -9,13 +9,16 @@
   path; then the block is a listing of it, which `make docs` writes.
 - <!-- read first: FILE.md -->: what that document shows is done before, in the same shell.
 
-A command that ends with `&` and serves something is waited for until it listens; everything that
-runs at the end is stopped. What cannot run has the fence ```text.
+`fedboost` and `python` are forks of a process that has imported fedboost (tests/warm.py); the
+shell, its pipes, variables, jobs and exit codes are real. A command that ends with `&` and serves
+something is waited for until it listens; everything that runs at the end is stopped. What cannot
+run has the fence ```text.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import json
 import os
@@ -29,6 +32,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests import warm
 from tests.shown_commands import SHELLS, Block, Command, blocks, typed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,9 +40,8 @@ FIRST = re.compile(r"^<!-- read first: (\S+) -->$", re.MULTILINE)
 COMMAND_S_MAX = 240.0  # on a busy machine; what a document shows takes seconds
 LISTENS_S_MAX = 60.0
 ENDS_S_MAX = 20.0
-ALONE = "--alone"  # nobody else can take our ports
-NETWORK = ("unshare", "--user", "--map-root-user", "--net")
-LOOPBACK = ("sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+READ_HERE = "--read-here"  # in this process, which is a fork of a warm one
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000  # <linux/sched.h>
 
 # What a reader types in a clone of the repository, by its first words, and why it is not run here:
 # the test of targets sees that they exist.
@@ -105,15 +108,18 @@ def _acts(block: Block) -> bool:
 
 
 class Reader:
-    """A shell and an interpreter in one folder, with another for a home."""
+    """A shell and an interpreter in one folder, with another for a home.
 
-    def __init__(self, folder: Path) -> None:
+    What they call `fedboost` and `python` runs in `server`.
+    """
+
+    def __init__(self, folder: Path, server: warm.Server) -> None:
         self.folder, self.home, self.outputs = (folder / n for n in ("here", "home", "outputs"))
         for made in (self.folder, self.home, self.outputs):
             made.mkdir()
-        bin_folder = Path(sys.executable).parent
+        bins = (server.folder, Path(warm.PYTHON).parent, "/usr/local/bin", "/usr/bin", "/bin")
         self.env = {
-            "PATH": f"{bin_folder}{os.pathsep}/usr/local/bin:/usr/bin:/bin",
+            "PATH": os.pathsep.join(map(str, bins)),
             "HOME": str(self.home),
             "LANG": "C.UTF-8",
             "COLUMNS": "100",
@@ -153,7 +159,7 @@ class Reader:
 
     def _type(self, document: Path, command: Command) -> None:
         where = f"{os.path.relpath(document, ROOT)}:{command.line}: {command.text}"
-        output, listening = self.output(), _listening(self.shell.process.pid)
+        output, listening = self.output(), _listening()
         told = self.shell.told
         order = f"{{ {command.text}\n}} </dev/null >'{output}' 2>&1 {told}>&-\necho $? >&{told}\n"
         status = self.shell.order(order)
@@ -161,7 +167,7 @@ class Reader:
             raise _unlike(where, f"ended with {status}", output)
         if command.text.endswith("&") and " serve" in command.text:
             limit = time.monotonic() + LISTENS_S_MAX
-            while _listening(self.shell.process.pid) <= listening:
+            while _listening() <= listening:
                 if time.monotonic() > limit:
                     raise _unlike(where, "listens nowhere", output)
                 time.sleep(0.05)
@@ -172,7 +178,7 @@ class Reader:
     def _run(self, document: Path, block: Block) -> None:
         name = os.path.relpath(document, ROOT)
         if self.python is None:
-            self.python = Typed([sys.executable, "-u", "-c", INTERPRETER], self)
+            self.python = Typed(["python", "-u", "-c", INTERPRETER], self)
         status = self.python.order(json.dumps([name, block.line, block.text]) + "\n")
         if status != "0":
             raise _unlike(f"{name}:{block.line}", "did not run", self.python.output)
@@ -184,12 +190,12 @@ class Typed:
     def __init__(self, args: list[str], reader: Reader) -> None:
         self.answers, self.told = os.pipe()
         self.output = reader.output()
-        if args[0] == sys.executable:
+        if args[0] == "python":
             args = [*args, str(self.told)]
         with self.output.open("w") as output:
             self.process = subprocess.Popen(
                 args, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=reader.folder,
-                env=reader.env, start_new_session=True, pass_fds=(self.told,),
+                env=reader.env, process_group=0, pass_fds=(self.told,),
             )  # fmt: skip
         os.close(self.told)
 
@@ -229,31 +235,51 @@ def unprinted(shown: tuple[str, ...], printed: str) -> str | None:
     return None
 
 
-def isolated(*args: str) -> list[str]:
-    """The arguments of a process of this module: in a network of its own where we may have one."""
-    own = [sys.executable, "-m", "tests.documents", *args]
-    alone = [*NETWORK, *LOOPBACK]
-    tried = shutil.which("unshare") and subprocess.run(
-        [*alone, "true"], check=False, capture_output=True
-    )
-    return [*alone, *own, ALONE] if tried and tried.returncode == 0 else own
+def run(document: Path) -> subprocess.CompletedProcess[str]:
+    """Has a process of its own read a document; its exit code is 0 where all is as shown."""
+    args = ("-m", "tests.documents", READ_HERE, document)
+    return warm.server().run(*args, cwd=ROOT, new_session=True)
 
 
 def main(args: list[str]) -> int:
     """Reads one document; gives the exit status."""
+    if READ_HERE not in args:
+        done = run(Path(args[0]).resolve())
+        sys.stderr.write(done.stderr)
+        return done.returncode
     lock_file = Path(tempfile.gettempdir()) / "fedboost-documents.lock"
-    with tempfile.TemporaryDirectory() as folder, lock_file.open("w") as lock:
-        if ALONE not in args:
+    with lock_file.open("w") as lock:
+        if not _alone():
             fcntl.flock(lock, fcntl.LOCK_EX)
-        reader = Reader(Path(folder))
+        folder = Path(
+            tempfile.mkdtemp()
+        )  # no TemporaryDirectory: the ends of forks would delete it
+        server = warm.Server()
+        server.fork()
+        reader = Reader(folder, server)
         try:
-            reader.read(Path(args[0]).resolve())
+            reader.read(Path(args[-1]))
         except UnlikeShownError as error:
             sys.stderr.write(f"{error}\n")
             return 1
         finally:
             reader.close()
+            server.close()
+            shutil.rmtree(folder)
     return 0
+
+
+def _alone() -> bool:
+    """Moves into a network of our own, where nobody else can take our ports, if we may have one."""
+    user, group = os.getuid(), os.getgid()
+    if ctypes.CDLL(None).unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
+        return False
+    own = Path("/proc/self")
+    (own / "setgroups").write_text("deny")
+    (own / "uid_map").write_text(f"0 {user} 1")
+    (own / "gid_map").write_text(f"0 {group} 1")
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    return True
 
 
 def _unlike(where: str, what: str, output: Path) -> UnlikeShownError:
@@ -261,15 +287,15 @@ def _unlike(where: str, what: str, output: Path) -> UnlikeShownError:
     return UnlikeShownError(f"{where}\n{what}\n{printed}")
 
 
-def _listening(session: int) -> int:
-    """How many sockets listen in the processes of that session."""
+def _listening() -> int:
+    """How many sockets listen in the processes of our session."""
     tables = [Path("/proc/self/net") / name for name in ("tcp", "tcp6")]
     rows = [row for table in tables if table.exists() for row in table.read_text().splitlines()]
     listen = {f"socket:[{row.split()[9]}]" for row in rows if row.split()[3] == "0A"}
     held: set[str] = set()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it may be gone by now
-            if os.getsid(int(process.name)) == session:
+            if os.getsid(int(process.name)) == os.getsid(0):
                 held |= {os.readlink(one) for one in (process / "fd").iterdir()}
     return len(listen & held)
 

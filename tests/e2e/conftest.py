@@ -4,7 +4,6 @@ import pyarrow as pa
 import pytest
 
 from fedboost.runtime import authority
-from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.local import COORDINATOR, USER
 from tests.e2e import world
 
@@ -41,7 +40,7 @@ def town(tmp_path_factory):
     tables |= {name: world.toy(columns=3 + n) for n, name in enumerate(PARTIES[1:])}
     sources = {name: world.write(folder / f"{name}.parquet", t) for name, t in tables.items()}
     spec = world.spec(world.job(hosts=tuple(PARTIES[1:])))
-    town = Cluster(folder / "c", spec, sources, timers=world.TIMERS, workers=1)
+    town = world.WarmCluster(folder / "c", spec, sources, timers=world.TIMERS, workers=1)
     bad = {name: world.write(folder / f"{name}.parquet", t) for name, t in bad_tables().items()}
 
     def bank(raw):

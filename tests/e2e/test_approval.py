@@ -5,7 +5,7 @@ import pytest
 from tests.e2e import world
 from tests.e2e.conftest import MALLORY, OWNER
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("town")]
 JOB = world.job("bank", ("telco", "manual"))
 
 

@@ -7,11 +7,10 @@ import pytest
 from fedboost.errors import JobError, PolicyError
 from fedboost.runtime import authority, succession
 from fedboost.runtime.authority import Term
-from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.local import COORDINATOR, USER
 from tests.e2e import world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("certificates")]
 PARTIES = ("bank", "telco")
 EVERYBODY = (COORDINATOR, *PARTIES, USER)
 REVOKED_S = 8.0  # a revoked party's next call is refused, and the job has paused
@@ -26,7 +25,7 @@ def cluster(tmp_path_factory):
         for name in PARTIES
     }
     spec = world.spec(world.echo(hosts=("telco",)))
-    with Cluster(folder / "c", spec, sources, timers=world.TIMERS, workers=1) as made:
+    with world.WarmCluster(folder / "c", spec, sources, timers=world.TIMERS, workers=1) as made:
         yield made
         assert world.tracebacks(made) == []
 

@@ -9,7 +9,7 @@ from fedboost.runtime.local import COORDINATOR, USER, tls_of
 from tests.e2e import world
 from tests.e2e.conftest import ABSENT
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("town")]
 
 
 def doctor(config):

@@ -1,21 +1,21 @@
 """What README and docs show is done: every block of every document, as a newcomer would."""
 
 import os
-import subprocess
 
 import pytest
 
-from tests import documents
+from tests import documents, warm
 from tests.conftest import ROOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-READ = [document for document in documents.everywhere() if documents.runs(document)]
+# What is read before another document is read with that one.
+BEFORE = {documents.first_of(document) for document in documents.everywhere()}
+READ = [one for one in documents.everywhere() if documents.runs(one) and one not in BEFORE]
 
 
 @pytest.mark.parametrize("document", READ, ids=[str(path.relative_to(ROOT)) for path in READ])
 def test_what_a_document_shows_happens(document):
-    args = documents.isolated(str(document))
-    done = subprocess.run(args, check=False, cwd=ROOT, capture_output=True, text=True)
+    done = documents.run(document)
     assert done.returncode == 0, done.stderr
 
 
@@ -26,7 +26,7 @@ def read(tmp_path):
     def read(text):
         document = tmp_path / "shown.md"
         document.write_text(text)
-        reader = documents.Reader(tmp_path)
+        reader = documents.Reader(tmp_path, warm.server())
         try:
             reader.read(document)
         finally:

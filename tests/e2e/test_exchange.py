@@ -8,7 +8,7 @@ from fedboost.runtime import session
 from fedboost.runtime.ledger import Ledger
 from tests.e2e import world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("town")]
 
 SIZES: dict[str, dict[str, Any]] = {
     "many-parts": {"rounds": 2, "parts": 64, "numbers": 10},

@@ -7,8 +7,7 @@ from click.testing import CliRunner
 
 from fedboost.cli.model import model_group
 from fedboost.errors import ConfigError
-from fedboost.runtime.cluster import Cluster
-from tests.e2e.world import ask, fedboost, job, job_file, spec
+from tests.e2e.world import WarmCluster, ask, fedboost, job, job_file, spec
 from tests.e2e.world import shares as dealt
 
 PARTIES = ["bank", "telco", "shop"]
@@ -20,7 +19,7 @@ def test_a_guest_predicts_alone_once_every_host_has_consented(data_file, tmp_pat
     xgb = pytest.importorskip("xgboost")
     sources = dealt(data_file("breast.parquet"), tmp_path, PARTIES)
     raw = job()
-    with Cluster(tmp_path / "cluster", spec(raw), sources, workers=1) as cluster:
+    with WarmCluster(tmp_path / "cluster", spec(raw), sources, workers=1) as cluster:
         done = ask(cluster, "job", "submit", job_file(tmp_path, raw), "--watch", "--json")
         assert done.code == 0, done.err
         model = done.last["model"]

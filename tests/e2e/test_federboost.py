@@ -5,14 +5,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from fedboost.runtime.cluster import Cluster
 from tests.e2e import world
 
 PARTIES = ["bank", "telco", "shop"]
 ROWS = 569
 EPSILON, MOST = 2.0, 20.0  # of a value; of a row at telco, which has ten columns
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("federboost")]
 
 
 def job(**params):
@@ -32,7 +31,7 @@ def trained(tmp_path_factory, data_file):
     """Daemons, one of which bounds its noise, a job on them, and one that trains again."""
     folder = tmp_path_factory.mktemp("noise")
     sources = world.shares(data_file("breast.parquet"), folder, PARTIES)
-    cluster = Cluster(folder / "c", world.spec(job()), sources, workers=1)
+    cluster = world.WarmCluster(folder / "c", world.spec(job()), sources, workers=1)
 
     def bounded(raw):
         raw["policy"] |= {"epsilon_element_max": EPSILON, "epsilon_row_max": MOST}

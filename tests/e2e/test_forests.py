@@ -6,7 +6,6 @@ import pytest
 
 from fedboost.core import forest
 from fedboost.core.params import TreeParams
-from fedboost.runtime.cluster import Cluster
 from fedboost.settings import parse
 from tests.e2e import world
 
@@ -15,7 +14,7 @@ FOREST = {"dynamic": {"n_trees": [4, 1], "subsample": [0.3, 0.8]}, "colsample_by
 ROUNDS = 5
 SIZES = forest.sizes(parse(TreeParams, {"n_estimators": ROUNDS, "forest": FOREST})).tolist()
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("forests")]
 
 
 def job():
@@ -39,7 +38,7 @@ def trained(tmp_path_factory, data_file):
     """Daemons that have trained a model, and what the user who watched has seen."""
     folder = tmp_path_factory.mktemp("forest")
     sources = world.shares(data_file("breast.parquet"), folder, PARTIES)
-    with Cluster(folder / "c", world.spec(job()), sources, workers=1) as cluster:
+    with world.WarmCluster(folder / "c", world.spec(job()), sources, workers=1) as cluster:
         file = world.job_file(folder, job())
         said = world.ask(cluster, "job", "submit", file, "--watch", "--json")
         assert said.code == 0, said.err

@@ -5,7 +5,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedboost.model import shards
-from fedboost.runtime.cluster import Cluster
 from tests.e2e import world
 from tests.e2e.test_horizontal import FOUR, SUM, assert_equal, assert_one_model, dealt, links
 from tests.e2e.test_horizontal import simulated as alone
@@ -36,7 +35,7 @@ def test_daemons_come_to_the_networks_of_one_process(tmp_path, data_file, aggreg
     sources = dealt(data_file("breast.parquet"), tmp_path, FOUR)
     raw = job(aggregator, dropout=mode)
     expected, model = alone(tmp_path, raw, sources)
-    with Cluster(tmp_path / "c", world.spec(raw), sources, workers=1) as cluster:
+    with world.WarmCluster(tmp_path / "c", world.spec(raw), sources, workers=1) as cluster:
         result = world.result(world.run(cluster, raw))
         id_ = result["job"]
         assert_equal(assert_one_model(tmp_path / "c", FOUR, id_), model)

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from fedboost.model import shards
-from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.ledger import Ledger
 from tests.e2e import world
 
@@ -113,7 +112,7 @@ def test_daemons_come_to_the_model_of_one_process(tmp_path, data_file, parties, 
     sources = dealt(data_file("breast.parquet"), tmp_path, parties)
     raw = job(parties, aggregator, dropout=mode)
     alone, model = simulated(tmp_path, raw, sources)
-    with Cluster(tmp_path / "c", world.spec(raw), sources, workers=1) as cluster:
+    with world.WarmCluster(tmp_path / "c", world.spec(raw), sources, workers=1) as cluster:
         result = world.result(world.run(cluster, raw))
         id_ = result["job"]
         assert_equal(assert_one_model(tmp_path / "c", parties, id_), model)
@@ -137,6 +136,7 @@ def test_daemons_come_to_the_model_of_one_process(tmp_path, data_file, parties, 
 
 # Kills
 
+together = pytest.mark.xdist_group("clinics")  # one cluster for all
 QUIET_S = 8.0  # what the rest of a job may take, but for the time that a lost host gets
 WAITS = job(FOUR, n_estimators=40, quantile_tolerance=0)
 GOES_ON = job(FOUR, n_estimators=8, dropout="continue")
@@ -147,7 +147,9 @@ def cluster(tmp_path_factory, data_file):
     """Four parties that boost, and one that adds up."""
     folder = tmp_path_factory.mktemp("clinics")
     sources = dealt(data_file("breast.parquet"), folder, FOUR)
-    made = Cluster(folder / "c", world.spec(WAITS), sources, timers=world.TIMERS, workers=1)
+    made = world.WarmCluster(
+        folder / "c", world.spec(WAITS), sources, timers=world.TIMERS, workers=1
+    )
     with made:
         yield made
         assert world.tracebacks(made) == []
@@ -186,6 +188,7 @@ def back(cluster, party):
     cluster.wait(party)
 
 
+@together
 @pytest.mark.parametrize(
     ("party", "until"),
     [
@@ -208,12 +211,14 @@ def test_a_killed_party_is_waited_for_and_the_model_is_the_same(cluster, undistu
     assert_equal(assert_one_model(cluster.folder, FOUR, id_), undisturbed)
 
 
+@together
 def test_an_aggregator_without_tables_passes_the_doctor(cluster, undisturbed):
     said = world.fedboost("doctor", "--config", cluster.config(SUM), "--json")
     assert said.code == 0, said.out
     assert yaml.safe_load(cluster.config(SUM).read_text())["datasets"] == {}
 
 
+@together
 @pytest.mark.parametrize("step", ["sum_histograms", "deal_shares"])
 def test_a_job_goes_on_without_a_host_that_was_killed(cluster, step):
     """All wait for it once, not at every step; it is back for the next job."""

@@ -6,10 +6,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from fedboost.runtime.cluster import Cluster
 from tests.e2e import world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("hybrid")]
 PARTIES = ("bank", "telco", "shop")
 ROWS, ALONE = 160, 20
 TREES = 6
@@ -76,7 +75,7 @@ def cluster(tmp_path_factory, data_file):
     folder = tmp_path_factory.mktemp("hybrid")
     sources = shares(data_file("breast.parquet"), folder)
     spec = world.spec(job("scored"))
-    with Cluster(folder / "c", spec, sources, timers=world.TIMERS, workers=1) as made:
+    with world.WarmCluster(folder / "c", spec, sources, timers=world.TIMERS, workers=1) as made:
         yield made
         assert world.tracebacks(made) == []
 

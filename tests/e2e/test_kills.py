@@ -4,11 +4,10 @@ import time
 
 import pytest
 
-from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.local import COORDINATOR
 from tests.e2e import world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("kills")]
 TREES = 12
 IDLE = 0.02  # of a processor
 PLAIN = world.job(
@@ -24,7 +23,9 @@ PAILLIER = world.job(
 def cluster(tmp_path_factory, data_file):
     folder = tmp_path_factory.mktemp("kills")
     sources = world.shares(data_file("breast.parquet"), folder, ["bank", "telco", "shop"])
-    with Cluster(folder / "c", world.spec(PLAIN), sources, timers=world.TIMERS, workers=2) as made:
+    with world.WarmCluster(
+        folder / "c", world.spec(PLAIN), sources, timers=world.TIMERS, workers=2
+    ) as made:
         yield made
         assert world.tracebacks(made) == []
 

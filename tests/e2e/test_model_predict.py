@@ -5,8 +5,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from fedboost.runtime.cluster import Cluster
-from tests.e2e.world import ask, fedboost, job, job_file, shares, spec
+from tests.e2e.world import WarmCluster, ask, fedboost, job, job_file, shares, spec
 
 PARTIES = ["bank", "telco", "shop"]
 ABSENT = 169  # rows that one host lacks
@@ -19,7 +18,7 @@ def test_a_user_trains_and_predicts_on_running_daemons_and_then_on_files(data_fi
     raw = job()
     folder = tmp_path / "cluster"
     out, again = tmp_path / "p.parquet", tmp_path / "again.parquet"
-    with Cluster(folder, spec(raw), sources, workers=1) as cluster:
+    with WarmCluster(folder, spec(raw), sources, workers=1) as cluster:
         done = ask(cluster, "job", "submit", job_file(tmp_path, raw), "--watch", "--json")
         assert done.code == 0, done.err
         model = done.last["model"]

@@ -1,4 +1,4 @@
-"""The notebooks in docs/ run from the first cell to the last, in a kernel of this interpreter."""
+"""The notebooks in docs/ run from the first cell to the last, in a kernel of this environment."""
 
 import os
 import re
@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests import warm
 from tests.conftest import ROOT
 
 nbformat = pytest.importorskip("nbformat")
@@ -41,6 +42,8 @@ def executed(path, place):
     manager = AsyncKernelManager(
         kernel_name="python3", kernel_spec_manager=own, transport="ipc", ip=str(place / "kernel")
     )
+    assert manager.kernel_spec is not None
+    manager.kernel_spec.argv[0] = str(warm.server().folder / "python")
     where = {"metadata": {"path": str(place)}}
     client = nbclient.NotebookClient(notebook, km=manager, timeout=CELL_S_MAX, resources=where)
     client.execute(cleanup_kc=True)  # and no kernel is left

@@ -10,7 +10,7 @@ from fedboost.model import shards
 from fedboost.runtime.ledger import Ledger
 from tests.e2e import world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("one_command")]
 PARTIES = ("bank", "telco", "shop")
 KEYS = {
     "released",

@@ -23,7 +23,7 @@ from tests.browser import Browser, faults
 from tests.conftest import ROOT
 from tests.e2e import world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("pages")]
 PICTURES = ROOT / "docs" / "pictures"
 AUDIT_MS = 150_000  # it gives way to everything else on the machine
 JOB = """\
@@ -88,7 +88,7 @@ def town(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     tables = small_jobs.tables("secureboost", rows=600)
     sources = {name: world.write(folder / f"{name}.parquet", t) for name, t in tables.items()}
-    cluster = Cluster(
+    cluster = world.WarmCluster(
         folder / "c", world.spec(world.job()), sources, timers=world.TIMERS, workers=1
     )
     ports = dict(zip((COORDINATOR, "telco", "bank"), _free_ports(3), strict=True))

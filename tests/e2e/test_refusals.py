@@ -8,7 +8,7 @@ from fedboost.runtime.local import COORDINATOR
 from tests.e2e import world
 from tests.e2e.conftest import ABSENT, MALLORY
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("town")]
 
 
 def submitted(town, tmp_path, raw):

@@ -13,7 +13,7 @@ from fedboost.sdk import AsyncClient, Client, Party, load_model
 from tests.e2e import world
 from tests.e2e.conftest import MALLORY, OWNER
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("town")]
 JOB = world.job()
 
 

@@ -9,7 +9,6 @@ import time
 import pytest
 
 from fedboost.data.sources import SourceSpec
-from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.local import COORDINATOR
 from tests.e2e import world
 
@@ -45,7 +44,9 @@ def folder(tmp_path):
 @pytest.fixture
 def cluster(folder):
     tables = {n: SourceSpec(path=str(folder / f"{n}.parquet")) for n in LONG["data"]}
-    with Cluster(folder / "c", world.spec(LONG), tables, timers=world.TIMERS, workers=1) as made:
+    with world.WarmCluster(
+        folder / "c", world.spec(LONG), tables, timers=world.TIMERS, workers=1
+    ) as made:
         yield made
 
 

@@ -24,7 +24,7 @@ from fedboost.runtime.channel import Dialer
 from fedboost.runtime.local import COORDINATOR, tls_of
 from tests.e2e import world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("town")]
 
 
 def say(town, who, whom, start):

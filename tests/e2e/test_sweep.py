@@ -5,12 +5,11 @@ import json
 import pytest
 import yaml
 
-from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.ledger import Ledger
 from tests import small_jobs
 from tests.e2e import world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("sweep")]
 TRIED = {"max_depth": [2, 3], "max_bin": [8]}
 
 
@@ -78,7 +77,7 @@ def test_what_a_policy_refuses_is_reported_and_the_other_trials_stand(tmp_path):
     del raw["validation"]
     # Of 150 rows that train a job tells 8 sums a bin with two layers, 16 with three.
     file = world.job_file(tmp_path, {**raw, "sweep": {"params": {"max_depth": [2, 3]}, "folds": 2}})
-    with_limit = Cluster(tmp_path / "c", world.spec(raw), sources, workers=1)
+    with_limit = world.WarmCluster(tmp_path / "c", world.spec(raw), sources, workers=1)
     world.edit(with_limit, "telco", lambda own: own["policy"].update(disclosure_max=0.13))
     with with_limit as cluster:
         found = world.ask(cluster, "job", "sweep", file, "--out", tmp_path / "out", "--json")

@@ -8,11 +8,11 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from fedboost.runtime.cluster import Cluster, _free_ports
+from fedboost.runtime.cluster import _free_ports
 from fedboost.runtime.local import COORDINATOR
 from tests.e2e import world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("upkeep")]
 PARTIES = ("bank", "telco")
 JOB = world.job(hosts=("telco",))
 
@@ -24,7 +24,7 @@ def cluster(tmp_path_factory):
         name: world.write(folder / f"{name}.parquet", world.toy(label=name == "bank"))
         for name in PARTIES
     }
-    made = Cluster(folder / "c", world.spec(JOB), sources, timers=world.TIMERS, workers=1)
+    made = world.WarmCluster(folder / "c", world.spec(JOB), sources, timers=world.TIMERS, workers=1)
     for name, port in zip((COORDINATOR, *PARTIES), _free_ports(3), strict=True):
         more = {"metrics": {"listen": f"127.0.0.1:{port}"}, "logs": "json"}
         world.edit(made, name, partial(dict.update, **more))

@@ -6,13 +6,12 @@ import pytest
 import yaml
 
 from fedboost.model import shards
-from fedboost.runtime.cluster import Cluster
 from tests.e2e import world
 
 PARTIES = ["bank", "telco", "shop"]
 FIRST, MORE = 4, 3  # rounds
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("warm_start")]
 
 
 def job(rounds, **params):
@@ -35,7 +34,7 @@ def place(tmp_path_factory, data_file):
 def trained(place):
     """Daemons that have trained a model, one that continues it, and both in one go."""
     folder, sources = place
-    with Cluster(folder / "c", world.spec(job(FIRST)), sources, workers=1) as cluster:
+    with world.WarmCluster(folder / "c", world.spec(job(FIRST)), sources, workers=1) as cluster:
         first = world.result(world.run(cluster, job(FIRST)))["model"]
         more = job(MORE, warm_start=first)
         said = world.ask(
