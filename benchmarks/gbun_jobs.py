@@ -34,7 +34,7 @@ from fedboost.errors import JobError
 from fedboost.job import JobSpec
 from fedboost.model import networks
 from fedboost.runtime import local as in_process
-from fedboost.runtime.config import Timers
+from fedboost.runtime.addresses import Timers
 from fedboost.runtime.local import DATASET
 from fedboost.settings import parse
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from benchmarks import tables
 from fedboost.core import local
 from fedboost.data.frame import Frame
-from fedboost.data.selection import Selection, frame_of
+from fedboost.data.loading import frame_of
+from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.split import PartyColumns, SplitPlan, split_table
 from fedboost.errors import ConfigError

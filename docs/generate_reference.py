@@ -21,7 +21,8 @@ from fedboost.cli.main import cli
 from fedboost.core.params import METRICS_OF
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
-from fedboost.runtime.config import ClientConfig, CoordinatorConfig, PartyConfig
+from fedboost.runtime.client_config import ClientConfig
+from fedboost.runtime.config import CoordinatorConfig, PartyConfig
 from fedboost.runtime.policy import Policy
 from fedboost.settings import Settings
 

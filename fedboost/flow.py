@@ -6,25 +6,29 @@ order in which the coordinator calls them; one module per role holds one plain f
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from functools import cached_property
 from types import ModuleType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 from typing import Protocol as Interface
 
-import numpy as np
 from google.protobuf.message import Message
-from numpy.typing import NDArray
 
-from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Workers
-from fedboost.data.frame import Frame
 from fedboost.messages.job_pb2 import Told
 from fedboost.needs import Needs, Scene
 from fedboost.settings import Settings
+
+if TYPE_CHECKING:  # a coordinator knows no tables
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fedboost.crypto.secrets import Secrets
+    from fedboost.crypto.workers import Workers
+    from fedboost.data.frame import Frame
 
 
 class Role(StrEnum):
@@ -200,6 +204,8 @@ class Seat:
     @property
     def parts(self) -> dict[str, NDArray[np.int32]]:
         """The rows of `frame` by what they are for: train, and validation if any is held out."""
+        import numpy as np
+
         parts = {"train": np.flatnonzero(~self.validation).astype(np.int32)}
         if self.validation.any():
             parts["validation"] = np.flatnonzero(self.validation).astype(np.int32)
@@ -302,7 +308,7 @@ class Protocol:
     params: type[Settings]
     flow: tuple[Step, ...]
     walk: Walk
-    modules: Mapping[Role, ModuleType]
+    modules: Mapping[Role, str]  # by their names: loaded by whoever takes the role
     before: tuple[str, ...] = ()  # protocols whose artefacts this one needs, in order
     # Further ones behind those where the params name a model, with their params but for `model`.
     before_model: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -327,6 +333,10 @@ class Protocol:
     needs: Callable[[Any, Scene], Needs] | None = None
     # Refuses a table before any payload leaves; the bool says whether rows are held out.
     check: Callable[[Role, Any, Frame, bool], None] | None = None
+
+    def module(self, role: Role) -> ModuleType:
+        """The module of a role, with all that it takes to be a party; see above."""
+        return importlib.import_module(self.modules[role])
 
     @property
     def timed_as(self) -> str:

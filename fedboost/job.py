@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import (
     AfterValidator,
     Field,
@@ -16,16 +14,14 @@ from pydantic import (
     model_validator,
 )
 
-from fedboost.data.holdout import (
-    fold_rows,
-    fold_rows_by_id,
-    validation_rows,
-    validation_rows_by_id,
-)
 from fedboost.data.selection import Selection
 from fedboost.errors import ConfigError
 from fedboost.flow import Table
 from fedboost.settings import Settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
@@ -121,11 +117,13 @@ class Validation(Settings):
 
         `by_id` is for parties that hold different ids: then shares are about right, not exactly.
         """
+        from fedboost.data import holdout
+
         if self.fold is not None and self.folds is not None:
-            parted = fold_rows_by_id if by_id else fold_rows
+            parted = holdout.fold_rows_by_id if by_id else holdout.fold_rows
             return parted(ids, self.fold, self.folds, self.seed)
         assert self.fraction is not None
-        hold_out = validation_rows_by_id if by_id else validation_rows
+        hold_out = holdout.validation_rows_by_id if by_id else holdout.validation_rows
         return hold_out(ids, self.fraction, self.seed)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from fedboost.errors import ConfigError
@@ -29,7 +28,9 @@ PathText = Annotated[str, AfterValidator(_nameable)]  # a path, or an address th
 class Settings(BaseModel):
     """Base of everything read from a file or a job: frozen, strict, no unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, validate_default=True, defer_build=True
+    )
 
 
 def parse(kind: type[Model], raw: object, **where: str) -> Model:
@@ -86,10 +87,14 @@ def read_yaml(path: Path) -> object:
 
 def yaml_in(text: bytes, **where: str) -> object:
     """What YAML holds; a ConfigError where it is too large, or none. `where` goes into it."""
+    import yaml
+
+    from fedboost.strict_yaml import Loader
+
     if len(text) > FILE_BYTES_MAX:
         raise ConfigError(f"the file has {len(text)} bytes, too many for settings", **where)
     try:
-        return _Loader(text).get_single_data()
+        return Loader(text).get_single_data()
     except ConfigError as error:
         raise error.at(**where) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -101,23 +106,6 @@ def yaml_in(text: bytes, **where: str) -> object:
 def load(kind: type[Model], path: Path) -> Model:
     """The YAML file at `path` as a `kind`."""
     return parse(kind, read_yaml(path), file=str(path))
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML without objects, and without keys that stand twice, of which YAML keeps the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            name = f"{key.tag} {key.value}"
-            if isinstance(key, yaml.ScalarNode) and name in seen:
-                raise ConfigError(
-                    f"the key {key.value!r} stands twice",
-                    todo="keep one of them",
-                    line=key.start_mark.line + 1,
-                )
-            seen.add(name)
-        return super().construct_mapping(node, deep)
 
 
 def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, str]) -> ConfigError:

@@ -6,15 +6,17 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 from google.protobuf.message import DecodeError, Message
-from numpy.typing import NDArray
 
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.messages import array_pb2, exchange_pb2, fault_pb2, job_pb2, party_pb2
 from fedboost.messages.array_pb2 import Array
+
+if TYPE_CHECKING:  # whoever sends no arrays does without numpy
+    import numpy as np
+    from numpy.typing import NDArray
 
 M = TypeVar("M", bound=Message)
 
@@ -25,8 +27,7 @@ COUNT_MAX = (1 << 63) - 1  # a column of the ledger holds no more
 CONTROL_BYTES_MAX = 4 << 20  # the control plane asks and answers small
 PIECE_BYTES = 1 << 20  # of a payload on its way, well below gRPC's own 4 MiB
 
-_DTYPES = {name: np.dtype("<" + name) for name in ("u1", "i4", "i8", "f4", "f8")}
-_ITEM_BYTES = {name: dtype.itemsize for name, dtype in _DTYPES.items()}
+_ITEM_BYTES = {"u1": 1, "i4": 4, "i8": 8, "f4": 4, "f8": 8}  # little-endian on the wire
 
 
 def encode(message: Message) -> bytes:
@@ -64,10 +65,12 @@ def json_object(text: bytes, what: str) -> dict[str, Any]:
 
 def pack(values: NDArray[np.generic]) -> Array:
     """A numpy array as a message; dtypes u1, i4, i8, f4, f8."""
+    import numpy as np
+
     name = values.dtype.str[1:]
-    if name not in _DTYPES:
+    if name not in _ITEM_BYTES:
         raise ProtocolError(f"arrays of {values.dtype} do not travel")
-    array = np.ascontiguousarray(values, dtype=_DTYPES[name])
+    array = np.ascontiguousarray(values, dtype=f"<{name}")
     return Array(dtype=name, shape=array.shape, data=array.tobytes())
 
 
@@ -79,6 +82,8 @@ def unpack(
     `dtype` is u1, i4, i8, f4 or f8; None in `shape` stands for any length. A PeerError says `what`
     was expected and what came.
     """
+    import numpy as np
+
     expected = f"{what} must be {dtype} {_shape_text(shape)}"
     if array.dtype != dtype:
         raise PeerError(f"{expected}, got dtype {array.dtype[:8]!r}")
@@ -91,21 +96,25 @@ def unpack(
     count = 1
     for length in got:
         count *= length
-    if len(array.data) != count * _DTYPES[dtype].itemsize:
+    if len(array.data) != count * _ITEM_BYTES[dtype]:
         raise PeerError(f"{expected}, got {len(array.data)} bytes for {count} values")
     try:
-        return np.frombuffer(array.data, dtype=_DTYPES[dtype]).reshape(got)
+        return np.frombuffer(array.data, dtype=f"<{dtype}").reshape(got)
     except ValueError:  # an empty array with an endless side
         raise PeerError(f"{expected}, got {_shape_text(got[:8])}") from None
 
 
 def pack_bits(bits: NDArray[np.bool_]) -> Array:
     """Booleans as one bit each, the last byte filled with zeros."""
+    import numpy as np
+
     return pack(np.packbits(bits))
 
 
 def unpack_bits(array: Array, count: int, what: str) -> NDArray[np.bool_]:
     """`count` booleans that `pack_bits` wrote."""
+    import numpy as np
+
     octets = unpack(array, "u1", ((count + 7) // 8,), what)
     bits = np.unpackbits(octets.view(np.uint8))
     if bits[count:].any():

@@ -25,7 +25,8 @@ import yaml
 from google.protobuf.message import Message
 
 from fedboost import protocols, wire
-from fedboost.data.sources import SourceSpec, read_table
+from fedboost.data.reading import read_table
+from fedboost.data.sources import SourceSpec
 from fedboost.errors import FedboostError
 from fedboost.flow import Artefact
 from fedboost.job import JobSpec

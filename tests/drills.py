@@ -18,9 +18,9 @@ from typing import Any
 
 from fedboost.errors import FedboostError, UnreachableError
 from fedboost.messages.job_pb2 import Event
+from fedboost.runtime.addresses import Timers
 from fedboost.runtime.client import Client
 from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.config import Timers
 from fedboost.runtime.local import COORDINATOR
 from tests.e2e import world
 from tests.toys import layers_grown

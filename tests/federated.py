@@ -30,7 +30,7 @@ from fedboost.messages.job_pb2 import JobJournal, Told
 from fedboost.messages.party_pb2 import StepCall, Turn
 from fedboost.model import shards
 from fedboost.runtime import faults, local
-from fedboost.runtime.config import Timers
+from fedboost.runtime.addresses import Timers
 from fedboost.runtime.ledger import Row
 from fedboost.runtime.outbox import Noted, Record, Terms
 from fedboost.runtime.policy import Policy

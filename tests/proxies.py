@@ -18,8 +18,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from fedboost.runtime.addresses import split_address
 from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.config import split_address
 from fedboost.runtime.local import COORDINATOR
 from tests.e2e import world
 

@@ -10,7 +10,7 @@ from fedboost.messages.job_pb2 import Event, StepCost, Told
 from fedboost.messages.party_pb2 import StepReply, TurnReply
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
 from fedboost.runtime import local
-from fedboost.runtime.config import Timers
+from fedboost.runtime.addresses import Timers
 from fedboost.runtime.manifest import Manifest, Member
 from fedboost.runtime.stage import StageWalk
 from fedboost.runtime.walker import JobWalk

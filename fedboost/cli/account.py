@@ -14,13 +14,14 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from fedboost.cli.groups import party_group
 from fedboost.runtime.account import Account, Entry, totals
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.policy import Policy
 from fedboost.settings import load
 
 
-@click.command("account")
+@party_group.command("account")
 @click.option(
     "--config",
     "config",

@@ -20,6 +20,7 @@ from fedboost.audit.linear import SOLVERS
 from fedboost.audit.transcript import Audited
 from fedboost.cli.complete import jobs_here
 from fedboost.cli.connect import JSON
+from fedboost.cli.groups import cli
 from fedboost.flow import Artefact
 from fedboost.report import page, units
 from fedboost.report.audit import LINKED
@@ -30,7 +31,7 @@ from fedboost.runtime.transcripts import Transcripts
 from fedboost.settings import load
 
 
-@click.command("audit")
+@cli.command("audit")
 @click.argument("job", shell_complete=jobs_here)
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), required=True,
               help="The party's settings file.")  # fmt: skip

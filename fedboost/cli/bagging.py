@@ -23,13 +23,14 @@ from fedboost.cli.predicting import (
 )
 from fedboost.cli.shelves import Shelves, refuse_others
 from fedboost.data.predictions import Predictions, parted
-from fedboost.data.sources import SourceSpec, read_table
+from fedboost.data.reading import read_table
+from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import bag, whole
 from fedboost.model.bag import By, Kind
 from fedboost.runtime.client import Client
-from fedboost.runtime.config import ClientConfig
+from fedboost.runtime.client_config import ClientConfig
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedboost.cli.complete import certificates_here
+from fedboost.cli.groups import certs_group
 from fedboost.runtime import authority, succession
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.identity import ROLES
@@ -29,11 +30,6 @@ DAYS = click.option(
     show_default=True,
     help="How long a certificate is valid.",
 )
-
-
-@click.group("certs")
-def certs_group() -> None:
-    """Make, replace, revoke and show certificates of a development CA."""
 
 
 @certs_group.command("create")

@@ -15,7 +15,9 @@ from rich.console import Console
 
 from fedboost import protocols
 from fedboost.cli import guests
-from fedboost.cli.connect import JSON, follow, run, write_report
+from fedboost.cli.connect import JSON, run
+from fedboost.cli.groups import cli, cluster_group
+from fedboost.cli.outcome import follow, write_report
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
@@ -51,11 +53,6 @@ DIR = click.option(
 )
 
 
-@click.group("cluster")
-def cluster_group() -> None:
-    """A whole local cluster of real daemons."""
-
-
 PAGES = click.option(
     "--page", "pages", is_flag=True, help="Serve every daemon's page until Ctrl-C; prints links."
 )
@@ -87,7 +84,7 @@ def run_cluster(file: Path, data: tuple[str, ...], folder: Path, pages: bool, as
     return turns.conclude()
 
 
-@click.command("simulate")
+@cli.command("simulate")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @DATA
 @click.option(

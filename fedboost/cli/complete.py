@@ -12,6 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
+from fedboost.cli.groups import cli
 from fedboost.errors import FedboostError
 
 LOOK_S = 2.0  # a coordinator that takes longer completes nothing
@@ -19,7 +20,7 @@ VARIABLE = "_FEDBOOST_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command("completion")
+@cli.command("completion")
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print what makes a shell complete commands, options, files and ids.
@@ -42,7 +43,7 @@ def completion(shell: str) -> None:
 def jobs_there(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
     """Jobs at the coordinator."""
     from fedboost.runtime.client import Client
-    from fedboost.runtime.config import client_config
+    from fedboost.runtime.client_config import client_config
     from fedboost.settings import home
 
     async def ask() -> list[str]:

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
 
-from fedboost.audit.findings import Finding
-from fedboost.errors import ConfigError, UnreachableError
-from fedboost.messages.job_pb2 import JobJournal, JobStatus
-from fedboost.report.page import render
-from fedboost.report.progress import Progress, summary
-from fedboost.runtime import faults
-from fedboost.runtime.client import Jobs, listen
-from fedboost.runtime.config import ClientConfig, PartyConfig, client_config
-from fedboost.runtime.ledger import Ledger, Row
-from fedboost.runtime.store import JobState
-from fedboost.runtime.transcripts import Transcripts
+from fedboost.runtime.client_config import ClientConfig, client_config
 from fedboost.settings import home, parse
+
+if TYPE_CHECKING:
+    from fedboost.runtime.config import PartyConfig
 
 T = TypeVar("T")
 Command = Callable[..., Any]
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+DAEMON = click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The daemon's settings file.",
+)
 
 
 def connection(command: Command) -> Command:
@@ -63,73 +60,3 @@ def own_daemon(party: PartyConfig, tls: Path | None) -> ClientConfig:
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine to its end."""
     return asyncio.run(work)
-
-
-async def follow(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
-    """Shows a job's progress until it rests; gives its last status.
-
-    `after` is the event of the journal behind which to begin.
-    """
-    console = Console(stderr=True)
-    status = await client.status(job)
-    with Progress(console, status.name) as progress:
-        await listen(client, job, progress.event, progress.waiting, after)
-    return await client.status(job)
-
-
-def conclude(journal: JobJournal, result: dict[str, Any], *, as_json: bool) -> int:
-    """Says how a job ended, for people or as JSON; gives the exit code."""
-    code, said = ended(journal, result, as_json=as_json)
-    if as_json:
-        click.echo(json.dumps(said))
-    return code
-
-
-def ended(
-    journal: JobJournal, result: dict[str, Any], *, as_json: bool
-) -> tuple[int, dict[str, Any]]:
-    """Says how a job ended, for people; gives the exit code, and what `--json` says of the job.
-
-    With `as_json` stdout stays empty.
-    """
-    status = journal.status
-    if status.state == JobState.FINISHED:
-        Console(stderr=as_json).print(summary(result))
-        return 0, result
-    error = faults.from_message(status.reason)
-    if status.state == JobState.PAUSED and not error.todo:
-        error.todo = f"fedboost job resume {status.id}"
-    click.echo(f"job {status.id} is {status.state}", err=True)
-    for line in error.lines():
-        click.echo(line, err=True)
-    code = UnreachableError.exit_code if status.state == JobState.PAUSED else error.exit_code
-    said = {"job": status.id, "name": status.name, "state": status.state}
-    return code, {**said, "error": error.said()}
-
-
-@dataclass(frozen=True)
-class Own:
-    """What a party adds to a job's report on its own page."""
-
-    ledger: Sequence[Row] = ()
-    findings: Sequence[Finding] = ()
-
-
-def own_of(party: PartyConfig, job: str) -> Own:
-    """A party's ledger of a job, and what its audit has found, if one has run."""
-    with closing(Ledger(party.store / "store.sqlite", read_only=True)) as ledger:
-        rows = ledger.rows(job)
-    try:
-        found = [Finding(**one) for one in Transcripts(party.store).findings(job)]
-    except TypeError:
-        raise ConfigError(
-            "what the audit found was written by another version", todo=f"fedboost audit {job}"
-        ) from None
-    return Own(rows, found)
-
-
-def write_report(journal: JobJournal, path: str, own: Own | None = None) -> None:
-    """The journal as one HTML file."""
-    own = own or Own()
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(render(journal, own.ledger, own.findings), encoding="utf-8")

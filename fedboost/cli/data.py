@@ -14,9 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedboost.cli.groups import data_group
 from fedboost.data.columns import kind_of
 from fedboost.data.places import placed
-from fedboost.data.sources import SourceSpec, read_table
+from fedboost.data.reading import read_table
+from fedboost.data.sources import SourceSpec
 from fedboost.data.split import SplitPlan, split_table, write_tables
 from fedboost.data.survey import ColumnSurvey, TableSurvey, survey
 from fedboost.errors import DataError
@@ -26,11 +28,6 @@ COLUMN_HEADS = ("column", "type", "role", "missing", "distinct", "min", "max")
 COLUMNS_SHOWN_MAX = 200  # more rows than this nobody reads in a terminal
 PARTY_HEADS = ("party", "file", "rows", "columns", "label")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object as last line.")
-
-
-@click.group("data")
-def data_group() -> None:
-    """Check tables, or split a pooled one into parties' tables."""
 
 
 @data_group.command("check")

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedboost.cli.cluster import PAGES, run_job
-from fedboost.cli.connect import conclude
+from fedboost.cli.groups import cli
+from fedboost.cli.outcome import conclude
 from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
@@ -38,7 +39,7 @@ PARAMS: dict[str, Any] = {
 }
 
 
-@click.command("demo")
+@cli.command("demo")
 @click.option(
     "--dir",
     "folder",

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from fedboost.cli.cluster import read_sources
 from fedboost.cli.connect import JSON
+from fedboost.cli.groups import cli
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
 from fedboost.report import units
@@ -35,7 +36,7 @@ SHOWN = 0.02  # of the time: smaller phases are shown together
 Numbers = dict[str, int]
 
 
-@click.command("estimate")
+@cli.command("estimate")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--data", multiple=True, metavar="PARTY=FILE",
               help="Tables that are at hand: all parties' or none.")  # fmt: skip

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from fedboost.cli.complete import models_here
 from fedboost.cli.connect import JSON
+from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import check_folder, selection_of, source_of, write_table
 from fedboost.cli.shelves import (
     OUT,
@@ -29,8 +30,8 @@ from fedboost.cli.shelves import (
     whole_model,
 )
 from fedboost.data.frame import Frame
+from fedboost.data.loading import load_with_ids
 from fedboost.data.predictions import free_name, id_columns
-from fedboost.data.selection import load_with_ids
 from fedboost.errors import ConfigError
 from fedboost.model import whole
 from fedboost.model.contributions import Contributions, contributions, joined, known, parties
@@ -45,7 +46,7 @@ BIAS = "bias"
 LISTED = 10  # columns that the terminal shows
 
 
-@click.command("explain")
+@model_group.command("explain")
 @click.argument("model", metavar="ID", shell_complete=models_here)
 @click.option("--data", multiple=True, required=True, metavar="PARTY=…",
               help="A file, or with --config a declared data set; of a merged model "

@@ -12,6 +12,7 @@ import click
 
 from fedboost.cli.complete import models_here
 from fedboost.cli.connect import JSON
+from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import check_folder
 from fedboost.cli.shelves import OUT, PARTY, RELEASED, open_shelves, stores, whole_model
 from fedboost.model.export import own_shard
@@ -24,7 +25,7 @@ from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.releases import Release
 
 
-@click.command("export")
+@model_group.command("export")
 @click.argument("model", metavar="ID", shell_complete=models_here)
 @click.option("--format", "kind", type=click.Choice(["xgboost-json", "json"]),
               default="xgboost-json", show_default=True,
@@ -62,7 +63,7 @@ def export(model: str, kind: str, out: Path, as_json: bool, **given: Any) -> Non
         click.echo(str(out))
 
 
-@click.command("release")
+@model_group.command("release")
 @click.argument("model", metavar="ID", shell_complete=models_here)
 @click.option("--config", required=True, type=click.Path(path_type=Path, dir_okay=False),
               metavar="PARTY.yaml", help="The settings file of the releasing host.")  # fmt: skip

@@ -8,14 +8,15 @@ from pathlib import Path
 import click
 
 from fedboost.cli.connect import JSON, own_daemon, run
+from fedboost.cli.groups import model_group
 from fedboost.model.shards import Packed
 from fedboost.runtime import shelf
-from fedboost.runtime.client import Owner
 from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.owner import Owner
 from fedboost.settings import load
 
 
-@click.command("fetch")
+@model_group.command("fetch")
 @click.argument("model", metavar="ID")
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), required=True,
               metavar="PARTY.yaml", help="The party's settings file: its daemon.")  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from fedboost.cli.connect import ended
+from fedboost.cli.outcome import ended
 from fedboost.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal

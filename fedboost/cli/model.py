@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedboost.cli import bagging, explaining, exporting, picturing
+from fedboost.cli import bagging
 from fedboost.cli.complete import models_here
 from fedboost.cli.connect import JSON, connection
-from fedboost.cli.fetching import fetch
+from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import Wish, alone, in_cluster, over_daemons
 from fedboost.cli.shelves import OUT, PARTY, open_shelves, pairs, stores
 from fedboost.model import branches, inspection, whole
@@ -32,15 +32,6 @@ COLUMNS = (
     "model", "name", "protocol", "role", "trees", "objective", "validation", "created",
 )  # fmt: skip
 BY = click.Choice(get_args(By))
-
-
-@click.group("model")
-def model_group() -> None:
-    """List, show, use, export and delete models."""
-
-
-for _command in (fetch, exporting.export, exporting.release, picturing.picture, explaining.explain):
-    model_group.add_command(_command)
 
 
 @model_group.command("list")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from fedboost.cli.groups import coordinator_group, party_group
 from fedboost.pages import token
 from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.settings import load
@@ -45,5 +46,5 @@ _EXAMPLES: dict[type[DaemonConfig], str] = {
     PartyConfig: "party page --config configs/party-bank.yaml",
 }
 
-page_of_party = _command(PartyConfig, "the party's")
-page_of_coordinator = _command(CoordinatorConfig, "the coordinator's")
+party_group.add_command(_command(PartyConfig, "the party's"))
+coordinator_group.add_command(_command(CoordinatorConfig, "the coordinator's"))

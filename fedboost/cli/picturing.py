@@ -10,6 +10,7 @@ import click
 
 from fedboost.cli.complete import models_here
 from fedboost.cli.connect import JSON
+from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import check_folder
 from fedboost.cli.shelves import PARTY, RELEASED, Shelves, open_shelves, stores, whole_model
 from fedboost.model import branches
@@ -18,7 +19,7 @@ from fedboost.report import trees
 from fedboost.runtime.disk import PUBLIC_MODE, write_file
 
 
-@click.command("picture")
+@model_group.command("picture")
 @click.argument("model", metavar="ID", shell_complete=models_here)
 @click.option("--tree", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
               help="Which tree, counted from 0.")  # fmt: skip

@@ -16,11 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedboost.cli.cluster import read_sources, run_job
-from fedboost.cli.connect import conclude, follow, run, settings
+from fedboost.cli.connect import run, settings
+from fedboost.cli.outcome import conclude, follow
 from fedboost.cli.shelves import Shelves, in_order
+from fedboost.data.loading import load_with_ids
 from fedboost.data.predictions import predictions_table
-from fedboost.data.selection import Selection, load_with_ids
-from fedboost.data.sources import SourceSpec, read_sheet
+from fedboost.data.reading import read_sheet
+from fedboost.data.selection import Selection
+from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.job import JobSpec

@@ -15,8 +15,10 @@ from rich.table import Table
 
 from fedboost.cli.cluster import FOLDER, read_sources
 from fedboost.cli.connect import JSON, connection, run, settings
+from fedboost.cli.groups import job_group
 from fedboost.cli.sweeping import RECORD, Course, Where, in_process, own_cluster, remote
-from fedboost.data.sources import SourceSpec, read_sheet
+from fedboost.data.reading import read_sheet
+from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.job import JobSpec
 from fedboost.report import units
@@ -48,7 +50,7 @@ class Options:
     as_json: bool
 
 
-@click.command("sweep")
+@job_group.command("sweep")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--data", multiple=True, metavar="PARTY=FILE",
               help="Tables, for daemons of our own here; once for each party.")  # fmt: skip

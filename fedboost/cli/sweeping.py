@@ -11,15 +11,15 @@ from pathlib import Path
 import click
 
 from fedboost import protocols
-from fedboost.cli.connect import follow, write_report
+from fedboost.cli.outcome import follow, write_report
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import FedboostError, JobError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.runtime import faults, local
 from fedboost.runtime.client import Client, Jobs, result_of
+from fedboost.runtime.client_config import ClientConfig
 from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.config import ClientConfig
 from fedboost.runtime.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.runtime.store import JobState
 from fedboost.runtime.workers import ProcessWorkers

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias, overload
+from typing import TYPE_CHECKING, TypeAlias, overload
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
-from scipy.sparse import csc_array
 
 from fedboost.core.bins import Bins, Dense, SparseBins
 from fedboost.errors import DataError
+from fedboost.kernels import kernel
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
 
 Cuts = NDArray[np.float32]
-Values: TypeAlias = Cuts | csc_array  # (n, columns); what a sparse one does not store is 0
+Values: TypeAlias = "Cuts | csc_array"  # (n, columns); what a sparse one does not store is 0
 Codes = NDArray[np.int32]
 
 
@@ -80,7 +82,7 @@ class Binning:
         A sparse table's bins are sparse.
         """
         assert values.shape[1] == self.n_columns
-        if isinstance(values, csc_array):
+        if not isinstance(values, np.ndarray):
             return self._transform_sparse(values)
         bins = np.empty(values.shape, dtype=np.uint8, order="F")
         for column, cuts in enumerate(self.cuts):
@@ -162,7 +164,7 @@ def present_values(values: Values, number: int) -> tuple[Cuts, int]:
 
     A DataError where some are infinite.
     """
-    if isinstance(values, csc_array):
+    if not isinstance(values, np.ndarray):
         column = values.data[values.indptr[number] : values.indptr[number + 1]]
         zeros = values.shape[0] - len(column)
     else:
@@ -209,7 +211,7 @@ def _look_up(column: Cuts, codes: Codes, missing: int) -> Dense:
     return table[np.where(np.isnan(column), -1, column).astype(np.int64)].astype(np.uint8)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _equal_frequency(counts: NDArray[np.int64], max_bin: int) -> NDArray[np.int64]:
     """The last distinct value of each bin but the last bin, for more values than bins.
 
@@ -241,7 +243,7 @@ def _equal_frequency(counts: NDArray[np.int64], max_bin: int) -> NDArray[np.int6
     return ends[:n_ends]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _place(column: Cuts, cuts: Cuts, missing: np.uint8) -> Dense:
     """For each value the number of cuts at or below it; `missing` for NaN."""
     bins = np.empty(len(column), dtype=np.uint8)

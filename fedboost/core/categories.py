@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.params import MAX_BIN, TreeParams
+from fedboost.kernels import kernel
 
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
@@ -101,7 +101,7 @@ def members(held: bytes) -> list[int]:
     return np.flatnonzero(np.unpackbits(np.frombuffer(held, np.uint8), bitorder="little")).tolist()
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def holds(sets: Sets, row: int, number: int) -> bool:
     """Whether the set in row `row` of uint8 (n, SET_BYTES) has bin `number`; no for other ones."""
     if number < 0 or number >= 8 * sets.shape[1]:

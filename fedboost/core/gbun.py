@@ -20,8 +20,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
-from scipy.linalg import LinAlgError, blas, cho_factor, cho_solve, lapack
-from scipy.sparse import csc_array
 from threadpoolctl import ThreadpoolController
 
 from fedboost.core import metrics, objectives
@@ -88,7 +86,7 @@ def inputs_of(values: Values, scale: Scale | None, ids: NDArray[np.uint32] | Non
 
     `ids` uint32 (columns,) are what sparse columns are hashed by: their places if absent.
     """
-    if isinstance(values, csc_array):
+    if not isinstance(values, np.ndarray):
         if np.isnan(values.data).any():
             values = values.copy()
             values.data[:] = np.nan_to_num(values.data, nan=0.0)
@@ -164,6 +162,8 @@ def system(
 ) -> tuple[Floats, Floats]:
     """PᵀHP, float64 (classes, outputs, outputs) of which the lower triangles count, and PᵀG,
     (classes, outputs); gradients float64 (n, classes) of the rows."""
+    from scipy.linalg import blas
+
     g, h = gradients
     size = network.outputs
     squares, pull = np.zeros((g.shape[1], size, size)), np.zeros((g.shape[1], size))
@@ -184,6 +184,8 @@ def solved(squares: Floats, pull: Floats, params: GbunParams) -> NDArray[np.floa
     A JobError where the equations have no single solution. float32, so that parties whose
     libraries round the last bits differently still have the same model.
     """
+    from scipy.linalg import cho_solve
+
     found = []
     for own, own_pull in zip(squares, pull, strict=True):
         equations = own + params.reg_lambda * np.eye(len(own))
@@ -198,6 +200,8 @@ def _factor(equations: Floats) -> Floats:
 
     Where outputs are alike rounding may leave it a solution, but not one that means anything.
     """
+    from scipy.linalg import LinAlgError, cho_factor, lapack
+
     try:
         factor: Floats = cho_factor(equations, lower=True, check_finite=True)[0]
     except (LinAlgError, ValueError):
@@ -255,7 +259,7 @@ def train(table: Table, params: GbunParams, validation: Table | None = None) -> 
     if params.early_stopping_rounds is not None and validation is None:
         raise DataError("early_stopping_rounds needs validation rows and there are none")
     objective = objectives.start(params, Summary.of(params, table.y, table.weights))
-    sparse = isinstance(table.values, csc_array)
+    sparse = not isinstance(table.values, np.ndarray)
     scale = None if sparse else Scale.of_values(table.values)
     parts = {"train": table} | ({} if validation is None else {"validation": validation})
     inputs = {name: inputs_of(part.values, scale) for name, part in parts.items()}

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedboost.core import histogram, split
@@ -23,6 +22,7 @@ from fedboost.core.bins import Bins
 from fedboost.core.params import MAX_BIN
 from fedboost.core.partition import Partition, left_child, parent, sibling
 from fedboost.core.split import Candidates
+from fedboost.kernels import kernel
 
 Rows = NDArray[np.int32]
 Numbers = NDArray[np.uint8]  # (columns, n_cells) the group of each cell, rising with the bins
@@ -233,13 +233,13 @@ def _smallest(groups: Numbers, counts: Counts) -> int | None:
     return int(held.min()) if len(held) else None
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _fits(rows: NDArray[np.int64], possible: Bits, least: int) -> bool:
     """Whether a group holds enough rows on each side, or cannot hold any."""
     return not np.any(possible & (rows < least))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _coarsened(
     before: Numbers,
     rows: NDArray[np.int64],

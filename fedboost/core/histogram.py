@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedboost.core.bins import Bins, Dense, SparseBins, entries
 from fedboost.core.partition import Partition, sibling, smaller_child
+from fedboost.kernels import kernel
 
 Rows = NDArray[np.int32]
 Sums = NDArray[np.int64]
@@ -73,7 +73,7 @@ def _add_entries(
         sums[node, np.arange(len(columns)), bins.zero[columns]] += rest
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add_each(bins: Dense, columns: Rows, nodes: Rows, own: Sums, sums: Sums) -> None:
     """Each entry's gradients, int64 (entries, k), to its cell."""
     for i in range(len(bins)):
@@ -82,7 +82,7 @@ def _add_each(bins: Dense, columns: Rows, nodes: Rows, own: Sums, sums: Sums) ->
             cell[j] += own[i, j]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add_pairs(bins: Dense, rows: Rows, own: Sums, columns: Rows, sums: Sums) -> None:
     """One g and one h per row; columns outside, because each is contiguous in `bins`."""
     for place in range(len(columns)):
@@ -94,7 +94,7 @@ def _add_pairs(bins: Dense, rows: Rows, own: Sums, columns: Rows, sums: Sums) ->
             cells[cell, 1] += own[i, 1]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add_many(bins: Dense, rows: Rows, own: Sums, columns: Rows, sums: Sums) -> None:
     for place in range(len(columns)):
         column = bins[:, columns[place]]

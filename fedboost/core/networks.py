@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
-from scipy.sparse import csc_array, csr_array
 
 from fedboost.core import sampling
 from fedboost.core.sampling import Purpose
 from fedboost.core.xxhash import pair_hash
+from fedboost.kernels import kernel
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array, csr_array
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int32]
@@ -154,7 +156,7 @@ class SparseInputs:
         """A block's columns that have values; made once, as every round goes through all blocks."""
         key = rows.start, rows.stop
         if key not in self._parts:
-            own = csc_array(self._by_row[rows])
+            own = self._by_row[rows].tocsc()
             (columns,) = np.nonzero(np.diff(own.indptr))
             ends = np.concatenate([own.indptr[columns], own.indptr[-1:]]).astype(np.int64)
             listed = ends, own.indices.astype(np.int32, copy=False), own.data
@@ -170,7 +172,7 @@ class Part:
     columns: NDArray[np.uint32]  # what they are hashed by
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def hashed_weight(column: np.uint32, network: np.uint32, seed: np.uint32) -> np.float32:
     """A weight of a sparse network, float32 in [−1, 1): the hash's low 23 bits as a mantissa.
 
@@ -180,7 +182,7 @@ def hashed_weight(column: np.uint32, network: np.uint32, seed: np.uint32) -> np.
     return np.float32(2.0 * mantissa - 1.0)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add_columns(
     part: tuple[NDArray[np.int64], Indices, NDArray[np.float32]],
     columns: NDArray[np.uint32],

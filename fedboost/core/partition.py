@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from fedboost.kernels import kernel
 
 Rows = NDArray[np.int32]
 
@@ -82,7 +83,7 @@ def smaller_child(partition: Partition, node: int) -> int:
     return left if len(partition.rows(left)) <= len(partition.rows(right)) else right
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _divided(rows: Rows, goes_right: NDArray[np.bool_]) -> tuple[Rows, Rows]:
     """The rows that go left and those that go right, in their order."""
     on_right = goes_right.sum()

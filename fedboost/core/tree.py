@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedboost.core.bins import Bins, Dense, SparseBins, of_rows
@@ -15,6 +14,7 @@ from fedboost.core.params import MAX_DEPTH
 from fedboost.core.partition import ROOT, left_child
 from fedboost.core.split import goes_right
 from fedboost.errors import DataError
+from fedboost.kernels import kernel
 
 Values = NDArray[np.float32]
 Positions = NDArray[np.int32]
@@ -200,7 +200,7 @@ def grown(nodes: Mapping[int, Node]) -> Tree:
     )
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _walk_values(
     values: Values,
     left: Positions,
@@ -225,7 +225,7 @@ def _walk_values(
     return leaves
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _walk_bins(
     bins: Dense,
     missing: np.uint8,

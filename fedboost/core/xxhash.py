@@ -6,8 +6,9 @@ The same as hashing the eight bytes of both, little-endian, with any other imple
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from fedboost.kernels import inlined, kernel
 
 PRIME_2, PRIME_3 = np.uint32(2246822519), np.uint32(3266489917)
 PRIME_4, PRIME_5 = np.uint32(668265263), np.uint32(374761393)
@@ -16,7 +17,7 @@ INPUT_BYTES = np.uint32(8)
 Words = NDArray[np.uint32]
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def pair_hash(first: np.uint32, second: np.uint32, seed: np.uint32) -> np.uint32:
     """uint32: XXH32 of the eight bytes of `first` and `second`, for use in other kernels."""
     h = np.uint32(seed + PRIME_5 + INPUT_BYTES)
@@ -28,7 +29,7 @@ def pair_hash(first: np.uint32, second: np.uint32, seed: np.uint32) -> np.uint32
     return np.uint32(h ^ (h >> np.uint32(16)))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def pair_hashes(first: Words, second: np.uint32, seeds: Words) -> Words:
     """uint32 (n, k): XXH32 of each `first` (n,) with `second` under each of the seeds (k,)."""
     found = np.empty((len(first), len(seeds)), np.uint32)

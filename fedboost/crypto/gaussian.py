@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedboost.crypto.secrets import Purpose, Secrets
 from fedboost.errors import FedboostError
+from fedboost.kernels import kernel
 
 Numbers = NDArray[np.int64]
 
@@ -55,7 +55,7 @@ def widened(sigma: Numbers, over: int, under: int) -> Numbers:
     return np.array(roots, np.int64).reshape(sigma.shape)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _fill(words: Numbers, sigmas: Numbers, found: Numbers) -> None:
     """A number for each σ that is not 0; words are uniform below 2^63."""
     at = np.zeros(1, np.int64)  # the next word
@@ -64,7 +64,7 @@ def _fill(words: Numbers, sigmas: Numbers, found: Numbers) -> None:
             found[i] = _number(words, at, sigmas[i])
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _number(words: Numbers, at: Numbers, sigma: int) -> int:
     """±(k + x)·σ with x = j/σ below 1, taken with chance exp(−(k + x)²/2); algorithm D."""
     while True:
@@ -82,7 +82,7 @@ def _number(words: Numbers, at: Numbers, sigma: int) -> int:
             return -number if is_negative else number
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _fraction_stays(words: Numbers, at: Numbers, k: int, j: int, sigma: int) -> bool:
     """True with chance exp(−x·(2k + x)/2), x = j/σ: k + 1 times that of its (k + 1)-th part."""
     for _ in range(k + 1):
@@ -94,7 +94,7 @@ def _fraction_stays(words: Numbers, at: Numbers, k: int, j: int, sigma: int) -> 
     return True
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _part(words: Numbers, at: Numbers, k: int, j: int, sigma: int) -> bool:
     """True with chance x·(2k + x) / (2k + 2), x = j/σ."""
     if _below(words, at, sigma) >= j:
@@ -103,7 +103,7 @@ def _part(words: Numbers, at: Numbers, k: int, j: int, sigma: int) -> bool:
     return place < 2 * k or (place == 2 * k and _below(words, at, sigma) < j)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _repeated_root(words: Numbers, at: Numbers, times: int) -> bool:
     """True with chance exp(−times/2)."""
     left = times
@@ -112,7 +112,7 @@ def _repeated_root(words: Numbers, at: Numbers, times: int) -> bool:
     return left == 0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _root_of_e(words: Numbers, at: Numbers) -> bool:
     """True with chance exp(−1/2)."""
     n = 1
@@ -121,7 +121,7 @@ def _root_of_e(words: Numbers, at: Numbers) -> bool:
     return n % 2 == 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _below(words: Numbers, at: Numbers, most: int) -> int:
     """A uniform number below `most`; takes no word where that is 1."""
     if most == 1:

@@ -30,7 +30,6 @@ from fedboost.crypto.workers import Workers, blocks
 from fedboost.errors import PeerError
 
 POINT_BYTES = 32
-SET_IDS_MAX = 1 << 24  # ids in one table: 512 MiB of points
 FIELD = mpz(2) ** 255 - 19
 ORDER = mpz(2) ** 252 + 27742317777372353535851937790883648493  # of the prime-order subgroup
 A = 486662

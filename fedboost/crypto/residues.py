@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedboost.crypto.api import (
@@ -37,6 +36,7 @@ from fedboost.crypto.shapes import (
 )
 from fedboost.crypto.workers import blocks
 from fedboost.errors import ConfigError, PeerError
+from fedboost.kernels import kernel
 
 ENCRYPT_MAX = 1 << 14  # ciphertexts a block: half a megabyte of plain numbers
 SPARE_BYTES = 8  # above a residue, for the carries of a sum
@@ -259,7 +259,7 @@ def residue_bytes(modulus: int) -> int:
     return ((modulus - 1).bit_length() + 31) // 32 * 4
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add_rows(values: Limbs, cells: NDArray[np.int32], sums: Limbs) -> None:
     """Adds values[i] to sums[cells[i, j]] for every j; negative cells skip."""
     for i in range(cells.shape[0]):

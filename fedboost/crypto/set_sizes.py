@@ -1,14 +1,18 @@
-"""What the size of a set of ids may tell: padding before it leaves, and the least to be opened."""
+"""What the size of a set of ids may be, and tell: padding, and the least to be opened."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from fedboost.crypto.intersection import Points, hash_to_points
-from fedboost.crypto.workers import Workers
 from fedboost.errors import PolicyError
 
+if TYPE_CHECKING:
+    from fedboost.crypto.intersection import Points
+    from fedboost.crypto.workers import Workers
+
+SET_IDS_MAX = 1 << 24  # ids in one table: 512 MiB of points
 NOBODY_BYTES = 32  # of an id that nobody has, drawn at random: none is drawn twice, or guessed
 
 
@@ -20,6 +24,8 @@ def padded_points(
     Multiplied by an exponent and shuffled, they cannot be told apart. No padding where `size` is
     None; a PolicyError where there are more ids than it.
     """
+    from fedboost.crypto.intersection import hash_to_points
+
     nobody: list[bytes] = []
     if size is not None:
         if len(ids) > size:

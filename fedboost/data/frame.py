@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
-from scipy.sparse import csc_array
+
+from fedboost.kernels import kernel
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
 
 DIGEST_LABEL = b"fedboost.frame.1"
 
-Values: TypeAlias = NDArray[np.float32] | csc_array
+Values: TypeAlias = "NDArray[np.float32] | csc_array"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,7 +70,7 @@ class Frame:
     @property
     def is_sparse(self) -> bool:
         """Whether `values` is a `csc_array`, which stores no zeros."""
-        return isinstance(self.values, csc_array)
+        return not isinstance(self.values, np.ndarray)
 
     @property
     def n_rows(self) -> int:
@@ -114,7 +117,7 @@ class Frame:
         digest.update(np.array([len(row) for row in self.ids], dtype="<u4").tobytes())
         digest.update(b"".join(self.ids))
         cells = self.values.T
-        if isinstance(self.values, csc_array):
+        if not isinstance(self.values, np.ndarray):
             digest.update(b"sparse" + self.values.indptr.astype("<i8", copy=False).tobytes())
             digest.update(self.values.indices.astype("<i8", copy=False).tobytes())
             cells = [self.values.data]
@@ -135,13 +138,13 @@ def values_at(
     values: Values, rows: NDArray[np.int64], columns: NDArray[np.int64]
 ) -> NDArray[np.float32]:
     """Single cells, float32 (m,): of values (n, c) those in rows (m,) and columns (m,)."""
-    if not isinstance(values, csc_array):
+    if isinstance(values, np.ndarray):
         return values[rows, columns]
     own = (values.indptr, values.indices, values.data)
     return _stored(*own, rows.astype(np.int64), columns.astype(np.int64))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _stored(
     starts: NDArray[np.integer],
     indices: NDArray[np.integer],
@@ -164,7 +167,7 @@ def _sizes(*sizes: int) -> bytes:
 
 def _checked_arrays(values: Values) -> list[NDArray[np.generic]]:
     """The arrays that `values` is made of, which have the form that `Frame` promises."""
-    if not isinstance(values, csc_array):
+    if isinstance(values, np.ndarray):
         assert values.flags.f_contiguous
         return [values]
     assert values.has_canonical_format
@@ -173,7 +176,7 @@ def _checked_arrays(values: Values) -> list[NDArray[np.generic]]:
 
 
 def _rows_of(values: Values, rows: NDArray[np.int64]) -> Values:
-    if not isinstance(values, csc_array):
+    if isinstance(values, np.ndarray):
         return np.take(values.T, rows, axis=1).T
     taken = values[rows]
     taken.sort_indices()

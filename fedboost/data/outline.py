@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 
 from fedboost.data.columns import kind_of, narrow
 from fedboost.data.places import placed
-from fedboost.data.sources import FORMATS, SourceSpec, read_sheet
+from fedboost.data.reading import read_sheet
+from fedboost.data.sources import FORMATS, SourceSpec
 from fedboost.errors import DataError
 
 

@@ -1,32 +1,13 @@
-"""What a job uses of a party's table, and the checks a table must pass before any payload leaves.
-
-Error texts may be read by every party: they hold names, types and counts, never cells.
-"""
+"""What a job uses of a party's table; `loading` reads it."""
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Sequence
 from itertools import combinations
 from typing import Self
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedboost.data.columns import READABLE, kind_of, read_numbers
-from fedboost.data.features import feature_matrix, sparse_matrix
-from fedboost.data.frame import Frame
-from fedboost.data.ids import encode_ids, shared_ids
-from fedboost.data.places import placed
-from fedboost.data.sheet import Sheet
-from fedboost.data.sources import SourceSpec, read_sheet
-from fedboost.errors import ConfigError, DataError
 from fedboost.settings import Settings
-
-ROW_INDEX = re.compile(r"__index_level_[0-9]+__")  # how pandas stores an index without a name
 
 
 class Selection(Settings):
@@ -68,144 +49,3 @@ class Selection(Settings):
                     f"column {other_names[0]!r} is named in 'categorical' and not in 'columns'"
                 )
         return self
-
-
-def load(source: SourceSpec, selection: Selection, *, party: str, needs_label: bool) -> Frame:
-    """The party's table as a Frame whose columns are the job's features, in the table's order.
-
-    `needs_label`: the party must bring a label (a guest; every owner in a horizontal job) and may
-    then have no features; another needs at least one. ConfigError where the selection says too
-    little; DataError naming party, file and column for every table that does not fit it.
-    """
-    needs = {"needs_label": needs_label, "needs_features": not needs_label}
-    return load_with_ids(source, selection, party=party, **needs)[0]
-
-
-def load_with_ids(
-    source: SourceSpec,
-    selection: Selection,
-    *,
-    party: str,
-    needs_label: bool,
-    needs_features: bool,
-) -> tuple[Frame, pa.Table]:
-    """What `load` gives, and the id columns as the table has them: their cells and types."""
-    with placed(party=party):
-        if needs_label and selection.label is None:
-            raise ConfigError("the job names no label", todo=f"add 'label' to data: {party}:")
-        sheet = read_sheet(source)
-        with placed(file=source.name):
-            frame = frame_of(sheet, selection, needs_features=needs_features)
-    return frame, pa.table({name: sheet.column(name) for name in selection.id})
-
-
-def frame_of(sheet: Sheet, selection: Selection, *, needs_features: bool) -> Frame:
-    """`sheet` as a Frame; what `load` does after reading.
-
-    Of a sparse sheet, a feature ``f<index>`` that no row has an entry for is a column of zeros.
-    """
-    for role, names in (
-        ("id", selection.id),
-        ("label", [] if selection.label is None else [selection.label]),
-        ("weight", [] if selection.weight is None else [selection.weight]),
-        ("feature", selection.columns or []),
-        ("ignored", selection.ignore),
-        ("categorical", selection.categorical),
-    ):
-        _require(names, role, sheet)
-    if sheet.sparse is not None and selection.categorical:
-        raise ConfigError(
-            "a sparse table has no categorical columns",
-            column=selection.categorical[0],
-            todo="leave 'categorical' out of the job, or write the table as csv or parquet",
-        )
-    features = _feature_names(sheet.names, selection)
-    if not features and needs_features:
-        raise DataError(
-            "no columns are left as features",
-            rows=sheet.n_rows,
-            todo="select columns, or leave this party out of the job",
-        )
-    ids = _ids(sheet, selection.id)
-    label = weight = None
-    if selection.label is not None:
-        column = sheet.column(selection.label)
-        label = _complete(column, "label", selection.label, "write classes as 0, 1, …")
-    if selection.weight is not None:
-        column = sheet.column(selection.weight)
-        weight = _complete(column, "weight", selection.weight, "write weights as numbers")
-    if sheet.sparse is None:
-        read = feature_matrix(sheet.columns, features, selection.categorical)
-    else:
-        read = sparse_matrix(sheet.columns, sheet.sparse, features)
-    return Frame(
-        ids=ids,
-        values=read.values,
-        columns=tuple(features),
-        label=label,
-        id_columns=tuple(selection.id),
-        notes=read.notes,
-        weight=weight,
-        categories=read.categories,
-    )
-
-
-def absent_column(role: str, name: str, names: Sequence[str]) -> DataError:
-    """The error for a column that the table does not have, with the nearest name it has."""
-    folded = {known.casefold().strip(): known for known in reversed(names)}
-    nearest = difflib.get_close_matches(name.casefold().strip(), folded, n=1, cutoff=0.6)
-    # Other parties read this: one near name at most, never the list of columns.
-    todo = "see its columns with: fedboost data check FILE"
-    if nearest:
-        todo = f"did you mean {folded[nearest[0]]!r}?"
-    return DataError(f"the table has no {role} column {name!r}", column=name, todo=todo)
-
-
-def _require(names: Sequence[str], role: str, sheet: Sheet) -> None:
-    known = sheet.can_give if role == "feature" else sheet.holds
-    for name in names:
-        if not known(name):
-            raise absent_column(role, name, sheet.columns.column_names)
-
-
-def _feature_names(names: Sequence[str], selection: Selection) -> list[str]:
-    if selection.columns is not None:
-        return list(selection.columns)
-    other = {*selection.id, selection.label, selection.weight, *selection.ignore}
-    other |= {name for name in names if ROW_INDEX.fullmatch(name)} - {*selection.categorical}
-    return [name for name in names if name not in other]
-
-
-def _ids(sheet: Sheet, names: Sequence[str]) -> list[bytes]:
-    ids = encode_ids([sheet.column(name) for name in names], names)
-    rows, shared = shared_ids(ids)
-    if rows:
-        raise DataError(
-            f"{rows} of {len(ids)} rows share their id with another row ({shared} ids)",
-            column=", ".join(names),
-            todo="leave one row per id, or name more id columns",
-        )
-    return ids
-
-
-def _complete(column: pa.ChunkedArray, role: str, name: str, todo: str) -> NDArray[np.float64]:
-    """The label or the weights, float64 (n,), every one a finite number."""
-    with placed(column=name):
-        kind = kind_of(column.type)
-        if kind not in READABLE:
-            raise DataError(
-                f"the {role} holds values of type {kind}", todo=f"write the {role} as numbers"
-            )
-        numbers = read_numbers(column)
-        n_rows = len(numbers.values)
-        if numbers.is_text:
-            raise DataError(f"the {role} is text", todo=todo)
-        counts = (
-            (numbers.missing, f"no {role}", f"leave these rows out, or give them a {role}"),
-            (numbers.text_cells, f"a {role} that is not a number", todo),
-            (numbers.infinite, f"an infinite {role}", f"mend these {role}s"),
-        )
-        for count, what, mend in counts:
-            if count:
-                raise DataError(f"{count} of {n_rows} rows have {what}", todo=mend)
-        return numbers.values

@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 
 from fedboost.data.columns import narrow
 from fedboost.data.ids import encode_ids, shared_ids
-from fedboost.data.selection import ROW_INDEX, absent_column
+from fedboost.data.loading import ROW_INDEX, absent_column
 from fedboost.errors import ConfigError, DataError
 from fedboost.settings import Settings
 

@@ -22,8 +22,9 @@ from fedboost.data.features import (
     sparse_numbers,
 )
 from fedboost.data.ids import encode_ids, shared_ids
+from fedboost.data.reading import read_sheet
 from fedboost.data.sheet import Sheet, SparseColumns
-from fedboost.data.sources import SourceSpec, read_sheet
+from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError
 
 CLASSES_MAX = 100  # a label guessed by its place has at most so many classes

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import threading
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # numpy reads the heads of arrays with `ast`, whose count of nested nodes threads share in CPython
 # before 3.11.8: two of them at once, and one finds it wrong (SystemError, gh-106905).
@@ -15,6 +17,8 @@ _one_at_a_time = threading.Lock()
 
 def read(packed: bytes) -> dict[str, NDArray[np.generic]]:
     """What `numpy.savez` wrote; a ValueError where it is damaged."""
+    import numpy as np
+
     try:
         with _one_at_a_time, np.load(io.BytesIO(packed), allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}

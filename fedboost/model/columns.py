@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_array
 
 from fedboost.core.binning import Binning, Codes
 from fedboost.data.frame import Frame, Values
@@ -56,7 +55,7 @@ def values(facts: Facts, frame: Frame) -> Values:
     Of a category its place in the model's list, NaN where it has none. Refuses as `places` does.
     """
     chosen = frame.values[:, places(facts, frame)]
-    if isinstance(chosen, csc_array):
+    if not isinstance(chosen, np.ndarray):
         chosen.sort_indices()
         return chosen
     read = np.asfortranarray(chosen)

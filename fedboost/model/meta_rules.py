@@ -26,7 +26,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from fedboost.core import fixed_point, growth, histogram
 from fedboost.core.binning import Binning
@@ -157,9 +156,11 @@ def chance(cuts: Binning, level: float = LEVEL) -> float:
     Among so many conditions: of a column with b bins b − 1 thresholds, of one with k categories
     2^(k−1) − 1 divisions, each with missing values on either side, and present against missing.
     """
+    from scipy.special import chdtri
+
     bins = cuts.n_bins.astype(np.float64)
     each = np.where(cuts.is_categorical, np.exp2(bins - 1.0) - 1.0, bins - 1.0)
-    return float(special.chdtri(1, level / (2.0 * each + 1.0).sum()))
+    return float(chdtri(1, level / (2.0 * each + 1.0).sum()))
 
 
 def _standardised(nodes: Positions, y: Floats) -> Floats:

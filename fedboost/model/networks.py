@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_array
 
 from fedboost.core import gbun
 from fedboost.core.gbun import Normal, Round, Scale, Trained
@@ -94,11 +93,13 @@ def margins(model: Artefact, frame: Frame) -> Floats:
     found = rounds(model)
     facts, arrays = model.facts, model.arrays
     if facts["sparse"]:
+        from scipy.sparse import csc_array
+
         values = frame.values if frame.is_sparse else csc_array(np.nan_to_num(frame.values))
         inputs = gbun.inputs_of(values, None, feature_ids(frame))
     else:
         read = columns.values(facts, frame)
-        dense = read.toarray() if isinstance(read, csc_array) else read
+        dense = read.toarray() if not isinstance(read, np.ndarray) else read
         own = (arrays["column_mean"], arrays["column_deviation"])
         inputs = gbun.inputs_of(dense, Scale(*(one.astype(np.float64) for one in own)))
     margin = np.tile(np.array(facts["base_margin"], np.float64), (frame.n_rows, 1))

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.model.arrays import read as read_arrays
@@ -40,6 +38,8 @@ class Packed:
 
 def save(folder: Path, shard: Artefact) -> None:
     """Writes the shard into `folder`, which appears whole or not at all; replaces an older one."""
+    import numpy as np
+
     packed = io.BytesIO()
     arrays: dict[str, Any] = dict(shard.arrays)
     np.savez(packed, **arrays)

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_array
 
 from fedboost.core import objectives
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
@@ -141,7 +140,7 @@ def joined(model: Artefact) -> vertical.Whole:
 def batches(values: Values) -> Iterator[tuple[slice, NDArray[np.float32]]]:
     """Some rows after the other: which ones, and their cells one row after the other, dense."""
     n, width = values.shape
-    by_row = values.tocsr() if isinstance(values, csc_array) else None
+    by_row = values.tocsr() if not isinstance(values, np.ndarray) else None
     most = max(1, CELLS_MAX // max(1, width))
     for first in range(0, n, most):
         rows = slice(first, min(first + most, n))

@@ -170,7 +170,7 @@ class _Pages:
     def _form(
         self, request: web.Request, text: str, said: Html | str = "", status: int = 200
     ) -> web.Response:
-        known = {name: _about(name) for name in protocols.known()}
+        known = {name: _about(name) for name in protocols.names()}
         parties = list(self._node.config.parties)
         main = board.submit(text, self._gate.session(request), known, parties, said)
         return self._gate.answer(request, Shown("Submit a job", main, "/submit", status=status))

@@ -14,12 +14,8 @@ from fedboost.errors import FedboostError
 from fedboost.pages import token
 from fedboost.pages.coordinator import coordinator_site
 from fedboost.pages.party import party_site
-from fedboost.runtime.config import (
-    CoordinatorConfig,
-    DaemonConfig,
-    PartyConfig,
-    split_address,
-)
+from fedboost.runtime.addresses import split_address
+from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.coordinator import CoordinatorNode
 from fedboost.runtime.identity import Role
 from fedboost.runtime.party import PartyNode

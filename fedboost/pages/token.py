@@ -7,7 +7,8 @@ import secrets
 from pathlib import Path
 
 from fedboost.errors import ConfigError, StoreError
-from fedboost.runtime.config import DaemonConfig, Page, split_address
+from fedboost.runtime.addresses import split_address
+from fedboost.runtime.config import DaemonConfig, Page
 from fedboost.runtime.disk import SECRET_MODE, make_folder, on_disk, read_file, write_file
 
 FILE = "page-token"  # in the store

@@ -19,16 +19,14 @@ from fedboost.job import JobSpec
 
 
 @cache
+def names() -> tuple[str, ...]:
+    """The protocols' names in jobs; none is loaded for that."""
+    return tuple(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+
+
 def known() -> dict[str, Protocol]:
     """Every protocol by its name in jobs."""
-    found = {}
-    for module in pkgutil.iter_modules(__path__):
-        protocol: Protocol = importlib.import_module(f"{__name__}.{module.name}").PROTOCOL
-        assert protocol.name == module.name.replace("_", "-")
-        homes = {sys.modules[s.gives.__module__] for s in protocol.flow if s.gives is not None}
-        wire.hide_content(kind for home in homes for kind in wire.message_types(home))
-        found[protocol.name] = protocol
-    return found
+    return {name: _loaded(name) for name in names()}
 
 
 def stages(spec: JobSpec, params: Any) -> tuple[str, ...]:
@@ -47,8 +45,17 @@ def aligns(spec: JobSpec, params: Any) -> str | None:
 
 def named(name: str) -> Protocol:
     """The protocol of that name; a ConfigError names the nearest one."""
-    protocol = known().get(name)
-    if protocol is None:
-        nearest = difflib.get_close_matches(name, known(), n=1, cutoff=0.0)[0]
+    if name not in names():
+        nearest = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)[0]
         raise ConfigError(f"there is no protocol {name[:64]!r}", todo=f"did you mean {nearest!r}?")
+    return _loaded(name)
+
+
+@cache
+def _loaded(name: str) -> Protocol:
+    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    protocol: Protocol = module.PROTOCOL
+    assert protocol.name == name
+    homes = {sys.modules[s.gives.__module__] for s in protocol.flow if s.gives is not None}
+    wire.hide_content(kind for home in homes for kind in wire.message_types(home))
     return protocol

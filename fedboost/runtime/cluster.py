@@ -19,17 +19,10 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
 from fedboost.job import JobSpec
 from fedboost.runtime import authority
+from fedboost.runtime.addresses import Remote, Timers
 from fedboost.runtime.authority import Leaf, Term
-from fedboost.runtime.config import (
-    ClientConfig,
-    CoordinatorConfig,
-    DaemonConfig,
-    Page,
-    PartyConfig,
-    Remote,
-    Timers,
-    Users,
-)
+from fedboost.runtime.client_config import ClientConfig
+from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, Page, PartyConfig, Users
 from fedboost.runtime.disk import PUBLIC_MODE, write_file
 from fedboost.runtime.local import COORDINATOR, DATASET, USER, permissive, tls_of
 

@@ -1,76 +1,41 @@
-"""The settings files of a party, a coordinator and a client.
+"""The settings files of a party and of a coordinator.
 
 Relative paths in them are relative to the folder in which the command runs; ~ is the home folder.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, PolicyError
-from fedboost.runtime.identity import CertificateFaultError, Role, owner, read_certificate
+from fedboost.errors import PolicyError
+from fedboost.runtime.addresses import (
+    HOST_PATTERN,
+    INSECURE,
+    Address,
+    Listen,
+    Name,
+    Remote,
+    Timers,
+    check_protection,
+    is_ip,
+    is_loopback,
+)
 from fedboost.runtime.logs import LogFormat
-from fedboost.runtime.policy import Name, Names, Policy, undeclared
+from fedboost.runtime.policy import Names, Policy, undeclared
 from fedboost.runtime.tls import FilePath, TlsFiles
-from fedboost.settings import Settings, expanded, parse, read_yaml
+from fedboost.settings import Settings
 
-HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 DATASET_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-COORDINATOR_NAME = "coord"  # what a client expects where nothing says otherwise
-CLIENT_FILE = Path(".config/fedboost/client.yaml")  # below the home folder
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of ``host:port`` or ``[ipv6]:port``; a ConfigError where it is neither."""
-    host, colon, port = address.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-        good = _is_ip(host)
-    else:
-        good = HOST_PATTERN.fullmatch(host) is not None
-    if colon and good and port.isascii() and port.isdigit() and int(port) <= 65535:
-        return host, int(port)
-    raise ConfigError(f"{address!r} is not an address", todo="write HOST:PORT or [IPV6]:PORT")
-
-
-def is_loopback(address: str) -> bool:
-    """Whether ``host:port`` cannot leave this machine."""
-    host, _ = split_address(address)
-    return host == "localhost" or (_is_ip(host) and ipaddress.ip_address(host).is_loopback)
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _listen(text: str) -> str:
-    try:
-        split_address(text)
-    except ConfigError as error:
-        raise ValueError(f"{error.what}: {error.todo}") from None
-    return text
-
-
-def _address(text: str) -> str:
-    if split_address(_listen(text))[1] == 0:
-        raise ValueError(f"{text!r} has port 0, which nobody can call")
-    return text
 
 
 def _host(text: str) -> str:
-    if HOST_PATTERN.fullmatch(text) or _is_ip(text):
+    if HOST_PATTERN.fullmatch(text) or is_ip(text):
         return text.lower()
     raise ValueError(f"{text!r} is neither a host's name nor an address; leave port and https out")
 
@@ -81,32 +46,8 @@ def _dataset(text: str) -> str:
     raise ValueError(f"{text!r} is not a data set's name: letters, digits and . _ -, 63 at most")
 
 
-Listen = Annotated[str, AfterValidator(_listen)]  # host:port; port 0 takes any free one
-Address = Annotated[str, AfterValidator(_address)]  # host:port
 DatasetName = Annotated[str, AfterValidator(_dataset)]
 HostName = Annotated[str, AfterValidator(_host)]
-
-
-class Timers(Settings):
-    """Every wait and its limit, in seconds; tests shorten them."""
-
-    step_s: float = Field(600.0, gt=0)  # one step of a protocol, computation included
-    call_s: float = Field(20.0, gt=0)  # one small question with a small answer
-    peer_lost_s: float = Field(15.0, gt=0)  # silence after which a peer counts as lost
-    retry_first_s: float = Field(0.5, gt=0)  # first pause before trying again; doubles
-    retry_max_s: float = Field(20.0, gt=0)  # longest pause before trying again
-    keepalive_s: float = Field(10.0, gt=0)  # between two pings, calls or not
-    keepalive_timeout_s: float = Field(5.0, gt=0)  # wait for a ping's answer
-    approval_s: float = Field(604_800.0, gt=0)  # a job waits this long for a person
-    # A checkpoint of a short round, or inside one, comes no sooner behind the last; 0: every layer.
-    keep_s: float = Field(1.0, ge=0)
-    shutdown_s: float = Field(10.0, gt=0)  # calls that still run at the end may take this
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Timers:
-        if self.retry_first_s > self.retry_max_s:
-            raise ValueError("retry_first_s must not be above retry_max_s")
-        return self
 
 
 class MetricsConfig(Settings):
@@ -132,13 +73,6 @@ class Retention(CoordinatorRetention):
     """The same at a party. Ledger, accounts and the names of deleted jobs stay for ever."""
 
     models_days: float | None = Field(None, gt=0, le=36_500)  # since a model was made
-
-
-class Remote(Settings):
-    """Another daemon: the name its certificate must carry, and where it listens."""
-
-    name: Name
-    address: Address
 
 
 class Page(Settings):
@@ -173,7 +107,7 @@ class DaemonConfig(Settings):
 
     def warnings(self) -> list[str]:
         """What the daemon must say at its start about these settings; one sentence each."""
-        found = [_INSECURE] if self.insecure_loopback else []
+        found = [INSECURE] if self.insecure_loopback else []
         if self.metrics is not None and not is_loopback(self.metrics.listen):
             found.append(f"whoever reaches {self.metrics.listen} reads the daemon's metrics")
         if self.page is not None and self.page.allow_remote:
@@ -182,7 +116,7 @@ class DaemonConfig(Settings):
 
     @model_validator(mode="after")
     def _protected(self) -> DaemonConfig:
-        _check_protection(self.tls, self.insecure_loopback, self.addresses())
+        check_protection(self.tls, self.insecure_loopback, self.addresses())
         if self.page is not None:
             _check_page(self.page, self.tls)
         return self
@@ -264,39 +198,6 @@ class CoordinatorConfig(DaemonConfig):
         return self
 
 
-class ClientConfig(Settings):
-    """Where the coordinator is and who we are; ``client.yaml``, variables or flags."""
-
-    coordinator: Remote
-    tls: TlsFiles | None = None  # absent only with insecure_loopback
-    insecure_loopback: bool = False
-
-    def warnings(self) -> list[str]:
-        """What a command must say about these settings; one sentence each."""
-        return [_INSECURE] if self.insecure_loopback else []
-
-    @model_validator(mode="after")
-    def _protected(self) -> ClientConfig:
-        places = {self.coordinator.name: self.coordinator.address}
-        _check_protection(self.tls, self.insecure_loopback, places)
-        return self
-
-
-_INSECURE = "insecure_loopback is on: no link is encrypted and nobody is who they say they are"
-
-
-def _check_protection(tls: TlsFiles | None, insecure: bool, addresses: Mapping[str, str]) -> None:
-    if not insecure:
-        if tls is None:
-            raise ValueError("tls is missing: give ca, cert and key (fedboost certs create)")
-        return
-    if tls is not None:
-        raise ValueError("insecure_loopback and tls exclude each other: remove one of them")
-    for name, address in addresses.items():
-        if not is_loopback(address):
-            raise ValueError(f"insecure_loopback is refused: {name} at {address} is not loopback")
-
-
 def _check_page(page: Page, tls: TlsFiles | None) -> None:
     if page.allow_remote and tls is None:
         raise ValueError("page.allow_remote needs tls: a page goes through no network in the clear")
@@ -305,77 +206,3 @@ def _check_page(page: Page, tls: TlsFiles | None) -> None:
             f"page.listen is {page.listen}, which other machines can reach: listen on 127.0.0.1 "
             "and come through an SSH tunnel, or set page.allow_remote"
         )
-
-
-def client_config(
-    coordinator: str | None, tls: Path | TlsFiles | None, env: Mapping[str, str], home: Path
-) -> ClientConfig:
-    """The client's settings: flag before variable before ``~/.config/fedboost/client.yaml``.
-
-    `coordinator` (or FEDBOOST_COORDINATOR) is ``[NAME@]HOST:PORT``; `tls` (or FEDBOOST_TLS) a
-    folder with ca.pem and the user's NAME.pem and NAME.key (FEDBOOST_USER picks one of several
-    users in it), or the files themselves. A ConfigError says what is missing or wrong, and where it
-    was written.
-    """
-    path = home / CLIENT_FILE
-    raw = read_yaml(path) if path.exists() else None
-    settings: Any = dict(raw) if isinstance(raw, Mapping) else ({} if raw is None else raw)
-    where = {"file": str(path)} if raw is not None else {}
-    spoken = coordinator or env.get("FEDBOOST_COORDINATOR")
-    said = tls or (Path(env["FEDBOOST_TLS"]) if env.get("FEDBOOST_TLS") else None)
-    folder = None if isinstance(said, TlsFiles) else said
-    if isinstance(settings, dict):
-        if isinstance(said, TlsFiles):
-            settings["tls"] = said.model_dump()
-        elif folder is not None:
-            settings["tls"] = _folder_tls(expanded(folder), env.get("FEDBOOST_USER"))
-        if said is not None:
-            settings.pop("insecure_loopback", None)
-        if spoken:
-            settings["coordinator"] = _remote(spoken, folder)
-    if not settings:
-        raise ConfigError(
-            "no coordinator is given",
-            todo=f"give --coordinator HOST:PORT and --tls DIR, or write ~/{CLIENT_FILE}",
-        )
-    return parse(ClientConfig, settings, **where)
-
-
-def _remote(spoken: str, folder: Path | None) -> dict[str, str]:
-    name, at, address = spoken.rpartition("@")
-    if not at:
-        found = owners(expanded(folder), "coordinator") if folder else []
-        name = found[0] if len(found) == 1 else COORDINATOR_NAME
-    return {"name": name, "address": address}
-
-
-def _folder_tls(folder: Path, user: str | None) -> dict[str, str]:
-    if not (folder / "ca.pem").exists():
-        raise ConfigError(
-            "there is no ca.pem in the folder", todo="check --tls DIR", folder=str(folder)
-        )
-    found = [name for name in owners(folder, "user") if (folder / f"{name}.key").exists()]
-    if user is None and len(found) == 1:
-        user = found[0]
-    if user not in found:
-        names = ", ".join(found) or "none"
-        raise ConfigError(
-            f"expected the certificate and key of one user, found: {names}",
-            todo="set FEDBOOST_USER to one of them" if found else "fedboost certs create --user",
-            folder=str(folder),
-        )
-    files = {"ca": "ca.pem", "cert": f"{user}.pem", "key": f"{user}.key"}
-    return {key: str(folder / name) for key, name in files.items()}
-
-
-def owners(folder: Path, role: Role) -> list[str]:
-    """The names of everybody in `role` whose NAME.pem lies in the folder."""
-    names = []
-    for path in sorted(folder.glob("*.pem")):
-        try:
-            found = owner(read_certificate(path.read_bytes()))
-        except (OSError, CertificateFaultError):
-            continue
-        if found.role == role and found.name == path.stem:
-            names.append(found.name)
-    return names

@@ -283,12 +283,14 @@ class CoordinatorNode:
 
     def _walk(self, terms: Manifest, attempt: int) -> JobWalk:
         protocol = protocols.named(terms.spec.protocol)
+        params = parse(protocol.params, terms.spec.params, section="params")
+        stages = protocols.stages(terms.spec, params)
         return JobWalk(
             terms=terms,
             attempt=attempt,
-            params=parse(protocol.params, terms.spec.params, section="params"),
+            params=params,
             protocol=protocol,
-            protocols=protocols.known(),
+            protocols={stage: protocols.named(stage) for stage in stages},
             controls={p: self._link(p) for p in terms.spec.parties.table().of(tuple(flow.Role))},
             emit=lambda *events: self._journals.add(terms.job, *events),
             journal=lambda: self._journal(terms.job),

@@ -1,4 +1,7 @@
-"""A party or a coordinator as a process: serves its node over gRPC until it is told to stop."""
+"""A party or a coordinator as a process: serves its node over gRPC until it is told to stop.
+
+Each loads its own node alone: a coordinator has no use for what a party needs.
+"""
 
 from __future__ import annotations
 
@@ -24,28 +27,28 @@ from fedboost.messages import (
 )
 from fedboost.runtime import authority, doctor, faults
 from fedboost.runtime.authority import Leaf, Term
-from fedboost.runtime.channel import Dialer, PartyControl, PeerLinks
+from fedboost.runtime.channel import Dialer
 from fedboost.runtime.config import (
     CoordinatorConfig,
     CoordinatorRetention,
     DaemonConfig,
     PartyConfig,
 )
-from fedboost.runtime.coordinator import CoordinatorNode
 from fedboost.runtime.deadline import end_within
 from fedboost.runtime.health import Health
 from fedboost.runtime.identity import Peer, Role
-from fedboost.runtime.judgement import Trust
-from fedboost.runtime.outbox import Links
-from fedboost.runtime.party import PartyNode, WriteReport
+from fedboost.runtime.peers import PartyControl, PeerLinks
 from fedboost.runtime.server import Gate, Servicer, bind
 from fedboost.runtime.store import Store
 from fedboost.runtime.tls import Revocations, ServerCertificates, TlsFiles
-from fedboost.runtime.workers import ProcessWorkers
 
 if TYPE_CHECKING:
+    from fedboost.runtime.coordinator import CoordinatorNode
     from fedboost.runtime.metrics import Metrics
+    from fedboost.runtime.outbox import Links
+    from fedboost.runtime.party import WriteReport
     from fedboost.runtime.party_metrics import PartyMetrics
+    from fedboost.runtime.workers import ProcessWorkers
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +70,9 @@ class Standing:
         self.tls = config.tls
         files = config.tls or _throwaway(config, role)
         self.certificates = ServerCertificates(files, role=role, name=config.name)
-        revocations = Revocations(files)
-        self.gate = Gate(revocations if config.tls else None)
+        self.revocations = Revocations(files)
+        self.gate = Gate(self.revocations if config.tls else None)
         self.dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
-        self.trust = Trust(
-            self.certificates.fresh, lambda: self.certificates.pems.ca, revocations.check
-        )
         for warning in config.warnings():
             log.warning("%s", warning)
 
@@ -109,14 +109,20 @@ async def serve_party(
     beside: Beside = _nothing,
 ) -> None:
     """A party's daemon, until SIGTERM or SIGINT, and what runs `beside` its node."""
+    from fedboost.runtime.judgement import Trust
+    from fedboost.runtime.party import PartyNode
+    from fedboost.runtime.workers import ProcessWorkers
+
     standing = Standing(config, "party")
+    own = standing.certificates
+    trust = Trust(own.fresh, lambda: own.pems.ca, standing.revocations.check)
     with Store(config.store, f"party {config.name}") as store:
         workers = ProcessWorkers(config.workers)
         links: Links = PeerLinks(standing.dialer, dict(config.peers))
         metrics = _party_metrics(config, standing, workers)
         if metrics is not None:
             links = metrics.on(links)
-        node = PartyNode(config, standing.trust, store, links, workers)
+        node = PartyNode(config, trust, store, links, workers)
         node.write_report = write_report
         server, port = bind(
             standing.certificates if config.tls else None, config.listen, config.timers
@@ -155,6 +161,8 @@ async def serve_coordinator(
     config: CoordinatorConfig, *, until_stdin_closes: bool = False, beside: Beside = _nothing
 ) -> None:
     """The coordinator's daemon, until SIGTERM or SIGINT, and what runs `beside` its node."""
+    from fedboost.runtime.coordinator import CoordinatorNode
+
     standing = Standing(config, "coordinator")
     with Store(config.store, f"coordinator {config.name}") as store:
         controls = {

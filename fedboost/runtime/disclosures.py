@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact, Table
 from fedboost.model import shards
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fedboost.data.frame import Frame
 
 IDS, SIZES = "ids", "id_sizes"  # the guest's rows: their ids one after the other, and their lengths
 
@@ -65,6 +67,8 @@ class Disclosures:
 
 def with_rows(kept: Artefact, ids: Sequence[bytes]) -> Artefact:
     """A disclosure and the ids of its rows, in their order."""
+    import numpy as np
+
     arrays: dict[str, NDArray[np.generic]] = {
         IDS: np.frombuffer(b"".join(ids), np.uint8),
         SIZES: np.array([len(row) for row in ids], np.int64),
@@ -77,6 +81,8 @@ def rows_again(frame: Frame, kept: Artefact) -> Frame:
 
     A DataError says how many of them the table lacks; one without ids takes the table as it is.
     """
+    import numpy as np
+
     if IDS not in kept.arrays:
         return frame
     octets, sizes = kept.arrays[IDS].tobytes(), kept.arrays[SIZES].tolist()

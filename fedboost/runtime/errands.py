@@ -7,8 +7,8 @@ import logging
 from typing import Protocol
 
 from fedboost.errors import FedboostError, JobError
+from fedboost.runtime.addresses import Timers
 from fedboost.runtime.clock import now, pauses
-from fedboost.runtime.config import Timers
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,9 @@ from fedboost.messages import job_pb2
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import authority
+from fedboost.runtime.addresses import Remote, Timers
 from fedboost.runtime.authority import Leaf, Term
-from fedboost.runtime.config import CoordinatorConfig, PartyConfig, Remote, Timers, Users
+from fedboost.runtime.config import CoordinatorConfig, PartyConfig, Users
 from fedboost.runtime.coordinator import CoordinatorNode
 from fedboost.runtime.identity import Peer
 from fedboost.runtime.judgement import Trust
@@ -151,7 +152,7 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
         coordinators=(COORDINATOR,),
         peers=peers,
         datasets=(DATASET,) if has_data else (),
-        protocols=tuple(protocols.known()),
+        protocols=protocols.names(),
         allow_insecure=wanted is not None and wanted.insecure,
         epsilon_element_max=math.inf,
         epsilon_row_max=math.inf,

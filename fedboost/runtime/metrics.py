@@ -26,8 +26,9 @@ from prometheus_client.registry import Collector
 from fedboost import __version__, protocols, wire
 from fedboost.errors import BY_CODE, ConfigError, FedboostError
 from fedboost.messages.job_pb2 import Event, StepDone, Waiting
+from fedboost.runtime.addresses import split_address
 from fedboost.runtime.clock import now
-from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, split_address
+from fedboost.runtime.config import CoordinatorConfig, DaemonConfig
 from fedboost.runtime.families import SECONDS, of
 from fedboost.runtime.identity import Identity
 from fedboost.runtime.store import JobState, Store
@@ -62,7 +63,6 @@ class Metrics(Collector):
                     family.name, family.says, family.labels, registry=self.registry,
                     buckets=SECONDS,
                 )  # fmt: skip
-        self._steps = {(p.name, s.name) for p in protocols.known().values() for s in p.flow}
         self._store: Store | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         ProcessCollector(registry=self.registry)
@@ -99,11 +99,13 @@ class Metrics(Collector):
 
     def stage(self, stage: str) -> str:
         """A stage's name, if there is such a protocol."""
-        return stage if stage in protocols.known() else OTHER
+        return stage if stage in protocols.names() else OTHER
 
     def step(self, stage: str, step: str) -> tuple[str, str]:
         """A stage and a step of it, if there are such."""
-        return (stage, step) if (stage, step) in self._steps else (self.stage(stage), OTHER)
+        if stage not in protocols.names():
+            return OTHER, OTHER
+        return stage, OTHER if protocols.named(stage).step(step) is None else step
 
     # When somebody asks
 

@@ -6,16 +6,18 @@ import hashlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from google.protobuf.message import Message
 
 from fedboost import wire
-from fedboost.crypto.secrets import Secrets
 from fedboost.errors import ProtocolError, UnreachableError
 from fedboost.flow import About, Out, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime.ledger import SALT_BYTES
+
+if TYPE_CHECKING:
+    from fedboost.crypto.secrets import Secrets
 
 log = logging.getLogger(__name__)
 

@@ -14,18 +14,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from fedboost.crypto.intersection import SET_IDS_MAX
+from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.errors import PolicyError
-from fedboost.runtime.identity import NAME_PATTERN
+from fedboost.runtime.addresses import Name
 from fedboost.settings import Settings
 
 Tell = Literal["metrics", "curves"]
-
-
-def _name(text: str) -> str:
-    if NAME_PATTERN.fullmatch(text):
-        return text
-    raise ValueError(f"{text!r} is not a name: a lower-case letter, then letters, digits and '-'")
 
 
 def _or_unlimited(given: object) -> object:
@@ -38,7 +32,6 @@ def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-Name = Annotated[str, AfterValidator(_name)]  # of a party, coordinator or user
 Names = Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(_unique)]
 Words = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_unique)]
 Ratio = Annotated[float, BeforeValidator(_or_unlimited), Field(ge=0.0)]  # null and .inf: no limit

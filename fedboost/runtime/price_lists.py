@@ -22,7 +22,8 @@ from fedboost.crypto import id_digests, intersection, noise
 from fedboost.crypto.masking import add_stream
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial
-from fedboost.data.selection import Selection, load_with_ids
+from fedboost.data.loading import load_with_ids
+from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.protocols.gbun import needs as networks
 from fedboost.runtime import price_ciphers, price_daemons

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from fedboost.errors import FedboostError, UnreachableError
 from fedboost.messages import job_pb2
+from fedboost.runtime.addresses import Timers
 from fedboost.runtime.clock import pauses
-from fedboost.runtime.config import Timers
 
 log = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ class Roles:
         """`seat` is the party's; each role gets one like it."""
         self.protocol, self._table, self._party = protocol, seat.table, seat.party
         self._parts = {
-            role: Part(protocol.modules[role], replace(seat, role=role))
+            role: Part(protocol.module(role), replace(seat, role=role))
             for role in seat.table.roles_of(seat.party)
             if role in protocol.modules
         }

@@ -10,15 +10,17 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedboost.crypto.set_sizes import check_common
-from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, DataError, PolicyError
 from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Told
 from fedboost.model import shards
+
+if TYPE_CHECKING:
+    from fedboost.data.frame import Frame
 
 STAGE, KEPT, COUNTS = "stage", "artefact", "counts"  # facts; the counts are a guest's
 

@@ -17,7 +17,7 @@ from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.core.sampling import of_groups
 from fedboost.data.frame import Frame
-from fedboost.data.selection import load_with_ids
+from fedboost.data.loading import load_with_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import GUEST, Role

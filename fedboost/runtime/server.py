@@ -21,9 +21,9 @@ from fedboost.errors import (
 from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel, Receipt
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import logs, status
+from fedboost.runtime.addresses import Timers
 from fedboost.runtime.asked import hear_out
 from fedboost.runtime.channel import CLAIM_KEY, options
-from fedboost.runtime.config import Timers
 from fedboost.runtime.identity import ROLES, Peer, peer_from_auth_context
 from fedboost.runtime.tls import Revocations, ServerCertificates
 

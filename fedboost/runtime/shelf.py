@@ -18,7 +18,7 @@ from fedboost.errors import ConfigError, PeerError
 from fedboost.messages.exchange_pb2 import Piece
 from fedboost.messages.job_pb2 import Metric
 from fedboost.messages.party_pb2 import OwnedModel, OwnedModels, ShardPiece
-from fedboost.model import inspection, shards
+from fedboost.model import shards
 from fedboost.model.shards import Packed
 from fedboost.runtime.ledger import SALT_BYTES, Disclosure
 
@@ -29,6 +29,8 @@ PROTECTION = "TLS to the user's certificate."
 
 def listed(models: Path) -> OwnedModels:
     """Every model of which a shard lies below `models`."""
+    from fedboost.model import inspection
+
     found = (shards.load_facts(models / name) for name in shards.names(models))
     return OwnedModels(models=[_owned(inspection.facts(facts)) for facts in found])
 

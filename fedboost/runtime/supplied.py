@@ -23,8 +23,8 @@ def complete(raw: object, sources: Mapping[str, SourceSpec], **where: str) -> Jo
     data: dict[str, Any] = dict(stated) if isinstance(stated, dict) else {}
     parties = job.get("parties")
     labelled = _check_named(parties, sources, where)
-    protocol = protocols.known().get(str(job.get("protocol")))
-    scores = protocol is not None and protocol.leaves == "predictions"
+    name = str(job.get("protocol"))
+    scores = name in protocols.names() and protocols.named(name).leaves == "predictions"
     for party in sources:
         entry = data.get(party) or {}
         if not isinstance(entry, dict):

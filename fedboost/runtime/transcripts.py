@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedboost import protocols
 from fedboost.errors import ConfigError, StoreError
 from fedboost.flow import Artefact, Asks, Place
@@ -52,6 +50,8 @@ class Transcripts:
 
         Nothing where a protocol keeps no transcript.
         """
+        import numpy as np
+
         if part is None:
             return
         folder, out = self.folder(job), io.BytesIO()

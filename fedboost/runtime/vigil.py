@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from fedboost.errors import FedboostError, UnreachableError
+from fedboost.runtime.addresses import Timers
 from fedboost.runtime.clock import now
-from fedboost.runtime.config import Timers
 from fedboost.runtime.returns import Answering
 from fedboost.runtime.walker import JobWalk
 

@@ -20,8 +20,8 @@ from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, PartyLost, Progress, Told, Waiting
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import faults, manifest
+from fedboost.runtime.addresses import Timers
 from fedboost.runtime.clock import now
-from fedboost.runtime.config import Timers
 from fedboost.runtime.stage import StageWalk, hear
 from fedboost.runtime.telling import counted, privacy, released
 

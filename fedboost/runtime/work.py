@@ -10,25 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fedboost import flow, protocols
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
-from fedboost.data.frame import Frame
-from fedboost.data.predictions import predictions_table
-from fedboost.data.selection import load_with_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, FedboostError, ProtocolError
 from fedboost.flow import START, Artefact, Place, Role, Seat, Signer
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.party_pb2 import BeginReply, Kept
-from fedboost.model import columns, shards
+from fedboost.model import shards
 from fedboost.runtime.answers import Answers
 from fedboost.runtime.checkpoints import Checkpoints
 from fedboost.runtime.clock import now
@@ -41,6 +36,11 @@ from fedboost.runtime.session import Session
 from fedboost.runtime.store import Store
 from fedboost.runtime.transcripts import END, Transcripts
 from fedboost.settings import parse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fedboost.data.frame import Frame
 
 log = logging.getLogger(__name__)
 
@@ -130,6 +130,8 @@ class Work:
 
     def read_table(self, source: SourceSpec) -> None:
         """Loads the party's table; refuses one that changed since the first attempt."""
+        from fedboost.data.loading import load_with_ids
+
         selection = self.terms.spec.data[self.party]
         self.check_disclosure()
         trains = self.protocol.leaves == "model"  # and may look at further columns
@@ -205,6 +207,8 @@ class Work:
 
     def check_table(self) -> None:
         """Refuses a table that the job's protocol, or the model that it uses, cannot use."""
+        from fedboost.model import columns
+
         if self.frame is None:
             return
         try:
@@ -429,6 +433,11 @@ class Work:
 
     def _write_predictions(self, left: Artefact) -> None:
         """The ids as the party's table has them, in its order, and beside them the predictions."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from fedboost.data.predictions import predictions_table
+
         rows = self._aligned()
         assert self.id_cells is not None
         assert rows is not None

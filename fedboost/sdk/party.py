@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedboost.messages import party_pb2
 from fedboost.runtime import shelf
-from fedboost.runtime.client import Owner
+from fedboost.runtime.owner import Owner
 from fedboost.sdk.background import Connected
 from fedboost.sdk.jobs import Metrics, metrics_of, moment
 from fedboost.sdk.places import Tls, party_at

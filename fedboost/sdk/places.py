@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fedboost.errors import ConfigError
-from fedboost.runtime.config import ClientConfig, PartyConfig, client_config, owners
+from fedboost.runtime.client_config import ClientConfig, client_config, owners
+from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.tls import TlsFiles
 from fedboost.settings import expanded, home, load, parse
 

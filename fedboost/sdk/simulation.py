@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedboost.crypto.workers import Serial, Workers
+from fedboost.data.reading import Held
 from fedboost.data.sheet import Sheet
-from fedboost.data.sources import Held
 from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, JobJournal

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, issparse, vstack
 
 from fedboost.data.frame import Frame
+from fedboost.data.loading import absent_column, frame_of
 from fedboost.data.predictions import free_name
-from fedboost.data.selection import Selection, absent_column, frame_of
+from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet, SparseColumns
 from fedboost.sdk.refusals import InvalidTableError
 

@@ -23,10 +23,10 @@ from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event
 from fedboost.model import shards
 from fedboost.runtime import authority
+from fedboost.runtime.addresses import Timers
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.client import Client
 from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.config import Timers
 from fedboost.runtime.identity import Role
 from fedboost.runtime.local import COORDINATOR, USER
 from fedboost.settings import parse

@@ -23,7 +23,7 @@ from fedboost.model.xgboost_json import feature_names
 from fedboost.protocols.federboost_horizontal import party as training
 from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
 from fedboost.runtime import faults
-from fedboost.runtime.config import Timers
+from fedboost.runtime.addresses import Timers
 from fedboost.runtime.local import cluster
 from fedboost.settings import parse
 from tests.equivalence.test_federboost_horizontal import MODES

@@ -7,7 +7,8 @@ import pytest
 from fedboost.core import local, metrics
 from fedboost.core.params import TreeParams
 from fedboost.data.columns import kind_of
-from fedboost.data.selection import Selection, load
+from fedboost.data.loading import load
+from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.model import columns
 from tests.federated import GUEST

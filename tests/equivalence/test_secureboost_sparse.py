@@ -12,7 +12,8 @@ from scipy.sparse import csc_array
 from fedboost.core import bins, local
 from fedboost.core.bins import SparseBins
 from fedboost.core.params import TreeParams
-from fedboost.data.selection import Selection, load
+from fedboost.data.loading import load
+from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.encrypted import cells
 from fedboost.flow import MODEL

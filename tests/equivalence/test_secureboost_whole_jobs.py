@@ -22,7 +22,7 @@ from fedboost.model import shards, vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.secureboost import guest as training
 from fedboost.protocols.secureboost import plan
-from fedboost.runtime.config import Timers
+from fedboost.runtime.addresses import Timers
 from fedboost.runtime.local import cluster
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.federated import (

@@ -17,7 +17,8 @@ from fedboost.data.sources import SourceSpec
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
 from fedboost.runtime import local
-from fedboost.runtime.config import CoordinatorConfig, Timers
+from fedboost.runtime.addresses import Timers
+from fedboost.runtime.config import CoordinatorConfig
 from fedboost.runtime.journals import Journals
 from fedboost.runtime.party import PartyNode
 from fedboost.runtime.store import Store

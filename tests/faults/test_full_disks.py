@@ -15,7 +15,8 @@ from fedboost.messages.job_pb2 import JobId, SubmitRequest
 from fedboost.model import shards
 from fedboost.runtime import coordinator as coordinators
 from fedboost.runtime import local
-from fedboost.runtime.config import CoordinatorConfig, Timers
+from fedboost.runtime.addresses import Timers
+from fedboost.runtime.config import CoordinatorConfig
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.federated import now
 from tests.secureboost_jobs import made

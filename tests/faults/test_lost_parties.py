@@ -16,7 +16,8 @@ from rich.console import Console
 from fedboost.core import objectives
 from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import validation_rows
-from fedboost.data.selection import Selection, load
+from fedboost.data.loading import load
+from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobId
@@ -24,7 +25,7 @@ from fedboost.model import shards, whole
 from fedboost.report.page import render
 from fedboost.report.progress import Progress, summary
 from fedboost.runtime import local
-from fedboost.runtime.config import Timers
+from fedboost.runtime.addresses import Timers
 from fedboost.settings import parse
 from tests import tiers
 from tests.fates import LOST, Fate, bind

@@ -9,7 +9,8 @@ import pytest
 from fedboost.core import gbun, objectives
 from fedboost.core.gbun import GbunParams, Normal, Scale
 from fedboost.data.holdout import validation_rows
-from fedboost.data.selection import Selection, load
+from fedboost.data.loading import load
+from fedboost.data.selection import Selection
 from fedboost.job import JobSpec
 from fedboost.model import networks
 from fedboost.report.page import render

@@ -26,16 +26,11 @@ from fedboost.flow import Role
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.runtime import daemon
+from fedboost.runtime.addresses import Remote, Timers
 from fedboost.runtime.channel import Dialer
 from fedboost.runtime.client import Client
-from fedboost.runtime.config import (
-    ClientConfig,
-    CoordinatorConfig,
-    PartyConfig,
-    Remote,
-    Timers,
-    Users,
-)
+from fedboost.runtime.client_config import ClientConfig
+from fedboost.runtime.config import CoordinatorConfig, PartyConfig, Users
 from fedboost.runtime.local import COORDINATOR, DATASET, NOWHERE, USER, permissive, tls_of
 from fedboost.runtime.policy import Policy
 from tests.simulator import chance, disk

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from fedboost.crypto import intersection
-from fedboost.crypto.intersection import SET_IDS_MAX, as_keys
+from fedboost.crypto.intersection import as_keys
+from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.crypto.workers import Serial
 from fedboost.errors import FedboostError, PeerError, PolicyError
 from fedboost.messages.protocol import align_pairs_pb2

@@ -26,7 +26,7 @@ def handed_over(room):
     kept = {}
     for party in room.sessions:
         state = room.state(party)
-        module = room.protocol.modules[room.seats[party].role]
+        module = room.protocol.module(room.seats[party].role)
         kept[party] = module.snapshot(state, START).transcript
         if party == GUEST:
             end = module.finish(state).transcript

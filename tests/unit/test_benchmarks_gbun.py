@@ -24,7 +24,7 @@ from benchmarks.gbun_plan import ACCURACY, FULL, GBUN, LIGHTGBM, SYSTEMS, XGBOOS
 from benchmarks.harness import StepTotal
 from fedboost.core import gbun as networks
 from fedboost.core import local
-from fedboost.data.sources import read_sheet
+from fedboost.data.reading import read_sheet
 
 POINT = Point(size=4, rate=0.3, reg_lambda=1.0)
 OTHERS = {XGBOOST: "xgboost", LIGHTGBM: "lightgbm"}

@@ -9,9 +9,9 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from fedboost.errors import PeerError, UnreachableError
 from fedboost.runtime import status
+from fedboost.runtime.addresses import Timers
 from fedboost.runtime.channel import Contact, Dialer, options
 from fedboost.runtime.clock import now
-from fedboost.runtime.config import Timers
 from fedboost.runtime.health import NOT_SERVING, SERVICE_UNKNOWN, SERVING, Health
 from tests.hurry import hurried
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from fedboost.cli import job as job_commands
+from fedboost.cli import submit as job_commands
 from fedboost.cli.guests import Turns
 from fedboost.errors import ConfigError, FedboostError, PolicyError, UnreachableError
 from fedboost.job import JobSpec

@@ -133,12 +133,13 @@ def test_jobs_of_the_coordinator_are_completed_and_none_where_nobody_answers(mon
     monkeypatch.setenv("FEDBOOST_TLS", "")
     assert completed(given) == []
     monkeypatch.setattr(Client, "jobs", jobs)
-    monkeypatch.setattr("fedboost.runtime.config.client_config", lambda *_: _client())
+    monkeypatch.setattr("fedboost.runtime.client_config.client_config", lambda *_: _client())
     assert completed(given, "f") == ["fraud-1"]
 
 
 def _client():
-    from fedboost.runtime.config import ClientConfig, Remote
+    from fedboost.runtime.addresses import Remote
+    from fedboost.runtime.client_config import ClientConfig
 
     remote = Remote(name="coord", address="127.0.0.1:9")
     return ClientConfig(coordinator=remote, insecure_loopback=True)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from fedboost.data import features
 from fedboost.data.categories import canonical, codes_of, written
 from fedboost.data.columns import MISSING_WORDS
-from fedboost.data.selection import Selection, frame_of, load
+from fedboost.data.loading import frame_of, load
+from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import DataError

@@ -12,8 +12,9 @@ from click.testing import CliRunner
 
 from fedboost.cli.data import data_group
 from fedboost.data import survey
+from fedboost.data.reading import read_table
 from fedboost.data.sheet import Sheet
-from fedboost.data.sources import SourceSpec, read_table
+from fedboost.data.sources import SourceSpec
 from fedboost.data.survey import survey_sheet
 from fedboost.errors import DataError
 

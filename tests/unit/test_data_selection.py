@@ -16,9 +16,11 @@ from scipy.sparse import csc_array
 from fedboost.data.columns import narrow, read_numbers
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids
-from fedboost.data.selection import Selection, frame_of, load
+from fedboost.data.loading import frame_of, load
+from fedboost.data.reading import read_sheet, read_table
+from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
-from fedboost.data.sources import SourceSpec, read_sheet, read_table
+from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError
 from fedboost.settings import parse
 

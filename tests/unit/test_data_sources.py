@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from scipy.sparse import csc_array
 
 from fedboost.data import sheet, svmlight
+from fedboost.data.reading import read_sheet, read_table
 from fedboost.data.sheet import Sheet
-from fedboost.data.sources import SourceSpec, read_sheet, read_table
+from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, FedboostError
 from fedboost.settings import parse
 

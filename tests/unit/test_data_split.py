@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.cli.data import data_group
-from fedboost.data.selection import Selection, load
+from fedboost.data.loading import load
+from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.data.split import SplitPlan, split_table
 from fedboost.errors import ConfigError, DataError, FedboostError

@@ -16,14 +16,9 @@ import yaml
 
 from fedboost import protocols
 from fedboost.job import JobSpec
-from fedboost.runtime.config import (
-    CoordinatorConfig,
-    DaemonConfig,
-    PartyConfig,
-    Timers,
-    client_config,
-    split_address,
-)
+from fedboost.runtime.addresses import Timers, split_address
+from fedboost.runtime.client_config import client_config
+from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.policy import Ask
 from fedboost.runtime.tls import load_identity
 from fedboost.settings import load, parse, read_yaml

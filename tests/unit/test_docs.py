@@ -10,7 +10,9 @@ import pytest
 
 from fedboost import errors, protocols
 from fedboost.messages.reveals import REVEALS
-from fedboost.runtime.config import ClientConfig, CoordinatorConfig, PartyConfig, Timers
+from fedboost.runtime.addresses import Timers
+from fedboost.runtime.client_config import ClientConfig
+from fedboost.runtime.config import CoordinatorConfig, PartyConfig
 from fedboost.runtime.policy import Policy
 from fedboost.runtime.store import JobState
 from fedboost.settings import parse, read_yaml

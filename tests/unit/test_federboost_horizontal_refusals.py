@@ -387,6 +387,6 @@ def test_a_tree_whose_first_sum_stays_closed_after_all_have_signed_for_it_is_ref
         me = room.state(HOSTS[0])
         monkeypatch.setattr(me.sums, "total", lambda *_: None)
         with pytest.raises(PeerError, match="stays closed though all who are left signed for it"):
-            room.protocol.modules[HOST].split_nodes(me, iter(()))
+            room.protocol.module(HOST).split_nodes(me, iter(()))
 
     now(work())

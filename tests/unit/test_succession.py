@@ -7,9 +7,9 @@ import pytest
 
 from fedboost.errors import ConfigError, PeerError, UnreachableError
 from fedboost.runtime import authority, disk, succession
+from fedboost.runtime.addresses import Timers
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.channel import Dialer
-from fedboost.runtime.config import Timers
 from fedboost.runtime.identity import verify_certificate
 from fedboost.runtime.judgement import check_signed_at
 from fedboost.runtime.local import tls_of

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedboost.crypto.api import Pairs, Released, seal_released
@@ -41,6 +40,7 @@ from fedboost.crypto.lattice.words import (
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial, Workers
 from fedboost.errors import PeerError, ProtocolError
+from fedboost.kernels import kernel
 
 Sums = NDArray[np.int64]  # (n, outputs)
 
@@ -203,7 +203,7 @@ def _check_spread(keys: Words, parameters: Parameters) -> None:
         raise PeerError("a public key is not random, as if its polynomial were not the derived one")
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _extend(sums: Words, zeros: Words, errors: NDArray[np.int8], vectors: Words) -> None:
     """vectors = sums + ext0(zeros + errors), modulo 2^64."""
     last = sums.shape[1] - 1
@@ -213,7 +213,7 @@ def _extend(sums: Words, zeros: Words, errors: NDArray[np.int8], vectors: Words)
         vectors[n, last] = sums[n, last] + zeros[n, 0] + np.uint64(np.int64(errors[n, 0]))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add_leading(leading: Words, ternary: NDArray[np.int8], numbers: Words) -> None:
     """numbers += the lowest coefficient of each b'·v, modulo 2^64."""
     for n in range(ternary.shape[0]):

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedboost.crypto.api import Index, Pairs
@@ -29,6 +28,7 @@ from fedboost.crypto.lattice.words import Words, words_of
 from fedboost.crypto.shapes import check_cells, check_segments
 from fedboost.crypto.workers import Serial, Workers
 from fedboost.errors import ProtocolError
+from fedboost.kernels import kernel
 
 CELLS_MOST = 1 << 18  # at once: four gigabytes of `lattice`
 TOGETHER = 4  # windows added to a cell in one go over it
@@ -232,7 +232,7 @@ class Rows:
         return f"Rows({len(self)} × {self.numbers.shape[1]})"
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sum_windows(
     windows: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Words, first: int, stop: int
 ) -> None:
@@ -241,7 +241,7 @@ def sum_windows(
         _add_windows(windows, rows, cells[:, column], sums, first, stop)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add_windows(
     windows: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Words, first: int, stop: int
 ) -> None:
@@ -275,7 +275,7 @@ def _add_windows(
                 count[cell] = 0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add_four(own: Words, starts: NDArray[np.int64], total: Words) -> None:
     width = len(total)
     a = own[starts[0] : starts[0] + width]
@@ -286,14 +286,14 @@ def _add_four(own: Words, starts: NDArray[np.int64], total: Words) -> None:
         total[w] += (a[w] + b[w]) + (c[w] + d[w])
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add_one(own: Words, start: int, total: Words) -> None:
     a = own[start : start + len(total)]
     for w in range(len(total)):
         total[w] += a[w]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add_numbers(
     numbers: Words, rows: NDArray[np.int64], cells: CellNumbers, scalars: Words
 ) -> None:
@@ -305,14 +305,14 @@ def _add_numbers(
                     scalars[cell, j] += numbers[rows[i], j]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _gather(part: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Words) -> None:
     for i in range(len(rows)):
         for k in range(part.shape[1]):
             sums[cells[i], k] += part[rows[i], k]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _run(part: Words, offsets: NDArray[np.int64], mask: np.uint64, sums: Words) -> None:
     for segment in range(len(offsets) - 1):
         for i in range(offsets[segment], offsets[segment + 1]):
@@ -324,7 +324,7 @@ def _run(part: Words, offsets: NDArray[np.int64], mask: np.uint64, sums: Words) 
                     sums[i, k] = (part[i, k] + sums[i - 1, k]) & mask
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add_pairs(
     a: Words,
     first: NDArray[np.int64],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedboost.crypto.lattice.answers import Shape
@@ -11,6 +10,7 @@ from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.lattice.words import Octets, Words, unpack
 from fedboost.crypto.workers import Serial, Workers
 from fedboost.errors import PeerError
+from fedboost.kernels import kernel
 
 _BATCH = 64  # answers whose vectors are unpacked at once: one megabyte of `lattice`
 
@@ -81,7 +81,7 @@ def _rounded(numbers: Sums, shape: Shape) -> Sums:
     return whole + (numbers >> (scale - 1) & 1)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _subtract_products(
     vectors: Words, secrets: NDArray[np.int8], drop: np.uint64, numbers: Words
 ) -> None:

@@ -15,11 +15,10 @@ import math
 from functools import cache
 
 import numpy as np
-import scipy.fft
-from numba import njit
 from numpy.typing import NDArray
 
 from fedboost.crypto.lattice.parameters import Parameters
+from fedboost.kernels import kernel
 
 BOUND_MOST = 2.0**-6  # proven distance to an integer, of which 1/2 would be wrong
 _ROUNDOFF = 2.0**-53
@@ -78,30 +77,36 @@ class Multiplier:
 
     def values(self, polynomials: NDArray[np.integer]) -> Spectrum:
         """Values of small polynomials, complex128 (n, M), from integers (n, N)."""
+        from scipy import fft
+
         folded = np.empty((len(polynomials), self.half), dtype=np.complex128)
         folded.real = polynomials[:, : self.half]
         folded.imag = polynomials[:, self.half :]
         folded *= self._twist
-        return scipy.fft.fft(folded, axis=1, overwrite_x=True)
+        return fft.fft(folded, axis=1, overwrite_x=True)
 
     def multiply(self, fixed: Spectrum, values: Spectrum) -> Words:
         """Products modulo 2^64, uint64 (n, N), with values (n, M) of ternary polynomials.
 
         Modulo q they are those of the polynomial in `fixed`; above q's bits is what overflowed.
         """
+        from scipy import fft
+
         products = np.zeros((len(values), self.ring), dtype=np.uint64)
         scratch = np.empty_like(values)
         for number, limb in enumerate(fixed):
             np.multiply(values, limb, out=scratch)
-            back = scipy.fft.ifft(scratch, axis=1, overwrite_x=True)
+            back = fft.ifft(scratch, axis=1, overwrite_x=True)
             _add_rounded(back, self._untwist, np.uint64(number * self.limb_bits), products)
         return products
 
     def distance(self, fixed: Spectrum, values: Spectrum) -> float:
         """How far from an integer any coefficient of the limbs' products is before rounding."""
+        from scipy import fft
+
         most = 0.0
         for limb in fixed:
-            back = scipy.fft.ifft(values * limb, axis=1) * self._untwist
+            back = fft.ifft(values * limb, axis=1) * self._untwist
             for part in (back.real, back.imag):
                 most = max(most, float(np.abs(part - np.rint(part)).max(initial=0.0)))
         return most
@@ -117,7 +122,7 @@ def multiplier(parameters: Parameters) -> Multiplier:
     return _made(parameters.ring, parameters.modulus_bits)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add_rounded(back: Spectrum, untwist: Spectrum, shift: np.uint64, products: Words) -> None:
     """products += 2^shift · rounded coefficients, modulo 2^64."""
     half = back.shape[1]

@@ -7,10 +7,10 @@ equal octets give equal samples.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedboost.errors import FedboostError
+from fedboost.kernels import inlined, kernel
 
 ERROR_OCTETS = 6  # 48 bits of each error, of which 2 · error_bits count
 FLOOD_OCTETS = 16  # two uniform numbers of 53 bits
@@ -63,7 +63,7 @@ def flood(octets: Octets, sigma: float) -> NDArray[np.int64]:
     return np.rint(drawn).astype(np.int64)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _fill_ternary(octets: Octets, found: Small) -> bool:
     digits = np.empty((_ACCEPTED, _TRITS), dtype=np.int8)
     for octet in range(_ACCEPTED):
@@ -84,7 +84,7 @@ def _fill_ternary(octets: Octets, found: Small) -> bool:
     return True
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _fill_errors(octets: Octets, error_bits: int, found: Small) -> None:
     mask = np.uint64((1 << error_bits) - 1)
     shift = np.uint64(error_bits)
@@ -97,7 +97,7 @@ def _fill_errors(octets: Octets, error_bits: int, found: Small) -> None:
             found[n, i] = _ones(word & mask) - _ones((word >> shift) & mask)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _ones(word: np.uint64) -> np.int64:
     """How many bits are set (Warren, Hacker's Delight, section 5-1)."""
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))

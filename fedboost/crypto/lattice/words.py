@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedboost.crypto.lattice.parameters import Parameters
 from fedboost.errors import PeerError
+from fedboost.kernels import kernel
 
 Words = NDArray[np.uint64]
 Octets = NDArray[np.uint8]
@@ -47,7 +47,7 @@ def field_octets(count: int, bits: int) -> int:
     return -(-count * bits // 8)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def pack(values: Words, bits: int, octets: Octets) -> None:
     """Puts values below 2^bits, uint64 (n, k), one after the other into uint8 (n, ⌈k·bits/8⌉).
 
@@ -78,7 +78,7 @@ def pack(values: Words, bits: int, octets: Octets) -> None:
             place += 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def unpack(octets: Octets, bits: int, values: Words) -> bool:
     """Reads what `pack` wrote; whether nothing but zeros fills up the last octet."""
     clean = True

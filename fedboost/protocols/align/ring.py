@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from fedboost.crypto import id_digests, intersection, set_sizes
 from fedboost.crypto.intersection import (
     POINT_BYTES,
-    SET_IDS_MAX,
     Exponent,
     Points,
     check_points,
     read_points,
 )
+from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.data.holdout import canonical_rows
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Place, Seat, Table

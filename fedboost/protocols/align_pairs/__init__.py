@@ -13,7 +13,7 @@ share, but for the guest among its own rows: the points and exponents of one pai
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.align_pairs import guest, host, needs
+from fedboost.protocols.align_pairs import needs
 from fedboost.protocols.align_pairs.params import AlignPairsParams
 from fedboost.protocols.align_pairs.walk import FLOW, walk
 
@@ -23,7 +23,7 @@ PROTOCOL = Protocol(
     flow=FLOW,
     walk=walk,
     needs=needs.counted,
-    modules={GUEST: guest, HOST: host},
+    modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     leaves="rows",
     labelled=(),
     is_hybrid=True,

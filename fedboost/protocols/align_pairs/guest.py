@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import (
     POINT_BYTES,
-    SET_IDS_MAX,
     Exponent,
     Points,
     as_keys,
     multiply,
     read_points,
 )
+from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.data.holdout import canonical_order
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Place, Seat

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto import id_digests
-from fedboost.crypto.intersection import POINT_BYTES, SET_IDS_MAX, Exponent, multiply
+from fedboost.crypto.intersection import POINT_BYTES, Exponent, multiply
+from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.data.holdout import canonical_rows
 from fedboost.flow import Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told

@@ -7,7 +7,6 @@ Nobody learns anything. The runtime is tested with it, and `fedboost doctor` cou
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.echo import guest, host
 from fedboost.protocols.echo.params import EchoParams
 from fedboost.protocols.echo.walk import FLOW, walk
 
@@ -16,6 +15,6 @@ PROTOCOL = Protocol(
     params=EchoParams,
     flow=FLOW,
     walk=walk,
-    modules={GUEST: guest, HOST: host},
+    modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     labelled=(),
 )

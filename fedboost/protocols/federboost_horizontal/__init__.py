@@ -12,9 +12,8 @@ model. Nobody sees another party's part of a sum; see `fedboost.aggregation`. Fe
 al.), section 5, Protocols 3–5. A job with `reuse` trains again on the cut points of an earlier one.
 """
 
-from fedboost.aggregation import aggregator
 from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol
-from fedboost.protocols.federboost_horizontal import needs, party
+from fedboost.protocols.federboost_horizontal import needs
 from fedboost.protocols.federboost_horizontal.checks import check
 from fedboost.protocols.federboost_horizontal.params import (
     SETTLED,
@@ -28,7 +27,11 @@ PROTOCOL = Protocol(
     flow=FLOW,
     walk=walk,
     needs=needs.counted,
-    modules={GUEST: party, HOST: party, AGGREGATOR: aggregator},
+    modules={
+        GUEST: f"{__name__}.party",
+        HOST: f"{__name__}.party",
+        AGGREGATOR: "fedboost.aggregation.aggregator",
+    },
     leaves="model",
     labelled=EVERYBODY,
     is_horizontal=True,

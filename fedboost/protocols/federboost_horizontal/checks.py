@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import csc_array
 
 from fedboost.core import objectives
 from fedboost.data.frame import Frame
@@ -54,7 +53,7 @@ def _check_domains(params: FederBoostHorizontalParams, frame: Frame) -> None:
     """Refuses values that the job does not list for their column."""
     for name, said in params.domains.items():
         column = frame.values[:, [frame.columns.index(name)]]
-        cells = column.toarray() if isinstance(column, csc_array) else column
+        cells = column.toarray() if not isinstance(column, np.ndarray) else column
         present = cells[~np.isnan(cells)]
         if name in frame.categories:
             known = [text in said for text in frame.categories[name]]

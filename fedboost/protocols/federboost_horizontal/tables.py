@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_array
 
 from fedboost.core.binning import Binning, Cuts, between
 from fedboost.data.frame import Frame, Values
@@ -65,7 +64,7 @@ class Table:
             )
         places = [self.names.index(name) for name in names]
         values = self.values[:, places]
-        if not isinstance(values, csc_array):
+        if isinstance(values, np.ndarray):
             values = np.asfortranarray(values)
         return Table(names, values, self.lists, self.steps, self.max_bin)
 
@@ -129,7 +128,7 @@ def _recoded(
 ) -> Table:
     values = frame.values
     if lists:
-        assert not isinstance(values, csc_array)
+        assert isinstance(values, np.ndarray)
         values = values.copy(order="F")
         for name, texts in lists.items():
             place = frame.columns.index(name)

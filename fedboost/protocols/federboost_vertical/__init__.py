@@ -11,7 +11,7 @@ disclosed, and hosts send nothing more.
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.federboost_vertical import guest, host, needs
+from fedboost.protocols.federboost_vertical import needs
 from fedboost.protocols.federboost_vertical.params import (
     SETTLED,
     FederBoostVerticalParams,
@@ -26,7 +26,7 @@ PROTOCOL = Protocol(
     flow=FLOW,
     walk=walk,
     needs=needs.counted,
-    modules={GUEST: guest, HOST: host},
+    modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align",),
     leaves="model",
     reuses=lambda params: params.reuse,

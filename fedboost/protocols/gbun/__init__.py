@@ -12,9 +12,8 @@ number of outputs and classes alone. All parties solve the same equations and en
 model. GBUN (Zhang et al.), "Distributed learning"; see `core.gbun` and `fedboost.aggregation`.
 """
 
-from fedboost.aggregation import aggregator
 from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol
-from fedboost.protocols.gbun import needs, party
+from fedboost.protocols.gbun import needs
 from fedboost.protocols.gbun.params import GbunJobParams, check
 from fedboost.protocols.gbun.walk import FLOW, walk
 
@@ -24,7 +23,11 @@ PROTOCOL = Protocol(
     flow=FLOW,
     walk=walk,
     needs=needs.counted,
-    modules={GUEST: party, HOST: party, AGGREGATOR: aggregator},
+    modules={
+        GUEST: f"{__name__}.party",
+        HOST: f"{__name__}.party",
+        AGGREGATOR: "fedboost.aggregation.aggregator",
+    },
     leaves="model",
     labelled=EVERYBODY,
     is_horizontal=True,

@@ -16,7 +16,7 @@ for these layers alone; a host learns which of its rows share a bottom node.
 
 from fedboost.encrypted.params import asks
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.hybridtree import guest, host, needs
+from fedboost.protocols.hybridtree import needs
 from fedboost.protocols.hybridtree.params import HybridTreeParams, check, releases
 from fedboost.protocols.hybridtree.walk import FLOW, walk
 
@@ -26,7 +26,7 @@ PROTOCOL = Protocol(
     flow=FLOW,
     walk=walk,
     needs=needs.counted,
-    modules={GUEST: guest, HOST: host},
+    modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align-pairs",),
     leaves="model",
     is_hybrid=True,

@@ -9,7 +9,6 @@ stage of a training, too, that continues an earlier model: the scores are its fi
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.predict import guest, host
 from fedboost.protocols.predict.params import PredictParams, fits
 from fedboost.protocols.predict.walk import FLOW, walk
 
@@ -18,7 +17,7 @@ PROTOCOL = Protocol(
     params=PredictParams,
     flow=FLOW,
     walk=walk,
-    modules={GUEST: guest, HOST: host},
+    modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align",),
     leaves="predictions",
     labelled=(),

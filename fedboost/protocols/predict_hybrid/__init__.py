@@ -10,7 +10,6 @@ host has keep the guest's leaves. HybridTree (Li et al., 2023), section 4.2.
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.predict_hybrid import guest, host
 from fedboost.protocols.predict_hybrid.params import PredictHybridParams, fits
 from fedboost.protocols.predict_hybrid.walk import FLOW, walk
 
@@ -19,7 +18,7 @@ PROTOCOL = Protocol(
     params=PredictHybridParams,
     flow=FLOW,
     walk=walk,
-    modules={GUEST: guest, HOST: host},
+    modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align-pairs",),
     leaves="predictions",
     labelled=(),

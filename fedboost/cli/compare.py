@@ -1,0 +1,117 @@
+"""`fedboost ledger verify`, `export` and `diff`: whether it is whole, and what peers say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from fedboost.cli.groups import ledger_group
+from fedboost.cli.ledger import CONFIG, JSON, opened_ledger, printable_text
+from fedboost.errors import ConfigError
+from fedboost.runtime import comparison, heads
+from fedboost.runtime.comparison import Difference
+from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.disk import SECRET_MODE, read_file, write_file
+from fedboost.runtime.judgement import Signatures, Trust, checker
+from fedboost.runtime.tls import Revocations, load_identity
+from fedboost.settings import load
+
+
+@ledger_group.command("verify")
+@CONFIG
+@JSON
+def verify(file: Path, as_json: bool) -> None:
+    """Check every row's hash, the chain and the signed heads; the first that is broken is named.
+
+    \b
+      fedboost ledger verify --config configs/party-telco.yaml
+    """
+    config = load(PartyConfig, file)
+    with opened_ledger(config) as ledger:
+        head = heads.verify(ledger, config.name, checker(config))
+        signed = ledger.kept()
+    own = sum(one.party == config.name for one in signed)
+    if as_json:
+        counts = {"signed": own, "signed_by_peers": len(signed) - own}
+        click.echo(json.dumps({"whole": True, "rows": head.n, "head": head.hash, **counts}))
+        return
+    click.echo(f"the ledger is whole: {head.n} rows, head {head.hash}")
+    click.echo(f"signed heads: {own} of our own, {len(signed) - own} of our peers")
+
+
+@ledger_group.command("export")
+@CONFIG
+@click.option("--job", required=True, metavar="ID", help="Whose rows.")
+@click.option("--for", "reader", metavar="PARTY",
+              help="Show the rows about this peer alone; the others stay hashes.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
+              help="The file to write.")  # fmt: skip
+def export(file: Path, job: str, reader: str | None, out: Path) -> None:
+    """Write a job's rows into a signed file, with which a peer can compare its own.
+
+    \b
+      fedboost ledger export --config party-telco.yaml --job credit-1a2b3c4d --out t.ledger
+      fedboost ledger export --config party-telco.yaml --job credit-1a2b3c4d --for bank --out t.txt
+    """
+    config = load(PartyConfig, file)
+    with opened_ledger(config) as ledger:
+        heads.verify(ledger, config.name, checker(config))
+        text = comparison.export(ledger, config.name, job, reader, _signer(config).sign)
+    write_file(out, text, SECRET_MODE)
+    click.echo(f"written: {out}")
+
+
+@ledger_group.command("diff")
+@CONFIG
+@click.option("--with", "other", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="What a peer has exported.")  # fmt: skip
+@click.option("--job", metavar="ID", help="Compare with what peers have signed during this job.")
+@JSON
+def diff(file: Path, other: Path | None, job: str | None, as_json: bool) -> int:
+    """Compare our rows of a job with a peer's, payload for payload; exit code 1 if they differ.
+
+    \b
+      fedboost ledger diff --config configs/party-bank.yaml --with t.ledger
+      fedboost ledger diff --config configs/party-bank.yaml --job credit-1a2b3c4d
+    """
+    if (other is None) == (job is None):
+        raise ConfigError("say what to compare with", todo="give either --with FILE or --job ID")
+    config = load(PartyConfig, file)
+    check = checker(config)
+    with opened_ledger(config) as ledger:
+        heads.verify(ledger, config.name, check)
+        if other is not None:
+            theirs = comparison.read(read_file(other), check)
+            found = comparison.compare(ledger, config.name, theirs)
+        else:
+            found = comparison.review(ledger, config.name, job or "")
+    return _concluded(found, as_json=as_json)
+
+
+def _concluded(found: list[Difference], *, as_json: bool) -> int:
+    """Says what differs; gives the exit code."""
+    differ = [one.text for one in found if one.is_settled]
+    on_the_way = [one.text for one in found if not one.is_settled]
+    if as_json:
+        click.echo(json.dumps({"agree": not differ, "differ": differ, "on_the_way": on_the_way}))
+        return 1 if differ else 0
+    for text in on_the_way:
+        click.echo(printable_text(f"on its way when its attempt ended: {text}"))
+    for text in differ:
+        click.echo(printable_text(text))
+    click.echo(f"the ledgers differ in {len(differ)} places" if differ else "the ledgers agree")
+    return 1 if differ else 0
+
+
+def _signer(config: PartyConfig) -> Signatures:
+    tls = config.tls
+    if tls is None:
+        raise ConfigError(
+            "insecure_loopback has no certificate that a peer could check a signature by",
+            todo="give the party tls: fedboost certs create",
+        )
+    identity = load_identity(tls, role="party", name=config.name)
+    trust = Trust(lambda: identity, lambda: tls.read().ca, Revocations(tls).check)
+    return Signatures(trust, insecure=False)

@@ -1,0 +1,133 @@
+"""`fedboost party jobs`, `approve`, `deny` and `forget`: a data owner at the own daemon."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedboost.cli.complete import jobs_here
+from fedboost.cli.connect import DAEMON, JSON, own_daemon, run
+from fedboost.cli.groups import party_group
+from fedboost.messages import job_pb2
+from fedboost.messages.party_pb2 import ForgetRequest, OwnedJob, OwnedJobs
+from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.owner import ask_owner
+from fedboost.settings import load
+
+
+def owner_options(command: Any) -> Any:
+    """Which party's daemon, and as whom."""
+    tls = click.option(
+        "--tls",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Folder with ca.pem and our NAME.pem and NAME.key.",
+    )
+    return DAEMON(tls(command))
+
+
+def _ask(config: Path, tls: Path | None, method: str, request: Any) -> Any:
+    return run(ask_owner(own_daemon(load(PartyConfig, config), tls), method, request))
+
+
+@party_group.command("jobs")
+@owner_options
+@JSON
+def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
+    """Every job that this party has seen, and which of them wait for approval.
+
+    \b
+      fedboost party jobs --config configs/party-bank.yaml --tls certs
+    """
+    found: OwnedJobs = _ask(config, tls, "Jobs", job_pb2.ListRequest())
+    if as_json:
+        click.echo(json.dumps({"jobs": [_owned(job) for job in found.jobs]}))
+        return
+    from rich.console import Console
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    table = Table(Column("job", no_wrap=True), "state", "what it wants")
+    for job in found.jobs:
+        wants = f"{job.protocol} on {job.dataset or 'no data'} among {', '.join(job.parties)}"
+        wants += f", for {job.submitter} at {job.coordinator}"
+        wants += f"; {job.tells}" if job.tells else ""
+        reason = f": {job.reason.what}" if job.reason.what else ""
+        table.add_row(*(Text(cell) for cell in (job.id, f"{job.state}{reason}", wants)))
+    Console().print(table if found.jobs else "no jobs")
+
+
+@party_group.command("approve")
+@click.argument("job", shell_complete=jobs_here)
+@owner_options
+def approve(job: str, config: Path, tls: Path | None) -> None:
+    """Let a job run that waits for a person's approval.
+
+    \b
+      fedboost party approve credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
+    """
+    said: OwnedJob = _ask(config, tls, "Approve", job_pb2.JobId(id=job))
+    click.echo(f"{said.id} is approved")
+
+
+@party_group.command("deny")
+@click.argument("job", shell_complete=jobs_here)
+@owner_options
+def deny(job: str, config: Path, tls: Path | None) -> None:
+    """Refuse a job, for good.
+
+    \b
+      fedboost party deny credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
+    """
+    said: OwnedJob = _ask(config, tls, "Deny", job_pb2.JobId(id=job))
+    click.echo(f"{said.id} is denied")
+
+
+@party_group.command("forget")
+@click.argument("job", shell_complete=jobs_here)
+@click.option("--keep-model", is_flag=True, help="Keep the model, and what `reuse` needs.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@owner_options
+@JSON
+def forget(
+    job: str, keep_model: bool, yes: bool, config: Path, tls: Path | None, as_json: bool
+) -> int:
+    """Delete what this party keeps of a job that is over.
+
+    \b
+      fedboost party forget credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
+      fedboost party forget credit-1a2b3c4d --keep-model --yes --config configs/party-bank.yaml
+
+    That is its model, predictions, report, checkpoints, transcript and what it disclosed. The rows
+    of the ledger and of `fedboost party account` stay. Other parties keep what they have. The job
+    can never be resumed with this party.
+    """
+    what = "what is kept of it, but its model" if keep_model else "all that is kept of it"
+    if not yes and not click.confirm(f"delete {job}, {what}?", err=True):
+        click.echo("nothing was deleted", err=True)
+        return 1
+    asked = ForgetRequest(id=job, keeps_model=keep_model)
+    said: OwnedJob = _ask(config, tls, "Forget", asked)
+    if as_json:
+        click.echo(json.dumps({"deleted": said.id, "keeps_model": keep_model}))
+    else:
+        click.echo(f"{said.id} is deleted")
+    return 0
+
+
+def _owned(job: OwnedJob) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "name": job.name,
+        "protocol": job.protocol,
+        "state": job.state,
+        "dataset": job.dataset,
+        "parties": list(job.parties),
+        "reason": job.reason.what,
+        "coordinator": job.coordinator,
+        "submitter": job.submitter,
+        "tells": job.tells,
+    }

@@ -1,0 +1,179 @@
+"""`fedboost job submit`, `watch`, `resume` and `report`: a job's way to its result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedboost.cli import guests
+from fedboost.cli.complete import jobs_there
+from fedboost.cli.connect import JSON, connection, run, settings
+from fedboost.cli.groups import job_group
+from fedboost.cli.outcome import Own, conclude, follow, own_of, write_report
+from fedboost.errors import FedboostError
+from fedboost.job import JobSpec
+from fedboost.messages.job_pb2 import JobJournal, JobStatus
+from fedboost.runtime.client import Client, result_of
+from fedboost.runtime.client_config import ClientConfig
+from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.submitted import check
+from fedboost.settings import load, parse, read_yaml
+
+JOB_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@job_group.command("submit")
+@click.argument("file", type=JOB_FILE)
+@click.option("--watch", is_flag=True, help="Stay until the job is done.")
+@JSON
+@connection
+def submit(
+    file: Path, watch: bool, as_json: bool, coordinator: str | None, tls: Path | None
+) -> int:
+    """Hand in the job in FILE; prints its id, or with --watch its result.
+
+    \b
+      fedboost job submit job.yaml --watch
+      fedboost job submit job.yaml --coordinator 127.0.0.1:7100 --tls certs --json
+
+    Of several guests, `parties: {guests: [a, b], hosts: [c]}`, each trains a model of its own, in
+    jobs called NAME-a and NAME-b: with --watch one after the other, until one does not finish.
+    """
+    spec = parse(JobSpec, read_yaml(file), file=str(file))
+    check(spec, file=str(file))
+    config = settings(coordinator, tls)
+    if not watch:
+        _print_handed_in(spec, run(_handed_in(spec, config)), as_json=as_json)
+        return 0
+    turns = guests.Turns(spec, as_json)
+
+    async def work() -> None:
+        async with Client(config) as client:
+
+            async def runs(one: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
+                job = await client.submit(one.model_dump_json().encode())
+                await follow(client, job)
+                journal = await client.journal(job)
+                return journal, result_of(journal)
+
+            await turns.run(runs)
+
+    run(work())
+    return turns.conclude()
+
+
+async def _handed_in(spec: JobSpec, config: ClientConfig) -> dict[str, JobStatus]:
+    """Hands in the jobs of a file; gives their status by guest."""
+    found = {}
+    async with Client(config) as client:
+        for one in spec.one_each():
+            try:
+                job = await client.submit(one.model_dump_json().encode())
+                found[one.parties.table().guest] = await client.status(job)
+            except FedboostError as error:
+                before = ", ".join(job.id for job in found.values())
+                raise (error.at(handed_in=before) if before else error) from None
+    return found
+
+
+def _print_handed_in(spec: JobSpec, jobs: dict[str, JobStatus], *, as_json: bool) -> None:
+    """Prints their ids: that of one job alone, those of several beside their guests."""
+    if spec.parties.guests is None:
+        (job,) = jobs.values()
+        click.echo(json.dumps({"job": job.id}) if as_json else job.id)
+    elif as_json:
+        said = {g: {"job": j.id, "name": j.name, "state": j.state} for g, j in jobs.items()}
+        click.echo(json.dumps(guests.together(spec, said)))
+    else:
+        for guest, job in jobs.items():
+            click.echo(f"{guest}: {job.id}")
+
+
+@job_group.command("watch")
+@click.argument("job", shell_complete=jobs_there)
+@JSON
+@connection
+def watch(job: str, as_json: bool, coordinator: str | None, tls: Path | None) -> int:
+    """Show a job's progress until it is done.
+
+    \b
+      fedboost job watch credit-1a2b3c4d
+      fedboost job watch credit-1a2b3c4d --json
+
+    The exit code says how it ended: 0 finished, 3 paused, others as its reason.
+    """
+    return _followed(job, as_json=as_json, coordinator=coordinator, tls=tls, resume=False)
+
+
+@job_group.command("resume")
+@click.argument("job", shell_complete=jobs_there)
+@click.option("--watch", "watch_it", is_flag=True, help="Stay until the job is done.")
+@JSON
+@connection
+def resume(
+    job: str, watch_it: bool, as_json: bool, coordinator: str | None, tls: Path | None
+) -> int:
+    """Carry a paused or failed job on from the last round that all parties have kept.
+
+    \b
+      fedboost job resume credit-1a2b3c4d --watch
+    """
+    if watch_it or as_json:
+        return _followed(job, as_json=as_json, coordinator=coordinator, tls=tls, resume=True)
+    config = settings(coordinator, tls)
+
+    async def work() -> JobStatus:
+        async with Client(config) as client:
+            return await client.resume(job)
+
+    run(work())
+    click.echo(f"{job} goes on")
+    return 0
+
+
+@job_group.command("report")
+@click.argument("job", shell_complete=jobs_there)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The file to write.")
+@click.option("--config", "party", type=click.Path(path_type=Path, dir_okay=False),
+              help="A party's settings file: adds its ledger and its audit of it.")  # fmt: skip
+@connection
+def report(
+    job: str, out: Path | None, party: Path | None, coordinator: str | None, tls: Path | None
+) -> None:
+    """Write the job's report: one HTML file without anything outside it.
+
+    \b
+      fedboost job report credit-1a2b3c4d --out report.html
+      fedboost job report credit-1a2b3c4d --config configs/party-bank.yaml --out own.html
+    """
+    own = Own() if party is None else own_of(load(PartyConfig, party), job)
+    config = settings(coordinator, tls)
+
+    async def work() -> JobJournal:
+        async with Client(config) as client:
+            return await client.journal(job)
+
+    path = out or Path(f"{job}.html")
+    write_report(run(work()), str(path), own)
+    click.echo(str(path))
+
+
+def _followed(
+    job: str, *, as_json: bool, coordinator: str | None, tls: Path | None, resume: bool
+) -> int:
+    config = settings(coordinator, tls)
+
+    async def work() -> JobJournal:
+        async with Client(config) as client:
+            after = 0
+            if resume:
+                after = max(event.number for event in (await client.journal(job)).events)
+                await client.resume(job)
+            await follow(client, job, after=after)
+            return await client.journal(job)
+
+    journal = run(work())
+    return conclude(journal, result_of(journal), as_json=as_json)

@@ -1,0 +1,150 @@
+"""Machine code of kernels on the disk: where it lies, who is trusted with it, and numba's side.
+
+A file holds one kernel for one signature on one kind of processor. Its name is a hash of all that
+the code depends on, so a file is never stale, many programs and processes share a folder, and it
+may be read-only. Reading one runs what is in it: only folders that nobody else can write count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import pickle
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+from numba.core import compiler, serialize, sigutils
+from numba.core.caching import _Cache
+
+log = logging.getLogger(__name__)
+
+VARIABLE = "NUMBA_CACHE_DIR"
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+FOLDER_MODE, FILE_MODE = 0o755, 0o644  # whoever may run the program may read its code
+DIGEST_BYTES = 32
+
+
+def places() -> tuple[Path, ...]:
+    """The folders that may hold kernels, in the order in which they are asked.
+
+    The one in $NUMBA_CACHE_DIR alone; or that of this installation, which whoever installs it
+    fills for all users, and the user's own.
+    """
+    if named := os.environ.get(VARIABLE):
+        return (Path(named),)
+    installed = Path(sys.prefix) / "share" / "fedboost" / "kernels"
+    own = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return (installed, Path(own) / "fedboost" / "kernels")
+
+
+@cache
+def is_trusted(folder: Path) -> bool:
+    """Whether it exists and only root, we and the owner of this program can write it."""
+    try:
+        held = folder.stat()
+    except OSError:
+        return False
+    trusted = {0, os.geteuid(), Path(__file__).stat().st_uid}
+    return held.st_uid in trusted and not held.st_mode & WRITABLE_BY_OTHERS
+
+
+@cache
+def writable() -> Path | None:
+    """The first folder that we may write, made where it is missing; None where there is none."""
+    for folder in places():
+        with suppress(OSError):
+            folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        is_trusted.cache_clear()
+        if is_trusted(folder) and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    tried = ", ".join(str(folder) for folder in places())
+    log.warning(
+        "kernels are compiled again at each start: no folder may hold them (tried %s); "
+        "set %s to one of your own, or have its owner run: fedboost warm", tried, VARIABLE,
+    )  # fmt: skip
+    return None
+
+
+class Files(_Cache):
+    """What numba asks for machine code before it compiles one kernel, and gives it after."""
+
+    def __init__(self, name: str, stamp: str) -> None:
+        self._name = name
+        self._stamp = stamp
+
+    @property
+    def cache_path(self) -> str:
+        """Where new files go."""
+        return str(writable() or "")
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The compiled kernel for a signature, or None where it is nowhere, or damaged."""
+        target_context.refresh()
+        file = self._file(sig, target_context.codegen())
+        for folder in filter(is_trusted, places()):
+            try:
+                content = (folder / file).read_bytes()
+            except OSError:
+                continue
+            digest, payload = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+            if hashlib.sha256(payload).digest() == digest:
+                parts = pickle.loads(payload)  # noqa: S301 - the folder is trusted, see above
+                return compiler.CompileResult._rebuild(target_context, *parts)
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keeps a kernel that has been compiled, where there is a place for it."""
+        folder = writable()
+        if folder is None or data.library.has_dynamic_globals:
+            return
+        payload = serialize.dumps(data._reduce())
+        try:
+            _replace(folder / self._file(sig, data.codegen), payload)
+        except OSError as error:
+            log.warning("a compiled kernel was not kept in %s: %s", folder, error.strerror)
+
+    def enable(self) -> None:
+        """Nothing to do: files are always asked."""
+
+    def disable(self) -> None:
+        """Nothing to do."""
+
+    def flush(self) -> None:
+        """Nothing to do: no file is ever stale."""
+
+    def _file(self, sig: Any, codegen: Any) -> str:
+        args, _ = sigutils.normalize_signature(sig)
+        versions = (numba.__version__, llvmlite.__version__, sys.implementation.cache_tag)
+        known = (self._stamp, str(args), versions, codegen.magic_tuple())
+        return f"{self._name}-{hashlib.sha256(repr(known).encode()).hexdigest()[:32]}.kernel"
+
+
+def dispatcher(function: Callable[..., Any], stamp: str, *, is_inlined: bool) -> Any:
+    """numba's dispatcher of a kernel, which looks for its machine code on the disk first."""
+    if is_inlined:
+        return numba.njit(nogil=True, inline="always")(function)
+    found: Any = numba.njit(nogil=True)(function)
+    found._cache = Files(f"{function.__module__.rpartition('.')[2]}.{function.__name__}", stamp)
+    return found
+
+
+def _replace(path: Path, payload: bytes) -> None:
+    """Writes a file whole or not at all, whoever else writes it."""
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(payload).digest() + payload)
+            os.fchmod(file.fileno(), FILE_MODE)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
