@@ -99,6 +99,17 @@ def not_run(command: str) -> str | None:
     return next((words for words in NOT_RUN if f"{command} ".startswith(f"{words} ")), None)
 
 
+def deeds(document: Path) -> set[str]:
+    """The files that a reader of it writes and the commands that are run, without assignments."""
+    done = set()
+    for block in filter(_acts, blocks(document.read_text())):
+        if block.language in SHELLS and block.title is None:
+            done |= {one.text for one in typed(block) if not_run(one.text) is None}
+        else:
+            done.add(f"{block.title or block.language}: {block.text}")
+    return {deed for deed in done if not re.fullmatch(r"\w+=\S+|\w+=\$\(.*\)", deed)}
+
+
 def _acts(block: Block) -> bool:
     if block.title is not None:
         return not (ROOT / block.title).exists()

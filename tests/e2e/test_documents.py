@@ -11,9 +11,20 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 # What is read before another document is read with that one.
 BEFORE = {documents.first_of(document) for document in documents.everywhere()}
 READ = [one for one in documents.everywhere() if documents.runs(one) and one not in BEFORE]
+README, INDEX = ROOT / "README.md", ROOT / "docs" / "index.md"
 
 
-@pytest.mark.parametrize("document", READ, ids=[str(path.relative_to(ROOT)) for path in READ])
+def case(document):
+    """A document to read; one whose deeds are done for another one is read with `--all` only."""
+    marks = [pytest.mark.full] if document == README else []
+    return pytest.param(document, marks=marks, id=str(document.relative_to(ROOT)))
+
+
+def test_what_the_readme_shows_the_first_page_of_the_site_shows_too():
+    assert documents.deeds(README) < documents.deeds(INDEX)
+
+
+@pytest.mark.parametrize("document", [case(document) for document in READ])
 def test_what_a_document_shows_happens(document):
     done = documents.run(document)
     assert done.returncode == 0, done.stderr

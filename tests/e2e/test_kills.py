@@ -119,11 +119,11 @@ def test_parties_whose_coordinator_is_gone_pause_and_say_so(cluster, whole):
 def assert_idle(cluster, *names):
     """These daemons, each with its workers, do next to nothing."""
     time.sleep(2.0)  # what was under way when the job paused
+    pids = {name: world.processes(cluster.processes[name].pid) for name in names}
+    began, before = time.monotonic(), {name: world.cpu_seconds(pids[name]) for name in names}
+    time.sleep(3.0)
     for name in names:
-        pids = world.processes(cluster.processes[name].pid)
-        began, before = time.monotonic(), world.cpu_seconds(pids)
-        time.sleep(3.0)
-        share = (world.cpu_seconds(pids) - before) / (time.monotonic() - began)
+        share = (world.cpu_seconds(pids[name]) - before[name]) / (time.monotonic() - began)
         assert share < IDLE, f"{name} uses {share:.1%} while the job is paused"
 
 

@@ -25,7 +25,7 @@ def place(tmp_path_factory, data_file):
     folder = tmp_path_factory.mktemp("one")
     sources = world.shares(data_file("breast.parquet"), folder / "data", list(PARTIES))
     raw = world.job(
-        params={"n_estimators": 3, "max_depth": 2, "max_bin": 8, "eval_metric": ["auc", "logloss"]},
+        params={"n_estimators": 2, "max_depth": 2, "max_bin": 8, "eval_metric": ["auc", "logloss"]},
         validation={"fraction": 0.3, "seed": 7},
     )
     raw["params"]["encryption"] = {"scheme": "paillier", "key_bits": 2048}
@@ -55,7 +55,7 @@ def test_a_cluster_run_prints_its_whole_result_on_the_last_line(ran):
     assert len(said.out.splitlines()) == 1
     found = said.last
     assert set(found) == KEYS
-    assert (found["state"], found["protocol"], found["trees"]) == ("finished", "secureboost", 3)
+    assert (found["state"], found["protocol"], found["trees"]) == ("finished", "secureboost", 2)
     assert found["rows"] == {"aligned": 569, "train": 398, "validation": 171}
     assert found["metrics"].keys() == {"train", "validation"}
     assert all(split.keys() == {"auc", "logloss"} for split in found["metrics"].values())
