@@ -22,6 +22,8 @@ from tests.secureboost_jobs import (
     owners,
 )
 
+pytestmark = pytest.mark.once
+
 AUC_GAP_MAX = 0.005
 
 
