@@ -134,10 +134,12 @@ def _few(cases: Sequence[pytest.Item]) -> Sequence[pytest.Item]:
     return [cases[place] for place in _covering(shown, ranks)]
 
 
-def _values(item: pytest.Item) -> list[tuple[str, int]]:
-    """Which value of each parameter a case has."""
-    callspec = getattr(item, "callspec", None)
-    return sorted(callspec.indices.items()) if callspec else []
+def _values(item: pytest.Item) -> list[tuple[str, tuple[int, ...]]]:
+    """Which values a case has of the parameters of each `parametrize`; one object is one value."""
+    params = item.callspec.params if isinstance(item, pytest.Function) else {}
+    marks = [str(mark.args[0]) if isinstance(mark.args[0], str) else ",".join(mark.args[0])
+             for mark in item.iter_markers("parametrize")]  # fmt: skip
+    return [(mark, tuple(id(params[name.strip()]) for name in mark.split(","))) for mark in marks]
 
 
 def _covering(shown: Sequence[set[T]], ranks: Sequence[bytes]) -> list[int]:

@@ -22,6 +22,8 @@ from tests.horizontal_jobs import (
 )
 from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS
 
+pytestmark = pytest.mark.once
+
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "binary": {},
     "imbalance": {"scale_pos_weight": 2.5},
@@ -82,6 +84,7 @@ def test_samples_are_those_of_the_parties_own_rows(sample, objective):
     assert values[0] != values[1]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("objective", [{}, CLASSES, VECTORS], ids=["binary", "classes", "vectors"])
 @pytest.mark.parametrize("kind", FORESTS.values(), ids=FORESTS)

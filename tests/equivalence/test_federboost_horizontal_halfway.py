@@ -11,6 +11,8 @@ from tests.halfway import assert_same, calls, carried_on, keeping
 from tests.horizontal_jobs import made
 from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS
 
+pytestmark = pytest.mark.once
+
 MODES = {"wait": {}, "continue": {"dropout": "continue"}}
 JOBS: dict[str, dict[str, Any]] = {
     "binary": {"max_depth": 3},

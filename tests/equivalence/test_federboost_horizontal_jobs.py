@@ -41,6 +41,8 @@ from tests.horizontal_jobs import (
 )
 from tests.secureboost_jobs import CLASSES, SAMPLES
 
+pytestmark = pytest.mark.once
+
 TELCO, SHOP = HOSTS[:2]
 OWN = ("party", "role", "created", "sha256")  # of a shard's facts: what parties do not share
 

@@ -14,6 +14,8 @@ from tests.federated import GUEST, HOSTS, now, with_seed
 from tests.horizontal_jobs import CarriedOn, assert_pooled, assert_same_shards, made, measured
 from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS
 
+pytestmark = pytest.mark.once
+
 TELCO = HOSTS[0]
 # With `dropout: continue` sums may not repeat, as those of hessians over all rows would.
 NUMBERS: dict[str, Any] = {"objective": "reg:squarederror", "subsample": 0.8}

@@ -30,6 +30,8 @@ from tests.federboost_jobs import (
 )
 from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS, owners
 
+pytestmark = pytest.mark.once
+
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "binary": {},
     "classes": CLASSES,

@@ -12,6 +12,8 @@ from tests.gbun_jobs import assert_pooled, made, uplink, with_params
 from tests.horizontal_jobs import AGGREGATOR, assert_same_shards
 from tests.secureboost_jobs import CLASSES
 
+pytestmark = pytest.mark.once
+
 TELCO = HOSTS[0]
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "binary": {},
@@ -36,6 +38,7 @@ SIZES: dict[str, tuple[int, ...]] = {
 # Whatever the job asks for
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
 @pytest.mark.parametrize("rows", [{}, SPARSE], ids=["dense", "sparse"])
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
@@ -43,6 +46,7 @@ def test_every_objective_learns_the_pooled_model(objective, rows, weighted):
     assert_pooled(made(objective, weighted=weighted, **rows))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("reg_lambda", [0.1, 10.0])
 @pytest.mark.parametrize("outputs", [2, 32])
@@ -121,6 +125,7 @@ def test_sparse_columns_need_not_be_as_many_with_everybody():
 # Wherever the rows lie
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("rows", [{}, SPARSE], ids=["dense", "sparse"])
 @pytest.mark.parametrize("objective", [{}, CLASSES], ids=["binary", "classes"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
@@ -135,6 +140,7 @@ def test_parties_with_one_class_only_learn_the_pooled_model(objective):
     assert_pooled(job)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("rows", [{}, SPARSE], ids=["dense", "sparse"])
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize(("held", "counts"), [(0.3, [1, 0]), (0.6, [0, 1])])

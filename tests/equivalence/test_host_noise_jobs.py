@@ -21,6 +21,8 @@ from tests.federated import GUEST, HOSTS, Room, changing, now, run_job
 from tests.noisy_jobs import Watched
 from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS, made
 
+pytestmark = pytest.mark.once
+
 SIGMA = 0.5
 LATTICE = {"encryption": {"scheme": "lattice"}}
 BARE = dict.fromkeys(secureboost_jobs.SWITCHES, False)
@@ -168,6 +170,7 @@ def tree_before_division(sigma):
     return tree, divisions, sums, Scale.of(room.params, guest.rules.fixed.bits).most
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("sigma", [0.0, SIGMA])
 @pytest.mark.parametrize("column", [0, 1])

@@ -18,6 +18,8 @@ from tests.hybrid_jobs import (
 )
 from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS
 
+pytestmark = pytest.mark.once
+
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "binary": {},
     "classes": CLASSES,

@@ -9,6 +9,8 @@ import pytest
 from tests.federated import GUEST, HOSTS
 from tests.hybrid_unscored import assert_naive, cuts, made, reseeded, trained
 
+pytestmark = pytest.mark.once
+
 CLASSES = {"objective": "multi:softprob", "num_class": 3}
 GAP_MAX = 1e-4  # what the fixed point may cost a margin of these small jobs
 

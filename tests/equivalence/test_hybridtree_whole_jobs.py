@@ -32,6 +32,8 @@ from tests.hybrid_jobs import (
 )
 from tests.secureboost_jobs import CLASSES, SAMPLES, SEED, VECTORS
 
+pytestmark = pytest.mark.once
+
 # Interrupted and carried on
 
 

@@ -36,6 +36,8 @@ from tests.lattice_jobs import (
 )
 from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS
 
+pytestmark = pytest.mark.once
+
 # Broken off and carried on
 
 

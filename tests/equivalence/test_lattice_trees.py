@@ -21,6 +21,8 @@ from tests.lattice_jobs import (
 )
 from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS, Job, made
 
+pytestmark = pytest.mark.once
+
 MANY = {"objective": "multi:softprob", "num_class": 6}
 
 
@@ -97,6 +99,7 @@ def test_more_outputs_than_share_a_vector_grow_the_plain_trees(trees, scheme):
     assert done.room.state(GUEST).outputs_of_tree == (6 if trees else 1)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("scheme", [LATTICE, LATTICE_4096])
 @pytest.mark.parametrize("missing", [0.0, 0.3], ids=["whole", "missing"])
 @pytest.mark.parametrize("categories", [0, 6], ids=["numbers", "categories"])
@@ -179,6 +182,7 @@ def counted(monkeypatch):
     return together
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("kept", [0, 1 << 20, 1 << 29], ids=["nothing kept", "some", "all"])
 @pytest.mark.parametrize("params", [{"max_depth": 4}, {"forest": {"n_trees": 3}}], ids=str)
 @pytest.mark.parametrize("scheme", ["plain", LATTICE])

@@ -25,6 +25,8 @@ from tests.hybrid_unscored import (
     trained,
 )
 
+pytestmark = pytest.mark.once
+
 SPLITS = ("scored", "unscored")
 CLASSES = {"objective": "multi:softprob", "num_class": 3}
 GAP_MAX = 1e-12  # of unscored margins, which add up other floats in another order

@@ -13,6 +13,8 @@ from fedboost.runtime.local import DATASET
 from tests.federated import GUEST, HOSTS, PLAIN, job_spec, now, run_jobs
 from tests.hybrid_tables import PARTIES, spec, tables
 
+pytestmark = pytest.mark.once
+
 SPLITS = ("scored", "unscored")
 
 

@@ -23,6 +23,8 @@ from tests.secureboost_jobs import (
     owners,
 )
 
+pytestmark = pytest.mark.once
+
 AUC_GAP_MAX = 0.005
 
 

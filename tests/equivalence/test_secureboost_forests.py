@@ -27,6 +27,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("widths", [(2, 3), (2, 3, 2)], ids=str)
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -40,6 +41,7 @@ def test_forests_grow_the_pooled_trees(kind, objective, widths):
     assert facts["trees"] == sum(sizes) * job.own.trees_per_round == rounds.ends(facts)[-1]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("mode", ["mix", "layered"])
 @pytest.mark.parametrize("objective", [{}, CLASSES], ids=["binary", "classes"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

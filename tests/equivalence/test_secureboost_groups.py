@@ -14,6 +14,8 @@ from tests.secureboost_jobs import (
     made,
 )
 
+pytestmark = pytest.mark.once
+
 TABLES = {
     "numbers": {"missing": 0.0},
     "missing": {"missing": 0.3},

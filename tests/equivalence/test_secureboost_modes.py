@@ -20,6 +20,8 @@ from tests.secureboost_jobs import (
     owners,
 )
 
+pytestmark = pytest.mark.once
+
 # Objectives, samples, weights: mode default
 
 

@@ -14,6 +14,8 @@ from fedboost.data.holdout import canonical_order, validation_rows
 from fedboost.data.ids import encode_ids
 from tests.federated import GUEST, HOSTS, PLAIN, frame_of, job_spec, now, room_for, run_job
 
+pytestmark = pytest.mark.once
+
 OWN = ("encryption", "histogram_subtraction", "cipher_compressing", "mode")
 
 

@@ -45,6 +45,8 @@ from tests.secureboost_jobs import (
     made,
 )
 
+pytestmark = pytest.mark.once
+
 MARGIN_GAP_MAX = 1e-5  # XGBoost's leaves and sums are 32-bit floats
 
 
