@@ -42,7 +42,7 @@ class Kernel:
                 return self.__dict__["compiled"]
             stamp = self.stamp
             names: dict[str, Any] = self.function.__globals__
-            for name, inner in self._inner():
+            for name, inner in self.inner():
                 names[name] = inner.compiled
             dispatcher = kernel_files.dispatcher(self.function, stamp, is_inlined=self.is_inlined)
             if names.get(self.function.__name__) is self:
@@ -67,11 +67,17 @@ class Kernel:
                 digest.update(repr((name, value)).encode())
             elif isinstance(value, np.ndarray):
                 digest.update(repr((name, value.dtype, value.shape)).encode() + value.tobytes())
-        for name, inner in self._inner():
+        for name, inner in self.inner():
             digest.update(f"{name}={inner.stamp}".encode())
         return digest.hexdigest()
 
-    def _inner(self) -> Iterator[tuple[str, Kernel]]:
+    def parts(self) -> Iterator[Kernel]:
+        """The kernels that its machine code contains: those it calls, and those they call."""
+        for _, inner in self.inner():
+            yield inner
+            yield from inner.parts()
+
+    def inner(self) -> Iterator[tuple[str, Kernel]]:
         """The kernels that it calls, by their names in its module."""
         for name in self.function.__code__.co_names:
             value = self.function.__globals__.get(name)

@@ -17,20 +17,18 @@ from fedboost import protocols
 from fedboost.cli import guests
 from fedboost.cli.connect import JSON, run
 from fedboost.cli.groups import cli, cluster_group
-from fedboost.cli.outcome import follow, write_report
+from fedboost.cli.outcome import follow
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.pages import token
 from fedboost.report.progress import Progress
-from fedboost.runtime import local
 from fedboost.runtime.client import Client, result_of
 from fedboost.runtime.cluster import Cluster
 from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.local import COORDINATOR
 from fedboost.runtime.supplied import complete
-from fedboost.runtime.workers import ProcessWorkers
 from fedboost.settings import load, parse, read_yaml
 
 FOLDER = Path("fedboost-cluster")  # where a local cluster keeps certificates, stores and models
@@ -129,6 +127,9 @@ async def _simulated(
     turns: guests.Turns, sources: Mapping[str, SourceSpec], folder: Path | None, scratch: Path
 ) -> None:
     """Runs the jobs in `folder`, or in `scratch`, where they leave nothing that can be named."""
+    from fedboost.cli.outcome import write_report
+    from fedboost.runtime import local
+    from fedboost.runtime.workers import ProcessWorkers
 
     async def runs(one: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
         with Progress(Console(stderr=True), one.name) as progress:
@@ -172,6 +173,8 @@ def _shown(cluster: Cluster) -> Iterator[None]:
 
 
 async def _on(cluster: Cluster, spec: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
+    from fedboost.cli.outcome import write_report
+
     journal = await _followed(cluster, spec)
     result = result_of(journal)
     if result:

@@ -91,6 +91,8 @@ class LazyGroup(click.Group):
         "estimate": ("estimate", "Say what the job in FILE will take, from what this machine takes "
                      "for each primitive."),
         "simulate": ("cluster", "Run the job in FILE with all parties in this process."),
+        "warm": ("warm", "Compile what jobs compute with, once for this machine, so that no job "
+                 "has to."),
     },
 )  # fmt: skip
 @click.version_option(__version__, prog_name="fedboost")

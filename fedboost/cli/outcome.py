@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -15,14 +15,14 @@ from rich.console import Console
 from fedboost.audit.findings import Finding
 from fedboost.errors import ConfigError, UnreachableError
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
-from fedboost.report.page import render
 from fedboost.report.progress import Progress, summary
 from fedboost.runtime import faults
 from fedboost.runtime.client import Jobs, listen
 from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.ledger import Ledger, Row
 from fedboost.runtime.store import JobState
-from fedboost.runtime.transcripts import Transcripts
+
+if TYPE_CHECKING:
+    from fedboost.runtime.ledger import Row
 
 
 async def follow(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
@@ -77,6 +77,9 @@ class Own:
 
 def own_of(party: PartyConfig, job: str) -> Own:
     """A party's ledger of a job, and what its audit has found, if one has run."""
+    from fedboost.runtime.ledger import Ledger
+    from fedboost.runtime.transcripts import Transcripts
+
     with closing(Ledger(party.store / "store.sqlite", read_only=True)) as ledger:
         rows = ledger.rows(job)
     try:
@@ -90,6 +93,8 @@ def own_of(party: PartyConfig, job: str) -> Own:
 
 def write_report(journal: JobJournal, path: str, own: Own | None = None) -> None:
     """The journal as one HTML file."""
+    from fedboost.report.page import render
+
     own = own or Own()
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(render(journal, own.ledger, own.findings), encoding="utf-8")

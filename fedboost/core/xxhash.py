@@ -1,4 +1,4 @@
-"""xxHash32 of two whole numbers, for many numbers and many seeds at once (XXH32, Collet, 2014).
+"""xxHash32 of two whole numbers (XXH32, Collet, 2014).
 
 The same as hashing the eight bytes of both, little-endian, with any other implementation.
 """
@@ -6,15 +6,12 @@ The same as hashing the eight bytes of both, little-endian, with any other imple
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedboost.kernels import inlined, kernel
+from fedboost.kernels import inlined
 
 PRIME_2, PRIME_3 = np.uint32(2246822519), np.uint32(3266489917)
 PRIME_4, PRIME_5 = np.uint32(668265263), np.uint32(374761393)
 INPUT_BYTES = np.uint32(8)
-
-Words = NDArray[np.uint32]
 
 
 @inlined
@@ -27,13 +24,3 @@ def pair_hash(first: np.uint32, second: np.uint32, seed: np.uint32) -> np.uint32
     h = np.uint32((h ^ (h >> np.uint32(15))) * PRIME_2)
     h = np.uint32((h ^ (h >> np.uint32(13))) * PRIME_3)
     return np.uint32(h ^ (h >> np.uint32(16)))
-
-
-@kernel
-def pair_hashes(first: Words, second: np.uint32, seeds: Words) -> Words:
-    """uint32 (n, k): XXH32 of each `first` (n,) with `second` under each of the seeds (k,)."""
-    found = np.empty((len(first), len(seeds)), np.uint32)
-    for i in range(len(first)):
-        for j in range(len(seeds)):
-            found[i, j] = pair_hash(first[i], second, seeds[j])
-    return found

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from scipy.sparse import csc_array, hstack
 
 from fedboost.data.categories import (
     CATEGORIES_MAX,
@@ -22,6 +22,9 @@ from fedboost.data.columns import READABLE, Numbers, kind_of, read_numbers
 from fedboost.data.frame import Values
 from fedboost.data.sheet import SparseColumns, pick
 from fedboost.errors import DataError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
 
 NAMES_SHOWN_MAX = 5
 
@@ -163,6 +166,8 @@ def sparse_matrix(table: pa.Table, sparse: SparseColumns, names: Sequence[str]) 
 
     Notes and errors are those of `feature_matrix`.
     """
+    from scipy.sparse import csc_array, hstack
+
     ordinary = [name for name in table.column_names if name in set(names)]
     beside = feature_matrix(table, ordinary)
     values = sparse.values

@@ -17,7 +17,6 @@ import pyarrow.csv
 import pyarrow.parquet
 from pydantic import PrivateAttr
 
-from fedboost.data import sqlite, svmlight
 from fedboost.data.columns import MISSING_WORDS
 from fedboost.data.places import placed
 from fedboost.data.sheet import Sheet
@@ -70,6 +69,8 @@ def read_table(source: SourceSpec, **where: str) -> pa.Table:
 
 
 def _read(source: SourceSpec) -> Sheet:
+    from fedboost.data import sqlite, svmlight
+
     if isinstance(source, Held):
         return source.sheet
     if source.sql is not None:

@@ -6,13 +6,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy.sparse import csc_array
 
 from fedboost.errors import DataError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
 
 # Columns are counted by their last index: each has cuts of its own, and its name is in the model.
 INDEX_MAX = 2**20
@@ -132,6 +135,8 @@ class Sheet:
 
 def pick(values: csc_array, places: Sequence[int]) -> csc_array:
     """The columns at `places` of (n, c), in that order; one that is BEYOND has no entries."""
+    from scipy.sparse import csc_array
+
     wanted = np.asarray(places, dtype=np.int64)
     if np.array_equal(wanted, np.arange(values.shape[1])):
         return values

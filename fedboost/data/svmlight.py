@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from fedboost.data.sheet import INDEX_MAX, Sheet, SparseColumns
 from fedboost.errors import DataError
@@ -86,6 +85,8 @@ def _blocks(path: Path) -> Iterator[tuple[bytes, int]]:
 
 def _sparse(parts: list[_Rows]) -> SparseColumns:
     """The entries of all rows by column; zeros that the file spells out are left out."""
+    from scipy.sparse import csr_array
+
     indices = np.concatenate([part.indices.astype(np.int32) for part in parts])
     values = np.concatenate([part.values for part in parts])
     sizes = np.concatenate([part.sizes for part in parts])

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 import grpc
 
@@ -19,9 +19,6 @@ from fedboost.runtime import status
 from fedboost.runtime.addresses import Timers
 from fedboost.runtime.channel import Dialer
 from fedboost.runtime.client_config import ClientConfig
-
-if TYPE_CHECKING:
-    pass
 
 WAITING_S = 2.0  # between two questions who is waited for
 AGAIN_S = 2.0  # in which a job is handed in again whose answer was lost

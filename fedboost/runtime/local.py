@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedboost import protocols, wire
 from fedboost.crypto.workers import Workers
@@ -23,13 +23,15 @@ from fedboost.runtime import authority
 from fedboost.runtime.addresses import Remote, Timers
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.config import CoordinatorConfig, PartyConfig, Users
-from fedboost.runtime.coordinator import CoordinatorNode
 from fedboost.runtime.identity import Peer
-from fedboost.runtime.judgement import Trust
-from fedboost.runtime.party import PartyNode, WriteReport
 from fedboost.runtime.policy import Policy, PredictPolicy
 from fedboost.runtime.store import Store
 from fedboost.runtime.tls import Revocations, TlsFiles, load_identity
+
+if TYPE_CHECKING:
+    from fedboost.runtime.coordinator import CoordinatorNode
+    from fedboost.runtime.judgement import Trust
+    from fedboost.runtime.party import PartyNode, WriteReport
 
 COORDINATOR, USER = "coordinator", "user"
 DATASET = "data"  # what every party of a cluster of our own making calls its table
@@ -176,6 +178,9 @@ async def cluster(
     timers: Timers | None = None,
 ) -> AsyncIterator[LocalCluster]:
     """A cluster in `folder` for the jobs of one file; every party's data set is called `data`."""
+    from fedboost.runtime.coordinator import CoordinatorNode
+    from fedboost.runtime.party import PartyNode
+
     names = spec.parties.everybody
     certs = folder / "certs"
     leaves = [Leaf("coordinator", COORDINATOR), Leaf("user", USER)]
@@ -228,6 +233,8 @@ async def cluster(
 
 def _trust(tls: TlsFiles) -> Trust:
     """Who is believed, by certificates that stay as they are."""
+    from fedboost.runtime.judgement import Trust
+
     files = tls.read()
     return Trust(_always(load_identity(tls)), _always(files.ca), Revocations(tls).check)
 

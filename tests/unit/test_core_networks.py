@@ -12,7 +12,7 @@ from scipy.stats import kstest
 
 from fedboost.core import networks
 from fedboost.core.networks import DenseInputs, Network, SparseInputs, hashed_weight
-from fedboost.core.xxhash import pair_hashes
+from tests.pair_hashes import pair_hashes
 
 WORD = st.integers(0, 2**32 - 1)
 

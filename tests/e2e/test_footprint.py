@@ -1,0 +1,30 @@
+"""What idle daemons hold of the machine's memory, and that they start no worker without work."""
+
+from pathlib import Path
+
+import pytest
+
+from fedboost.runtime.cluster import Cluster
+from fedboost.runtime.local import COORDINATOR
+from tests import small_jobs
+
+pytestmark = pytest.mark.e2e
+MEGABYTE = 1 << 20
+MOST = {"coordinator": 70, "party": 120}  # megabytes
+
+
+def resident_bytes(pid):
+    """VmRSS of a process and of those it has started, which have to be none."""
+    assert not Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith("VmRSS"))
+    return int(line.split()[1]) << 10
+
+
+def test_idle_daemons_are_small(tmp_path):
+    sources = small_jobs.written(tmp_path / "tables", small_jobs.tables("secureboost"))
+    with Cluster(tmp_path, small_jobs.spec("secureboost"), sources) as cluster:
+        found = {name: resident_bytes(one.pid) for name, one in cluster.processes.items()}
+    for name, size in found.items():
+        most = MOST["coordinator" if name == COORDINATOR else "party"]
+        assert size <= most * MEGABYTE, f"{name} holds {size / MEGABYTE:.0f} MB"
