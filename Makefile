@@ -5,7 +5,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test check bench docs site proto fmt lint types generated faults fuzz soak clean
+# How many processes share the tests: auto is one for each core.
+PROCESSES ?= auto
+PYTEST := $(BIN)/python -m pytest -n $(PROCESSES)
+# Rewritten assertions and compiled modules are kept between runs.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test test-all check bench docs site proto fmt lint types generated faults fuzz soak clean
 
 $(READY): pyproject.toml requirements-dev.lock
 	@command -v $(PYTHON) >/dev/null \
@@ -23,8 +29,11 @@ $(READY): pyproject.toml requirements-dev.lock
 demo: $(READY)  ## trains on real data with daemons on this machine, in about a minute
 	$(BIN)/fedboost demo
 
-test: $(READY)  ## the whole test suite
-	$(BIN)/python -m pytest
+test: $(READY)  ## every behaviour once, on all cores; PROCESSES=1 on one
+	$(PYTEST)
+
+test-all: $(READY)  ## every product of parameters, in random order
+	$(PYTEST) --all -p randomly
 
 check: lint types generated test  ## what CI runs
 

@@ -1,17 +1,22 @@
-"""What every test may use: the public data sets, found or skipped with a reason."""
+"""What every test may use: tiers, the order of groups, the public data sets, found or skipped."""
 
 import faulthandler
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-# A busy machine is no reason for a property to fail.
-settings.register_profile("fedboost", deadline=None)
-settings.load_profile("fedboost")
+from tests import tiers
+from tests.tiers import Tier
 
 ROOT = Path(__file__).resolve().parent.parent
+# Where folders of tests lie, if there is room: stores of daemons wait for the disk at every write.
+MEMORY, MEMORY_MIN = Path("/dev/shm"), 2 << 30  # bytes
+EXAMPLES = 25  # of a property on each change
+# What takes longest is begun first, so that all processes end together.
+FIRST = ("tests/e2e", "tests/faults", "tests/equivalence", "tests/vectors")
 
 
 def data_dir() -> Path:
@@ -22,22 +27,95 @@ def data_dir() -> Path:
 def pytest_addoption(parser):
     """`--rewrite`: golden transcripts and vectors are written anew; look at the difference."""
     parser.addoption("--rewrite", action="store_true", help="write golden files anew")
-    parser.addoption("--long", action="store_true", help="run the tests that take minutes too")
+    parser.addoption("--all", action="store_true", help="run every product of parameters")
+    parser.addoption("--long", action="store_true", help="run all, and what takes minutes too")
     parser.addoption("--shard", default="1/1", help="I/N: the I-th of N parts of the tests")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """Of several processes each runs whole groups: what a group shares is made once."""
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
+        config.option.dist, config.option.loadscopereorder = "loadgroup", False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    """Tells the tier to all that is collected; properties have few examples but in `--all`."""
+    chosen = Tier.LONG if config.getoption("--long") else Tier(config.getoption("--all"))
+    tiers.begin(chosen)
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_MIN:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    # A busy machine is no reason for a property to fail.
+    settings.register_profile("all", deadline=None)
+    settings.register_profile("change", deadline=None, max_examples=EXAMPLES)
+    if tiers.runs(Tier.ALL):
+        settings.load_profile("all")
+        return
+    settings.load_profile("change")
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = tiers.number("properties")
+
+
+def pytest_sessionstart(session):
+    """Says how to run the same sample again."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and not tiers.runs(Tier.ALL):
+        reporter.write_line(f"a sample, chosen by {tiers.SEED}={tiers.seed()}; --all runs all")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Tests marked long run with `--long` only; of several shards each test is in one."""
+    """Keeps the tests of this tier and shard, in groups of what shares expensive things."""
+    known = tiers.chosen(items)
     place, shards = map(int, config.getoption("--shard").split("/"))
-    kept = [n * shards // len(items) == place - 1 for n in range(len(items))]
-    config.hook.pytest_deselected(
-        items=[i for i, keep in zip(items, kept, strict=True) if not keep]
-    )
-    items[:] = [item for item, keep in zip(items, kept, strict=True) if keep]
-    if not config.getoption("--long"):
-        for item in items:
-            if "long" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="takes minutes: run it with --long"))
+    kept = [item for n, item in enumerate(known) if n * shards // len(known) == place - 1]
+    dropped = set(items) - set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item in dropped])
+    for item in kept:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(group_of(item)))
+    if not config.pluginmanager.has_plugin("randomly"):
+        kept.sort(key=begins)
+    items[:] = kept
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item):
+    """Notes the processor time of fixtures, in the report that --junitxml writes."""
+    return (yield from timed(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Notes the processor time of the test itself."""
+    return (yield from timed(item))
+
+
+def timed(item):
+    """Adds the seconds that this process and its ended children have used to a test's own."""
+    before = used_s()
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append(("cpu_s", f"{used_s() - before:.4f}"))
+
+
+def used_s():
+    """Processor time of this process and of its ended children."""
+    return sum(os.times()[:4])
+
+
+def group_of(item):
+    """A toy's ground is laid once; what else is shared, modules share."""
+    toy = getattr(item, "callspec", None) and item.callspec.params.get("toy")
+    return f"toy {toy}" if toy else item.nodeid.partition("::")[0]
+
+
+def begins(item):
+    """The place of a test's folder in the order in which all are begun."""
+    places = [n for n, folder in enumerate(FIRST) if item.nodeid.startswith(folder)]
+    return places[0] if places else len(FIRST)
 
 
 def pytest_unconfigure(config):

@@ -94,7 +94,11 @@ def simulated(folder, protocol, files, params):
     return {p: shards.load(stores / p / "models" / result["model"]) for p in files}, result
 
 
-@pytest.mark.parametrize(("kind", "tables", "params"), JOBS, ids=lambda given: getattr(given, "__name__", None) or str(given))
+@pytest.mark.parametrize(
+    ("kind", "tables", "params"),
+    JOBS,
+    ids=lambda given: getattr(given, "__name__", None) or str(given),
+)
 def test_an_estimator_learns_the_model_of_the_same_job(tmp_path, kind, tables, params):
     files, (x, y) = tables()
     params = {"n_estimators": 2, **params}

@@ -1,8 +1,9 @@
 """What the families of faults share: each toy's ground, laid once, and what happens on it.
 
-Two golden files list it, so that cases have names before anything runs: `messages.txt` every kind
-of call in each toy, `writes.txt` every kind of durable write of each daemon. Written with
-`--rewrite`; `test_family_messages` and `test_family_kills` hold them to the truth.
+Golden files list it, so that cases have names before anything runs: `messages.txt` every kind of
+call in each toy, `writes.txt` every kind of durable write of each daemon, `kinds.txt` every kind of
+message in each conversation. Written with `--rewrite`; `test_family_messages`,
+`test_family_kills_simulated` and `test_family_mutations` hold them to the truth.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from tests.toys import TOYS, Ground
 
 HERE = Path(__file__).resolve().parent
-MESSAGES, WRITES = HERE / "messages.txt", HERE / "writes.txt"
+MESSAGES, WRITES, KINDS = (HERE / f"{name}.txt" for name in ("messages", "writes", "kinds"))
 
 
 @cache
@@ -28,12 +29,12 @@ def ground(toy: str) -> Ground:
 
 
 def lines(path: Path) -> Iterator[tuple[str, str, str]]:
-    """Of a golden file: toy, who, and what."""
+    """The rows of a golden file: a toy or conversation, who, and what."""
     if not path.exists():
         return
     for line in path.read_text().splitlines():
-        toy, who, what = line.split(" | ")
-        yield toy, who, what
+        name, who, what = line.split(" | ")
+        yield name, who, what
 
 
 def listed(rows: Iterator[tuple[str, str, str]]) -> str:

@@ -1,18 +1,23 @@
 """Each daemon is killed just before and just after each kind of durable write; nothing is lost.
 
-Without `--long` few of the kinds are met, each in the first of `TOYS` that has it.
+On each change every daemon of every job is killed at a few kinds of writes, several kills in one
+run. With `--all` each run has one kill, at few of the kinds, each in the first of `TOYS` that has
+it, and every write of every daemon is met among others' kills; with `--long` every one alone.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, get_args
 
 import pytest
 
 from fedboost.runtime.local import COORDINATOR
+from tests import tiers
 from tests.faults.grounds import WRITES, ground, lines, listed
 from tests.invariants import check
 from tests.simulator.disk import When, Write
+from tests.tiers import Tier
 from tests.toys import AGGREGATOR, PARTIES, TOYS, to_its_end
 
 # What a dead process was about to do, it does not do.
@@ -20,6 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 
 WHENS: tuple[When, ...] = get_args(When)
 SMOKE_EVERY = 12  # of the kinds of writes, so many of a role share one case on each change
+KILLS_EACH = 8  # that share a run
 MOMENTS = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.99)  # of a job's writes, when everybody is killed
 SMOKE_TOYS = ("vertical", "gbun")
 AGAIN = (1, 3, 6)  # the write of its second life at which a daemon is killed again
@@ -54,6 +60,23 @@ class KillAt:
 
 
 @dataclass
+class KillEach:
+    """Kills daemons at the first of each of some kinds of writes."""
+
+    due: set[tuple[str, str, When]]
+    kills: list[tuple[str, str, When]] = field(default_factory=list)
+
+    def __call__(self, write: Write, when: When) -> bool:
+        """Whether to kill now."""
+        kind = write.process, write.what, when
+        if kind not in self.due:
+            return False
+        self.due.remove(kind)
+        self.kills.append(kind)
+        return True
+
+
+@dataclass
 class Blackout:
     """Kills everybody just after one of the writes, whosever it is."""
 
@@ -82,34 +105,51 @@ def writes(toy: str) -> Iterator[tuple[str, str, str]]:
             yield toy, write.process, write.what
 
 
-def cases(*, long: bool) -> Iterator[tuple[str, str, str, When]]:
-    """Each kind of write of each daemon, before and after: toy, process, what, when."""
+Case = tuple[str, str, str, When]  # toy, process, what, when
+
+
+def several() -> Iterator[tuple[str, list[Case]]]:
+    """Kills that share a run, by toy: of every daemon, before and after; with `--all` every one."""
+    for toy in TOYS:
+        known = [(*row, when) for row in lines(WRITES) if row[0] == toy for when in WHENS]
+        runs = max(1, round(len(known) / KILLS_EACH))
+        if tiers.runs(Tier.ALL):
+            yield from ((toy, known[run::runs]) for run in range(runs))
+        else:
+            yield toy, list(islice(chosen(known), KILLS_EACH))
+
+
+def chosen(known: list[Case]) -> Iterable[Case]:
+    """One kill of each daemon before a write and one after, as this commit has it."""
+    drawn = {(kill[1], kill[3]): kill for kill in sorted(known, key=tiers.rank)}
+    return drawn.values()
+
+
+def cases() -> Iterator[Case]:
+    """Each kind of write of each daemon, before and after; few without `--long`."""
     seen: set[tuple[str, str]] = set()
-    for toy, process, what in lines(WRITES):
+    for toy, process, what in lines(WRITES) if tiers.runs(Tier.ALL) else ():
         kind = ROLES.get(process, "host"), what
         turn = len(seen) % SMOKE_EVERY
         for place, when in enumerate(WHENS):
-            if long or (kind not in seen and turn == place * SMOKE_EVERY // 2):
+            if tiers.runs(Tier.LONG) or (kind not in seen and turn == place * SMOKE_EVERY // 2):
                 yield toy, process, what, when
         seen.add(kind)
 
 
-def pytest_generate_tests(metafunc):
-    """Few cases or all; a second kill at every seventh of all."""
-    long = metafunc.config.getoption("--long")
-    if "share" in metafunc.fixturenames:
-        toys, shares = (list(TOYS), MOMENTS) if long else (SMOKE_TOYS, MOMENTS[::3])
-        metafunc.parametrize("toy", toys)
-        metafunc.parametrize("share", shares)
-    if "when" not in metafunc.fixturenames:
-        return
-    found: list[Any] = list(cases(long=long))
-    names: tuple[str, ...] = ("toy", "process", "what", "when")
-    if "again" in metafunc.fixturenames:
-        found = [(*case, again) for case in (found[::7] if long else found[:2]) for again in AGAIN]
-        names = (*names, "again")
-    ids = ["-".join(map(str, case)) for case in found]
-    metafunc.parametrize(names, found, ids=ids)
+def kills_again() -> Iterator[tuple[*Case, int]]:
+    """A second kill at every seventh of all; at the first ones without `--long`."""
+    first = list(cases())
+    chosen = first[::7] if tiers.runs(Tier.LONG) else first[:2]
+    yield from ((*case, again) for case in chosen for again in AGAIN)
+
+
+def blackouts() -> list[tuple[str, float]]:
+    """Toys, and the share of the writes behind which everybody dies."""
+    if tiers.runs(Tier.LONG):
+        return [(toy, share) for toy in TOYS for share in MOMENTS]
+    known = [(toy, share) for toy in SMOKE_TOYS for share in MOMENTS[::3]]
+    return tiers.sampled(known, 2)
 
 
 def middle(toy: str, process: str, what: str) -> int:
@@ -118,6 +158,18 @@ def middle(toy: str, process: str, what: str) -> int:
     return (times + 1) // 2
 
 
+@pytest.mark.parametrize(
+    ("toy", "kills"), [pytest.param(*run, id=f"{run[0]}-{n}") for n, run in enumerate(several())]
+)
+def test_daemons_killed_at_one_write_after_the_other_lose_nothing(toy, kills):
+    own = ground(toy)
+    plan = KillEach({kill[1:] for kill in kills})
+    left = own.run(plan=plan)
+    assert not plan.due, "not everybody was killed"
+    check(own.toy, left, own.whole)
+
+
+@pytest.mark.parametrize(("toy", "process", "what", "when"), list(cases()))
 def test_a_daemon_killed_at_a_write_loses_nothing(toy, process, what, when):
     own = ground(toy)
     plan = KillAt(process, what, when, middle(toy, process, what))
@@ -126,6 +178,7 @@ def test_a_daemon_killed_at_a_write_loses_nothing(toy, process, what, when):
     check(own.toy, left, own.whole)
 
 
+@pytest.mark.parametrize(("toy", "process", "what", "when", "again"), list(kills_again()))
 def test_a_daemon_killed_again_while_it_recovers_loses_nothing(toy, process, what, when, again):
     own = ground(toy)
     plan = KillAt(process, what, when, middle(toy, process, what), again)
@@ -144,6 +197,7 @@ def test_a_model_that_is_saved_anew_is_not_lost_when_its_daemon_dies_in_between(
     check(own.toy, left, own.whole)
 
 
+@pytest.mark.parametrize(("toy", "share"), blackouts())
 def test_daemons_that_are_killed_all_at_once_lose_nothing(toy, share):
     own = ground(toy)
     plan = Blackout(max(1, round(share * len(own.whole.writes))))

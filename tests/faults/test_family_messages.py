@@ -1,7 +1,8 @@
 """Every kind of message, and of call, meets each of seven faults: nothing is lost.
 
-Without `--long` each kind of message is tried in one job only, the first of `TOYS` that has it, and
-those of jobs that take longer with two of the faults.
+On each change every kind meets some of them in every job that has it: in one run one fault befalls
+all kinds of a job. With `--all` in one run one fault befalls one kind, too: each kind in the first
+of `TOYS` that has it, in jobs that take longer two of the faults; with `--long` all in every job.
 """
 
 from collections.abc import Iterator
@@ -10,13 +11,17 @@ import pytest
 
 from fedboost import protocols
 from fedboost.runtime.local import USER
+from tests import tiers
 from tests.faults.grounds import MESSAGES, ground, lines, listed
 from tests.invariants import check
-from tests.simulator.fates import FAULTS, Once, Past
+from tests.simulator.fates import FAULTS, Once, OnEach, Past
+from tests.tiers import Tier
 from tests.toys import TOYS, to_its_end
 
 BEFORE = "Hello"  # asked before there is a job: where it is lost, none is taken in
 QUICK = ("vertical", "predict", "predict-scored", "gbun")
+FAULTS_EACH = 3  # that the calls of a toy meet on each change
+PAUSING = ("late",)  # what pauses a job; in other weather its first attempt is its last
 
 
 def calls(toy: str) -> Iterator[tuple[str, str, str]]:
@@ -26,25 +31,46 @@ def calls(toy: str) -> Iterator[tuple[str, str, str]]:
             yield toy, "coordinator" if trip.envelope is None else "party", trip.what
 
 
-def cases(*, long: bool) -> Iterator[tuple[str, str, str]]:
-    """Each kind of call with each fault: toy, what, fault."""
+def walks() -> list[tuple[str, str]]:
+    """Toys and faults; some of the faults on each change, fewer in jobs that take longer."""
+    known = [(toy, fault) for toy in TOYS for fault in FAULTS]
+    if tiers.runs(Tier.ALL):
+        return known
+    return [case for case in known if case[1] in faults_of(case[0])]
+
+
+def faults_of(toy: str) -> list[str]:
+    """Those that a toy's calls meet on each change; a turn of the wheel for each toy."""
+    first = list(TOYS).index(toy) + tiers.number("faults")
+    turns = FAULTS_EACH if toy in QUICK else 1
+    return [FAULTS[(first + turn * 3) % len(FAULTS)] for turn in range(turns)]
+
+
+def cases() -> Iterator[tuple[str, str, str]]:
+    """With `--all` each kind of call with each fault: toy, what, fault."""
     seen: set[str] = set()
-    for toy, who, what in lines(MESSAGES):
+    for toy, who, what in lines(MESSAGES) if tiers.runs(Tier.ALL) else ():
         is_step = who == "coordinator" and what.startswith("RunStep")
         for place, fault in enumerate(FAULTS):
             spared = toy not in QUICK and (len(seen) + place) % len(FAULTS) > 1
-            if long or not (what in seen or is_step or spared):
+            if tiers.runs(Tier.LONG) or not (what in seen or is_step or spared):
                 yield toy, what, fault
         seen.add(what)
 
 
-def pytest_generate_tests(metafunc):
-    """Few cases or all."""
-    if "what" in metafunc.fixturenames:
-        found = list(cases(long=metafunc.config.getoption("--long")))
-        metafunc.parametrize(("toy", "what", "fault"), found, ids=["-".join(c) for c in found])
+@pytest.mark.parametrize(("toy", "fault"), walks())
+def test_whatever_befalls_all_messages_the_job_is_the_undisturbed_one(toy, fault):
+    own = ground(toy)
+    kinds = [what for name, _, what in lines(MESSAGES) if name == toy]
+    schedule = OnEach(dict.fromkeys(kinds, fault), Past(list(own.earlier.trips)))
+    left = own.run(schedule=schedule)
+    assert schedule.happened == set(kinds)
+    check(own.toy, left, own.whole)
+    if fault not in PAUSING:
+        assert left.attempts == 1
 
 
+@pytest.mark.parametrize(("toy", "what", "fault"), list(cases()))
 def test_whatever_befalls_a_message_the_job_is_the_undisturbed_one(toy, what, fault):
     own = ground(toy)
     schedule = Once(what, fault, Past(own.earlier.trips))
@@ -53,7 +79,7 @@ def test_whatever_befalls_a_message_the_job_is_the_undisturbed_one(toy, what, fa
     check(own.toy, left, own.whole)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", tiers.sampled(FAULTS, 3))
 def test_a_job_is_handed_in_once_whatever_befalls_its_submission(fault):
     own = ground("vertical")
     jobs: list[str] = []

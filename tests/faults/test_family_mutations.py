@@ -4,6 +4,9 @@ Forged envelopes and damaged bytes are refused at the border: they are tried one
 on a session that waits for the honest message, and the stage then ends as if nothing had been
 there. Lies in good form reach the step that takes them, and end the stage: each is told in a stage
 of its own, after which the same parties begin again and come to the undisturbed result.
+
+On each change every kind is lied about in one conversation, in each of its fields and in each way;
+with `--all` in each of its fields in every way, with `--long` in every conversation.
 """
 
 import functools
@@ -25,8 +28,11 @@ from fedboost.errors import (
 from fedboost.flow import Artefact
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, Turn
-from tests import conversations, mutations
+from tests import conversations, mutations, tiers
+from tests.each import each
+from tests.faults.grounds import KINDS, lines, listed
 from tests.federated import Room, now, resealed, type_named
+from tests.tiers import Tier
 
 # Conversations that show every kind of every protocol; the others show the same kinds once more.
 NAMES = tuple(n for n in conversations.NAMES if n not in ("forest", "warm_start"))
@@ -87,11 +93,13 @@ def shown(name):
     return [one for _, one in found.values()]
 
 
-ALL = [one for name in NAMES for one in shown(name)]
+def test_the_list_of_kinds_is_what_conversations_show(golden):
+    rows = ((n, one.envelope.stage, one.envelope.kind) for n in NAMES for one in shown(n))
+    golden(KINDS, listed(rows))
 
 
 def test_every_message_of_every_protocol_is_tried():
-    tried = {(one.envelope.stage, one.envelope.kind) for one in ALL}
+    tried = {(stage, kind) for _, stage, kind in lines(KINDS)}
     flow = {
         (name, step.gives.DESCRIPTOR.full_name)
         for name, protocol in protocols.known().items()
@@ -99,7 +107,6 @@ def test_every_message_of_every_protocol_is_tried():
         if step.gives is not None
     }
     assert flow == tried
-    assert len(BORDER) + len(LIES) > 1000
 
 
 def same(one, other):
@@ -166,23 +173,26 @@ def at_the_border(name):
     return room.outcomes, left
 
 
-BORDER = [(one, label) for one in ALL for label, _ in forgeries(one.envelope, one.payload)]
-
-
-@pytest.mark.parametrize(("one", "label"), BORDER, ids=[f"{o}-{label}" for o, label in BORDER])
-def test_a_forged_message_is_refused_at_the_border_and_leaves_nothing(one, label):
-    outcomes, _ = at_the_border(one.name)
-    error, unchanged = outcomes[str(one), label]
-    assert isinstance(error, PeerError), error
-    assert unchanged
-    assert len(one.payload) < 8 or one.payload.hex() not in "".join(error.lines())
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_a_stage_in_which_every_message_was_forged_first_ends_as_if_none_had_been(name):
+def test_forged_messages_are_refused_at_the_border_and_leave_nothing(name):
     outcomes, left = at_the_border(name)
-    assert len(outcomes) == sum(one.name == name for one, _ in BORDER)
+    forged = [(one, label) for one in shown(name) for label, _ in forged_of(one)]
+    assert len(outcomes) == len(forged) > 40 * len(shown(name))
+
+    def refused(case):
+        one, label = case
+        error, unchanged = outcomes[str(one), label]
+        assert isinstance(error, PeerError), error
+        assert unchanged
+        assert len(one.payload) < 8 or one.payload.hex() not in "".join(error.lines())
+
+    each(forged, refused)
     same(left, walked(name)[1])
+
+
+def forged_of(one):
+    """All forgeries of a shown message."""
+    return forgeries(one.envelope, one.payload)
 
 
 # At the step that takes it
@@ -216,23 +226,24 @@ def tells(one, label):
     return alter, done
 
 
-LIES = [
-    (one, label)
-    for one in ALL
-    for label in (*mutations.labels(one.kind.FromString(one.payload)), "number 0", "a later number")
-]
-# The conversation in which a kind's lies are told on each change; in others with --long.
-SEEN: dict[str, str] = {}
-for one, _ in LIES:
-    SEEN.setdefault(one.envelope.kind, one.name)
-LIES_NOW_AND_THEN = [
-    pytest.param(
-        *(one, label),
-        id=f"{one}-{label}",
-        marks=[] if SEEN[one.envelope.kind] == one.name else [pytest.mark.long],
+def lies(one):
+    """The labels of all lies about a shown message; of each field and each way on each change."""
+    known = mutations.labels(one.kind.FromString(one.payload))
+    return tiers.of_each(
+        (*known, "number 0", "a later number"),
+        lambda label: label.partition(":")[0],
+        lambda label: label.rpartition(": ")[2],
     )
-    for one, label in LIES
-]
+
+
+def told_of():
+    """Each kind in the first conversation that shows it; with `--long` in every one."""
+    seen: dict[str, str] = {}
+    for name, _, kind in lines(KINDS):
+        if tiers.runs(Tier.LONG) or seen.setdefault(kind, name) == name:
+            yield name, kind
+
+
 REFUSALS = PeerError | PolicyError | ProtocolError | DataError
 
 # What a taker cannot tell from an honest message, by the beginning of its label.
@@ -311,11 +322,20 @@ def step_call(room):
     return StepCall(turns=[Turn(step=room.protocol.flow[0].name, number=1 << 20)])
 
 
-@pytest.mark.parametrize(("one", "label"), LIES_NOW_AND_THEN)
-def test_a_lie_ends_the_stage_with_a_typed_refusal_and_the_next_one_ends_well(one, label):
-    ended = told(one, label)
-    if ended.error is None:
-        assert is_free(one, label), "the lie was believed"
-        return
-    assert_refused(one, ended)
-    same(now(again(ended.room)), walked(one.name)[1])
+@pytest.mark.parametrize(("name", "kind"), list(told_of()))
+def test_a_lie_ends_the_stage_with_a_typed_refusal_and_the_next_one_ends_well(name, kind):
+    one = next(one for one in shown(name) if one.envelope.kind == kind)
+    refused: list[Ended] = []
+
+    def is_refused(label):
+        ended = told(one, label)
+        if ended.error is None:
+            assert is_free(one, label), "the lie was believed"
+            return
+        assert_refused(one, ended)
+        refused.append(ended)
+        if tiers.runs(Tier.ALL):
+            same(now(again(ended.room)), walked(name)[1])
+
+    each(lies(one), is_refused)
+    same(now(again(refused[-1].room)), walked(name)[1])

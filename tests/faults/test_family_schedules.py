@@ -1,23 +1,30 @@
 """Random schedules: any call may meet any fault, any daemon may be killed; one seed says when.
 
-Two hundred on each change, ten thousand with `--long`. A seed that fails is in the case's name:
+A few on each change, chosen by the commit, two hundred with `--all`, ten thousand with `--long`. A
+seed that fails is in the case's name:
 
     pytest tests/faults/test_family_schedules.py --long -k "seed-4711"
+
+and one beyond those ten thousand with the FEDBOOST_TEST_SEED that has chosen it.
 """
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
+from tests import tiers
 from tests.faults.grounds import ground
 from tests.invariants import check
 from tests.simulator.disk import When, Write
 from tests.simulator.fates import FAULTS, AtRandom, Past
+from tests.tiers import Tier
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 
-SEEDS, SEEDS_LONG = 200, 10_000
+SEEDS_CHANGE, SEEDS, SEEDS_LONG = 10, 200, 10_000
 # Schedules that once found something: a model lost while another replaced it, and weather in which
 # no job ends.
 FOUND = (399, 914, 1605, 2202, 4599)
@@ -46,18 +53,25 @@ class KillsAtRandom:
         return True
 
 
-def pytest_generate_tests(metafunc):
-    """Few seeds or all."""
-    if "seed" in metafunc.fixturenames:
-        seeds = (
-            range(SEEDS_LONG) if metafunc.config.getoption("--long") else (*range(SEEDS), *FOUND)
-        )
-        metafunc.parametrize("seed", seeds, ids=lambda seed: f"seed-{seed}")
-
-
-def test_whatever_the_schedule_the_job_is_the_undisturbed_one(seed):
+def drawn(seed: int) -> tuple[random.Random, str]:
+    """A seed's dice, and the toy that they have chosen first."""
     draw = random.Random(seed)
-    own = ground(draw.choice(TOYS_SELDOM if draw.random() < SELDOM else TOYS_OFTEN))
+    return draw, draw.choice(TOYS_SELDOM if draw.random() < SELDOM else TOYS_OFTEN)
+
+
+def cases() -> Iterator[Any]:
+    """Few seeds or all, each with its toy."""
+    seeds = range(SEEDS_LONG) if tiers.runs(Tier.LONG) else (*range(SEEDS), *FOUND)
+    if not tiers.runs(Tier.ALL):
+        first = tiers.number("schedules")
+        seeds = [first + n for n in range(SEEDS_CHANGE)] + tiers.sampled(FOUND, 1)
+    for seed in seeds:
+        yield pytest.param(seed, drawn(seed)[1], id=f"seed-{seed}")
+
+
+@pytest.mark.parametrize(("seed", "toy"), list(cases()))
+def test_whatever_the_schedule_the_job_is_the_undisturbed_one(seed, toy):
+    draw, own = drawn(seed)[0], ground(toy)
     rate, kills = draw.choice(RATES), KillsAtRandom(draw)
     kills.most = KILLS_MAX if draw.random() < KILLED else 0
     schedule = AtRandom(seed, Past(own.earlier.trips), rate, FAULTS)
@@ -70,6 +84,7 @@ def test_whatever_the_schedule_the_job_is_the_undisturbed_one(seed):
         raise
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("toy", ["vertical", "gbun"])
 def test_a_seed_is_one_schedule(toy):
     own, seen = ground(toy), []

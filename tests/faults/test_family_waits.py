@@ -42,6 +42,7 @@ class Killing:
             self.cluster.kill(self.party)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("party", [COORDINATOR, PARTIES[0], PARTIES[2]])
 @pytest.mark.parametrize("toy", list(STEPS))
 def test_a_job_left_alone_with_a_dead_peer_goes_on_after_an_hour(toy, party, record_property):

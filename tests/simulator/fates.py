@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,6 +126,25 @@ class Once:
             if self.seen >= self.times:
                 found = self.past.fate(self.fault, trip, random.Random(self.times))
                 self.has_happened = found is not None
+        self.past.own.append(trip)
+        return found
+
+
+@dataclass
+class OnEach:
+    """The first call of every kind meets the fault that the plan has for it."""
+
+    plan: Mapping[str, str]  # the fault of each kind of call
+    past: Past
+    happened: set[str] = field(default_factory=set)  # the kinds
+
+    def fate(self, trip: Trip) -> Fate | None:
+        """See `network.Schedule`."""
+        found, fault = None, self.plan.get(trip.what)
+        if fault is not None and trip.what not in self.happened:
+            found = self.past.fate(fault, trip, random.Random(1))
+            if found is not None:
+                self.happened.add(trip.what)
         self.past.own.append(trip)
         return found
 

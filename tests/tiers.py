@@ -1,0 +1,151 @@
+"""Three tiers of tests, one meaning each, and what chooses the cases of the shortest.
+
+`CHANGE` is what a change has to pass: every behaviour once. `ALL` (`--all`) is every product of
+parameters, in random order with `make test-all`. `LONG` (`--long`) adds what takes minutes or
+hours; `make faults` runs its families. Each tier holds the ones before it.
+
+What is chosen is chosen by a hash of the commit, so that successive changes try the whole;
+FEDBOOST_TEST_SEED chooses as an earlier run did. A mark says which cases of a test a change runs:
+
+    full      none
+    long      none, nor does --all
+    some(n)   n of them
+    once      so many that every value of every parameter is met
+    pairs     so many that every two values of two parameters meet
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from enum import IntEnum
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+SEED = "FEDBOOST_TEST_SEED"
+
+T = TypeVar("T")
+
+
+class Tier(IntEnum):
+    """How much of the suite a run takes in."""
+
+    CHANGE = 0
+    ALL = 1
+    LONG = 2
+
+
+_run = Tier.CHANGE
+
+
+def begin(tier: Tier) -> None:
+    """Says what this run takes in, before anything is collected; hands workers its seed."""
+    global _run
+    _run = tier
+    os.environ[SEED] = seed()
+
+
+def runs(tier: Tier) -> bool:
+    """Whether this run takes a tier in."""
+    return tier <= _run
+
+
+@cache
+def seed() -> str:
+    """What samples are chosen by: FEDBOOST_TEST_SEED, or the hash of the commit."""
+    if chosen := os.environ.get(SEED):
+        return chosen
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    except OSError:
+        found = ""
+    return found.strip() or "none"
+
+
+def rank(case: object) -> bytes:
+    """The place of a case in this run's lottery."""
+    return hashlib.sha256(f"{seed()} {case!r}".encode()).digest()
+
+
+def number(name: str) -> int:
+    """A number of 32 bits that this run has drawn under a name."""
+    return int.from_bytes(rank(name)[:4])
+
+
+# Of lists of cases, while a module is collected; all of them with `--all`
+
+
+def sampled(cases: Iterable[T], count: int) -> list[T]:
+    """So many of the cases, in their order."""
+    known = list(cases)
+    if runs(Tier.ALL):
+        return known
+    chosen = sorted(range(len(known)), key=lambda place: rank(known[place]))[:count]
+    return [known[place] for place in sorted(chosen)]
+
+
+def of_each(cases: Iterable[T], *traits: Callable[[T], Hashable]) -> list[T]:
+    """So many of the cases, in their order, that every value of every trait is met."""
+    known = list(cases)
+    if runs(Tier.ALL):
+        return known
+    shown = [{(n, trait(case)) for n, trait in enumerate(traits)} for case in known]
+    return [known[place] for place in _covering(shown, [rank(case) for case in known])]
+
+
+# Of tests with marks, once they are collected
+
+
+def chosen(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """The tests that this run takes in, in their order."""
+    kept, tests = [], dict[str, list[pytest.Item]]()
+    for item in items:
+        if runs(_first(item)):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in tests.values():
+        kept += cases if runs(Tier.ALL) or len(cases) == 1 else _few(cases)
+    return kept
+
+
+def _first(item: pytest.Item) -> Tier:
+    """The first tier that runs a test."""
+    if item.get_closest_marker("long"):
+        return Tier.LONG
+    return Tier.ALL if item.get_closest_marker("full") else Tier.CHANGE
+
+
+def _few(cases: Sequence[pytest.Item]) -> Sequence[pytest.Item]:
+    """Those cases of a test that its mark leaves to each change."""
+    ranks = [rank(item.nodeid) for item in cases]
+    if some := cases[0].get_closest_marker("some"):
+        first = sorted(range(len(cases)), key=ranks.__getitem__)[: some.args[0]]
+        return [cases[place] for place in sorted(first)]
+    strength = 2 if cases[0].get_closest_marker("pairs") else 1
+    if strength == 1 and not cases[0].get_closest_marker("once"):
+        return cases
+    shown = [set(combinations(_values(item), strength)) for item in cases]
+    return [cases[place] for place in _covering(shown, ranks)]
+
+
+def _values(item: pytest.Item) -> list[tuple[str, int]]:
+    """Which value of each parameter a case has."""
+    callspec = getattr(item, "callspec", None)
+    return sorted(callspec.indices.items()) if callspec else []
+
+
+def _covering(shown: Sequence[set[T]], ranks: Sequence[bytes]) -> list[int]:
+    """Places of few cases that show together what all show, in order; of equals the first drawn."""
+    missing, left, found = set[T]().union(*shown), set(range(len(shown))), list[int]()
+    while missing:
+        best = max(left, key=lambda place: (len(shown[place] & missing), ranks[place]))
+        missing -= shown[best]
+        left.remove(best)
+        found.append(best)
+    return sorted(found)
