@@ -42,6 +42,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import NoReturn
 
+import click
+
 from tests.warm_client import FDS_MAX, ORDER_BYTES_MAX, ask, flags_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -129,6 +131,7 @@ class Server:
         )
         self._pid, self._alive = self._process.pid, ours[1]
         os.close(ours[0])
+        self._listener.close()  # who calls a server that has died must not wait for it
 
     def fork(self) -> None:
         """A fork of this process, which is warm itself and has no other threads."""
@@ -138,6 +141,7 @@ class Server:
             os.close(ours[1])
             serve(self._listener, ours[0], self.folder)
         os.close(ours[0])
+        self._listener.close()
 
     def close(self) -> None:
         """Ends everything that runs in it."""
@@ -382,11 +386,21 @@ def _run(kind: str, rest: list[str]) -> None:
     runpy.run_path(kind, run_name="__main__")
 
 
+def _import_commands(group: click.Group) -> None:
+    """Loads the module of every command below a group."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            _import_commands(command)
+
+
 def main(args: list[str]) -> NoReturn:
     """The server: folder, and the numbers of the listener and of what tells that we are needed."""
-    from fedboost.cli.main import COMMANDS
+    from fedboost.cli.groups import cli
 
-    for module in (*(module for module, _ in COMMANDS.values()), *USED):
+    _import_commands(cli)
+    for module in USED:
         with contextlib.suppress(ImportError):  # what is optional may be missing
             importlib.import_module(module)
     assert threading.active_count() == 1
