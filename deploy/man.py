@@ -9,7 +9,7 @@ import click
 from click_man.core import write_man_pages
 
 from fedboost import __version__
-from fedboost.cli.main import cli
+from fedboost.cli.groups import cli
 
 
 def loaded(group: click.Group) -> click.Group:

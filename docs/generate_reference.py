@@ -17,7 +17,7 @@ import click
 from settings_tables import anchor, cell, escaped, first_paragraph, is_settings, tables
 
 from fedboost import job, protocols, sdk
-from fedboost.cli.main import cli
+from fedboost.cli.groups import cli
 from fedboost.core.params import METRICS_OF
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec

@@ -16,7 +16,7 @@ from fedboost.messages.job_pb2 import Event, WatchRequest
 from fedboost.messages.party_pb2 import ModelId
 from fedboost.model.shards import Packed
 from fedboost.runtime import client as calls
-from fedboost.runtime import local, shelf
+from fedboost.runtime import local, owner, shelf
 from fedboost.runtime.local import COORDINATOR, USER, LocalCluster
 from fedboost.sdk import client, party
 from fedboost.sdk.background import BACKGROUND
@@ -54,7 +54,7 @@ class Town:
                 async for event in self.node.watch(self.cluster.user, wanted):
                     yield event
 
-        class Owned(_Answered, calls.Owner):
+        class Owned(_Answered, owner.Owner):
             cluster = own
 
             @property

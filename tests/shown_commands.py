@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import click
 
-from fedboost.cli.main import cli
+from fedboost.cli.groups import cli
 
 FENCE = re.compile(r"^```(\w*)[ ]*([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TITLE = re.compile(r'\btitle="([^"]+)"')

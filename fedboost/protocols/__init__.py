@@ -17,6 +17,8 @@ from fedboost.errors import ConfigError
 from fedboost.flow import Protocol
 from fedboost.job import JobSpec
 
+_loaded: dict[str, Protocol] = {}
+
 
 @cache
 def names() -> tuple[str, ...]:
@@ -26,7 +28,9 @@ def names() -> tuple[str, ...]:
 
 def known() -> dict[str, Protocol]:
     """Every protocol by its name in jobs."""
-    return {name: _loaded(name) for name in names()}
+    for name in names():
+        named(name)
+    return _loaded
 
 
 def stages(spec: JobSpec, params: Any) -> tuple[str, ...]:
@@ -45,17 +49,15 @@ def aligns(spec: JobSpec, params: Any) -> str | None:
 
 def named(name: str) -> Protocol:
     """The protocol of that name; a ConfigError names the nearest one."""
+    if name in _loaded:
+        return _loaded[name]
     if name not in names():
         nearest = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)[0]
         raise ConfigError(f"there is no protocol {name[:64]!r}", todo=f"did you mean {nearest!r}?")
-    return _loaded(name)
-
-
-@cache
-def _loaded(name: str) -> Protocol:
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     protocol: Protocol = module.PROTOCOL
     assert protocol.name == name
     homes = {sys.modules[s.gives.__module__] for s in protocol.flow if s.gives is not None}
     wire.hide_content(kind for home in homes for kind in wire.message_types(home))
+    _loaded[name] = protocol
     return protocol

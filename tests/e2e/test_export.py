@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from fedboost.cli.model import model_group
+from fedboost.cli.groups import model_group
 from fedboost.errors import ConfigError
 from tests.e2e.world import WarmCluster, ask, fedboost, job, job_file, spec
 from tests.e2e.world import shares as dealt

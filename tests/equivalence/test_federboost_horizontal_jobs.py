@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from fedboost.cli.model import model_group
+from fedboost.cli.groups import model_group
 from fedboost.core import objectives
 from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec

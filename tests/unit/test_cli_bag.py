@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from fedboost.cli import bagging, predicting
 from fedboost.cli.cluster import simulate
-from fedboost.cli.model import model_group
+from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import Scored
 from fedboost.crypto.workers import Serial
 from fedboost.data.predictions import predictions_table

@@ -9,6 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from fedboost.cli import submit as job_commands
+from fedboost.cli.groups import job_group
 from fedboost.cli.guests import Turns
 from fedboost.errors import ConfigError, FedboostError, PolicyError, UnreachableError
 from fedboost.job import JobSpec
@@ -193,9 +194,7 @@ def submit(monkeypatch, tmp_path):
         monkeypatch.setattr(job_commands, "Client", coordinator)
         (tmp_path / "job.yaml").write_text(yaml.safe_dump(spec.model_dump(mode="json")))
         args = ["submit", str(tmp_path / "job.yaml"), *more]
-        said = CliRunner().invoke(
-            job_commands.job_group, args, catch_exceptions=False, standalone_mode=False
-        )
+        said = CliRunner().invoke(job_group, args, catch_exceptions=False, standalone_mode=False)
         return said, coordinator
 
     return run

@@ -10,7 +10,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from fedboost.cli import complete
-from fedboost.cli.main import cli
+from fedboost.cli.groups import cli
 from fedboost.messages.job_pb2 import JobStatus
 from fedboost.runtime import authority
 from fedboost.runtime.authority import Leaf, Term

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from fedboost.cli.model import model_group
+from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import Wish
 from fedboost.errors import ConfigError
 from fedboost.flow import Artefact, Table

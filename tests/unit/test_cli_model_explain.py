@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from fedboost.cli.model import model_group
+from fedboost.cli.groups import model_group
 from fedboost.core.params import TreeParams
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from scipy.sparse import csc_array
 
 from fedboost.cli.cluster import simulate
-from fedboost.cli.model import model_group
+from fedboost.cli.groups import model_group
 from fedboost.errors import ConfigError, DataError
 from fedboost.model import meta_rules, shards, whole
 from fedboost.model.export import own_shard

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from fedboost.cli.data import data_group
+from fedboost.cli.groups import data_group
 from fedboost.data import survey
 from fedboost.data.reading import read_table
 from fedboost.data.sheet import Sheet

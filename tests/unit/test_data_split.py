@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedboost.cli.data import data_group
+from fedboost.cli.groups import data_group
 from fedboost.data.loading import load
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec

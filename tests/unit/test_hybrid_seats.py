@@ -1,5 +1,6 @@
 """What the stages behind a pairwise alignment find: rows by party, held out alike, all scored."""
 
+import sys
 from types import ModuleType
 
 import numpy as np
@@ -50,6 +51,7 @@ def seats(monkeypatch):
         return Artefact(arrays={"prediction": np.arange(seat.frame.n_rows, dtype=float)[:, None]})
 
     module = ModuleType(NAME)
+    monkeypatch.setitem(sys.modules, NAME, module)
     module.__dict__.update(
         begin=begin,
         look=lambda seat: Out(),
@@ -63,7 +65,7 @@ def seats(monkeypatch):
         params=NoParams,
         flow=(LOOK,),
         walk=walk,
-        modules={GUEST_ROLE: module, HOST: module},
+        modules={GUEST_ROLE: NAME, HOST: NAME},
         before=("align-pairs",),
         leaves="predictions",
         labelled=(),

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import FunctionType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 JOB = """
 import asyncio, json, sys, tempfile
 from pathlib import Path
+from types import FunctionType
+from typing import Any
 from fedboost.runtime import local, warming
 from fedboost.runtime.workers import ProcessWorkers
 from tests import small_jobs
@@ -67,7 +71,7 @@ def fresh(factor=2):
         return total
 
     space = {"FACTOR": factor, "__name__": __name__}
-    own = type(scaled)(scaled.__code__, space)
+    own = FunctionType(scaled.__code__, space)
     own.__module__ = __name__
     return Kernel(own, is_inlined=False)
 
@@ -76,7 +80,7 @@ def compiled_by(one):
     """How many times numba compiles for a call of the kernel."""
     from fedboost.runtime import warming
 
-    found = []
+    found: list[str] = []
     with warming.counted(found):
         assert one(np.arange(4)) == 6 * one.function.__globals__["FACTOR"]
     return len(found)
@@ -104,7 +108,7 @@ def test_a_kernel_with_another_constant_is_another_one(place):
 
 
 def test_a_kernel_depends_on_those_that_it_calls():
-    space = {"__name__": __name__}
+    space: dict[str, Any] = {"__name__": __name__}
     for body in ("1", "2"):
         exec(f"def inner():\n return {body}\ndef outer():\n return inner()", space)
         inner, outer = (kernel(space[name]) for name in ("inner", "outer"))

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from fedboost.cli.ledger import ledger_group
+from fedboost.cli.groups import ledger_group
 from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, PeerError

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedboost.cli.main import cli
+from fedboost.cli.groups import cli
 from fedboost.errors import ConfigError, DataError, FedboostError, PeerError, PolicyError
 from fedboost.flow import Artefact
 from fedboost.model import shards

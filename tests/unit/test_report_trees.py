@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fedboost.cli.model import model_group
+from fedboost.cli.groups import model_group
 from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
 from fedboost.model import branches, hybrid, shards, vertical

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from fedboost.cli.daemons import party_group
+from fedboost.cli.groups import party_group
 from fedboost.errors import StoreError
 from fedboost.runtime.account import Account
 from fedboost.runtime.forgetting import Forgetting

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from fedboost.cli.ledger import ledger_group
+from fedboost.cli.groups import ledger_group
 from fedboost.errors import DataError, StoreError
 from fedboost.runtime.ledger import GENESIS, Disclosure, Head, Ledger, Row, row_hash
 from fedboost.runtime.store import JobState, Store

@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from fedboost.cli.certs import certs_group
+from fedboost.cli.groups import certs_group
 from fedboost.errors import ConfigError, UnreachableError
 from fedboost.runtime import authority
 from fedboost.runtime.authority import Leaf, Term
