@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -n $(PROCESSES)
 # Rewritten assertions and compiled modules are kept between runs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all check bench docs site proto fmt lint types generated faults fuzz soak clean
+.PHONY: install demo test test-all check bench docs site proto fmt lint types generated faults fuzz soak clean
 
 $(READY): pyproject.toml requirements-dev.lock
 	@command -v $(PYTHON) >/dev/null \
@@ -26,6 +26,8 @@ $(READY): pyproject.toml requirements-dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $(READY)
 
+install: $(READY)  ## everything into .venv
+
 demo: $(READY)  ## trains on real data with daemons on this machine, in about a minute
 	$(BIN)/fedboost demo
 
@@ -35,7 +37,7 @@ test: $(READY)  ## every behaviour once, on all cores; PROCESSES=1 on one
 test-all: $(READY)  ## every product of parameters, in random order
 	$(PYTEST) --all -p randomly
 
-check: lint types generated test  ## what CI runs
+check: lint types generated test  ## what CI runs, part by part in .ci/run
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -53,9 +55,10 @@ generated: $(READY)  ## the committed stubs are what protos/ says
 proto: $(READY)
 	$(BIN)/python protos/generate.py
 
-docs: $(READY)  ## what documents quote from the code: disclosure, listings, reference
+docs: $(READY)  ## what documents quote from the code: disclosure, listings, reference, cases of tests
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/generate_reference.py
+	$(BIN)/python -m tests.families
 
 site: $(READY)  ## the documents as pages, in site/; nothing is fetched
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

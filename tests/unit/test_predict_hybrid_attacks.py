@@ -37,6 +37,13 @@ def model(name):
     return now(getattr(conversations, name)().walk())
 
 
+@pytest.fixture(autouse=True)
+def _trained():
+    """Models are there before a test runs a loop of its own."""
+    for name in MODELS:
+        model(name)
+
+
 def room_of(name, alter=None, **more):
     return conversations.predict_hybrid(model(name), alter, **more)
 
