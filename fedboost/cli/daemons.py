@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -76,8 +75,6 @@ def _log_as(config: DaemonConfig, role: Role) -> None:
 
 
 def _serve(work: Coroutine[Any, Any, None]) -> None:
-    # Arrow loads pandas, where it is installed, to ask whether an array is one of its own.
-    cast(dict[str, Any], sys.modules).setdefault("pandas", None)
     asyncio.run(work)
 
 

@@ -82,7 +82,8 @@ def _canonical(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     if kind == "text":
         texts = pc.utf8_trim_whitespace(pc.utf8_normalize(column, form="NFC"))
         digits = pc.replace_substring_regex(texts, r"^(-?(?:0|[1-9][0-9]*))\.0$", r"\1")
-        return pc.if_else(pc.equal(digits, "-0"), "0", digits)
+        # By a pattern: comparing with a str, Arrow would look for pandas, and load it.
+        return pc.replace_substring_regex(digits, r"^-0$", "0")
     if kind == "empty":
         return pc.cast(column, pa.large_string())
     raise DataError(
