@@ -10,7 +10,7 @@ import argparse
 import re
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
@@ -118,7 +118,7 @@ def collected(tier: Tier) -> Counter[str]:
     """How many cases each family has in a tier, as another process collects them."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *OPTIONS[tier]]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     for path, cases in COUNTED.findall(done.stdout):
         found[family_of(path)] += int(cases)
     return found
@@ -126,7 +126,7 @@ def collected(tier: Tier) -> Counter[str]:
 
 def measured(report: Path) -> dict[str, float]:
     """Seconds of processor time of each family, from a report in JUnit's format."""
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     for case in ElementTree.parse(report).iter("testcase"):
         path = case.get("classname", "").replace(".", "/") + ".py"
         for noted in case.iter("property"):

@@ -105,7 +105,7 @@ def of_each(cases: Iterable[T], *traits: Callable[[T], Hashable]) -> list[T]:
 
 def chosen(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The tests that this run takes in, in their order."""
-    kept, tests = [], dict[str, list[pytest.Item]]()
+    kept, tests = list[pytest.Item](), dict[str, list[pytest.Item]]()
     for item in items:
         if runs(_first(item)):
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)

@@ -4,7 +4,6 @@ import io
 import json
 import re
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -215,7 +214,7 @@ FATES += [(call, "asked", 1) for call in ("commit", "close_model", "close_stage"
 
 
 @pytest.mark.parametrize(
-    "fate", tiers.of_each(FATES, itemgetter(0)), ids=lambda fate: "-".join(map(str, fate))
+    "fate", tiers.of_each(FATES, lambda fate: fate[0]), ids=lambda fate: "-".join(map(str, fate))
 )
 def test_a_job_goes_on_without_a_host_that_is_lost(tables, tmp_path, monkeypatch, whole_run, fate):
     lost = Fate(fate[0], fate[1], fate[2])

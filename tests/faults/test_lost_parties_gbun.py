@@ -1,6 +1,5 @@
 """A party is lost in boosted networks: its round begins anew with another network, or waits."""
 
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -121,7 +120,7 @@ FATES += [(call, "asked", 1) for call in ("close_model", "close_stage", "finish"
 
 
 @pytest.mark.parametrize(
-    "fate", tiers.of_each(FATES, itemgetter(0)), ids=lambda fate: "-".join(map(str, fate))
+    "fate", tiers.of_each(FATES, lambda fate: fate[0]), ids=lambda fate: "-".join(map(str, fate))
 )
 def test_a_job_goes_on_without_a_host_that_is_lost(tables, tmp_path, monkeypatch, fate):
     lost = Fate(*fate)
