@@ -118,7 +118,7 @@ def collected(tier: Tier) -> Counter[str]:
     """How many cases each family has in a tier, as another process collects them."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *OPTIONS[tier]]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    found: defaultdict[str, float] = defaultdict(float)
+    found: Counter[str] = Counter()
     for path, cases in COUNTED.findall(done.stdout):
         found[family_of(path)] += int(cases)
     return found
