@@ -119,9 +119,10 @@ FATES += [("sum_system", "sent", 2), ("open_total", "told", 5), ("sign_survivors
 FATES += [(call, "asked", 1) for call in ("close_model", "close_stage", "finish")]
 
 
-@pytest.mark.parametrize(
-    "fate", tiers.of_each(FATES, lambda fate: fate[0]), ids=lambda fate: "-".join(map(str, fate))
-)
+CHOSEN = tiers.of_each(FATES, lambda fate: fate[0])
+
+
+@pytest.mark.parametrize("fate", CHOSEN, ids=lambda fate: "-".join(map(str, fate)))
 def test_a_job_goes_on_without_a_host_that_is_lost(tables, tmp_path, monkeypatch, fate):
     lost = Fate(*fate)
     ended = run(tmp_path, tables, spec_of(dropout="continue"), monkeypatch, [lost])
