@@ -48,6 +48,7 @@ CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000  # <linux/sched.h>
 NOT_RUN = {
     "make": "works in a clone, and installs, tests or measures for minutes",
     ". .venv/bin/activate": "the environment is the one that runs this",
+    ".venv/bin/python": "the same",
 }
 
 # The reader's interpreter; an order is a line of JSON: file, first line, block.

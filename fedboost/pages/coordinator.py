@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
-import sys
 from typing import Any
 
 import yaml
@@ -214,5 +214,5 @@ def _written(spec: bytes) -> str:
 
 def _about(name: str) -> str:
     """A protocol in a sentence, that of its own package."""
-    package = sys.modules[f"{protocols.__name__}.{name.replace('-', '_')}"]
+    package = importlib.import_module(f"{protocols.__name__}.{name.replace('-', '_')}")
     return (package.__doc__ or "").partition("\n")[0]

@@ -235,7 +235,7 @@ class Simulation:
             enter = stack.enter_context
             enter(mocked_time(self.loop))
             enter(disk.watched(self.watch))
-            enter(mock.patch.object(daemon, "ProcessWorkers", Workers))
+            enter(mock.patch("fedboost.runtime.workers.ProcessWorkers", Workers))
             enter(mock.patch.object(daemon, "bind", _bound))
             enter(mock.patch.object(daemon, "end_within", _told_to_end, create=True))
             enter(
