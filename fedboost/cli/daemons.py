@@ -6,8 +6,9 @@ import asyncio
 import logging
 import sys
 from collections.abc import Coroutine
+from importlib.abc import MetaPathFinder
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -76,9 +77,17 @@ def _log_as(config: DaemonConfig, role: Role) -> None:
 
 
 def _serve(work: Coroutine[Any, Any, None]) -> None:
-    # Arrow loads pandas, where it is installed, to ask whether an array is one of its own.
-    cast(dict[str, Any], sys.modules).setdefault("pandas", None)
+    sys.meta_path.insert(0, _WithoutPandas())
     asyncio.run(work)
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Arrow would load pandas, where it is installed, only to ask whether an array is its own."""
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        """Nothing found, as where it is not installed; other packages are somebody else's."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError("daemons do without pandas", name=fullname)
 
 
 def _write_report(journal: JobJournal, path: str) -> None:
