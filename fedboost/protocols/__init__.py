@@ -21,9 +21,13 @@ _loaded: dict[str, Protocol] = {}
 
 
 @cache
+def _folders() -> tuple[str, ...]:
+    return tuple(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+
+
 def names() -> tuple[str, ...]:
     """The protocols' names in jobs; none is loaded for that."""
-    return tuple(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+    return tuple(dict.fromkeys((*_folders(), *_loaded)))
 
 
 def known() -> dict[str, Protocol]:
