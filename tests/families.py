@@ -126,13 +126,13 @@ def collected(tier: Tier) -> Counter[str]:
 
 def measured(report: Path) -> dict[str, float]:
     """Seconds of processor time of each family, from a report in JUnit's format."""
-    found: Counter[str] = Counter()
+    found = dict.fromkeys(FAMILIES, 0.0)
     for case in ElementTree.parse(report).iter("testcase"):
         path = case.get("classname", "").replace(".", "/") + ".py"
         for noted in case.iter("property"):
             if noted.get("name") == "cpu_s" and path.startswith("tests/"):
                 found[family_of(path)] += float(noted.get("value", "0"))
-    return dict(found)
+    return found
 
 
 def known() -> dict[str, Row]:

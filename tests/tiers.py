@@ -24,7 +24,7 @@ from enum import IntEnum
 from functools import cache
 from itertools import combinations
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -91,7 +91,7 @@ def sampled(cases: Iterable[T], count: int) -> list[T]:
     return [known[place] for place in sorted(chosen)]
 
 
-def of_each(cases: Iterable[T], *traits: Callable[[T], Hashable]) -> list[T]:
+def of_each(cases: Iterable[T], *traits: Callable[[Any], Hashable]) -> list[T]:
     """So many of the cases, in their order, that every value of every trait is met."""
     known = list(cases)
     if runs(Tier.ALL):
@@ -105,7 +105,8 @@ def of_each(cases: Iterable[T], *traits: Callable[[T], Hashable]) -> list[T]:
 
 def chosen(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The tests that this run takes in, in their order."""
-    kept, tests = [], dict[str, list[pytest.Item]]()
+    kept: list[pytest.Item] = []
+    tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         if runs(_first(item)):
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)

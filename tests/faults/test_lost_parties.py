@@ -191,7 +191,7 @@ def whose(tables, model, left):
 # With `dropout: continue`
 
 SECOND = DEPTH + 2  # the first sum of the second round, behind the layers and metrics of the first
-FATES = [
+FATES: list[tuple[str, str, int]] = [
     (step, when, 2)
     for when in ("asked", "done")
     for step in ("offer_fresh_keys", "deal_shares", "hold_shares", "measure", "read_metrics")

@@ -110,7 +110,7 @@ def whose(tables, model, left):
 
 STEPS = ("offer_fresh_keys", "deal_shares", "hold_shares", "sum_outputs", "normalise",
          "sum_system", "solve", "measure", "read_metrics")  # fmt: skip
-FATES = [(step, "asked", 2) for step in STEPS]
+FATES: list[tuple[str, str, int]] = [(step, "asked", 2) for step in STEPS]
 FATES += [(step, "done", 2) for step in ("hold_shares", "sum_outputs", "solve", "measure")]
 FATES += [(step, "asked", number) for step in ("sign_survivors", "reveal_shares")
           for number in (4, 5, 6)]  # fmt: skip
