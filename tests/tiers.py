@@ -23,12 +23,14 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import IntEnum
 from functools import cache
 from itertools import combinations
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 SEED = "FEDBOOST_TEST_SEED"
+EXAMPLES, EXAMPLES_MIN = 100, 5  # of a property
 
 T = TypeVar("T")
 
@@ -98,6 +100,18 @@ def of_each(cases: Iterable[T], *traits: Callable[[Any], Hashable]) -> list[T]:
         return known
     shown = [{(n, trait(case)) for n, trait in enumerate(traits)} for case in known]
     return [known[place] for place in _covering(shown, [rank(case) for case in known])]
+
+
+def pairs_of(cases: Iterable[T]) -> list[T]:
+    """So many of the cases, which are tuples, that every two values of two places meet."""
+    known = list(cases)
+    places = combinations(range(len(known[0])), 2) if known else ()  # type: ignore[arg-type]
+    return of_each(known, *(itemgetter(*pair) for pair in places))
+
+
+def examples(count: int) -> int:
+    """How many examples of a property a run tries: a fourth on each change."""
+    return count if runs(Tier.ALL) else max(EXAMPLES_MIN, count // 4)
 
 
 # Of tests with marks, once they are collected
