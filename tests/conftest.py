@@ -14,7 +14,6 @@ from tests.tiers import Tier
 ROOT = Path(__file__).resolve().parent.parent
 # Where folders of tests lie, if there is room: stores of daemons wait for the disk at every write.
 MEMORY, MEMORY_MIN = Path("/dev/shm"), 2 << 30  # bytes
-EXAMPLES = 25  # of a property on each change
 # What takes longest is begun first, so that all processes end together.
 FIRST = ("tests/e2e", "tests/faults", "tests/equivalence", "tests/vectors")
 
@@ -48,7 +47,7 @@ def pytest_configure(config):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     # A busy machine is no reason for a property to fail.
     settings.register_profile("all", deadline=None)
-    settings.register_profile("change", deadline=None, max_examples=EXAMPLES)
+    settings.register_profile("change", deadline=None, max_examples=tiers.examples(tiers.EXAMPLES))
     if tiers.runs(Tier.ALL):
         settings.load_profile("all")
         return

@@ -10,7 +10,7 @@ import argparse
 import re
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
@@ -126,13 +126,13 @@ def collected(tier: Tier) -> Counter[str]:
 
 def measured(report: Path) -> dict[str, float]:
     """Seconds of processor time of each family, from a report in JUnit's format."""
-    found: defaultdict[str, float] = defaultdict(float)
+    found = dict.fromkeys(FAMILIES, 0.0)
     for case in ElementTree.parse(report).iter("testcase"):
         path = case.get("classname", "").replace(".", "/") + ".py"
         for noted in case.iter("property"):
             if noted.get("name") == "cpu_s" and path.startswith("tests/"):
                 found[family_of(path)] += float(noted.get("value", "0"))
-    return dict(found)
+    return found
 
 
 def known() -> dict[str, Row]:

@@ -23,12 +23,14 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import IntEnum
 from functools import cache
 from itertools import combinations
+from operator import itemgetter
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 SEED = "FEDBOOST_TEST_SEED"
+EXAMPLES, EXAMPLES_MIN = 100, 5  # of a property
 
 T = TypeVar("T")
 
@@ -91,7 +93,7 @@ def sampled(cases: Iterable[T], count: int) -> list[T]:
     return [known[place] for place in sorted(chosen)]
 
 
-def of_each(cases: Iterable[T], *traits: Callable[[T], Hashable]) -> list[T]:
+def of_each(cases: Iterable[T], *traits: Callable[[Any], Hashable]) -> list[T]:
     """So many of the cases, in their order, that every value of every trait is met."""
     known = list(cases)
     if runs(Tier.ALL):
@@ -100,12 +102,25 @@ def of_each(cases: Iterable[T], *traits: Callable[[T], Hashable]) -> list[T]:
     return [known[place] for place in _covering(shown, [rank(case) for case in known])]
 
 
+def pairs_of(cases: Iterable[T]) -> list[T]:
+    """So many of the cases, which are tuples, that every two values of two places meet."""
+    known = list(cases)
+    places = combinations(range(len(known[0])), 2) if known else ()  # type: ignore[arg-type]
+    return of_each(known, *(itemgetter(*pair) for pair in places))
+
+
+def examples(count: int) -> int:
+    """How many examples of a property a run tries: a fourth on each change."""
+    return count if runs(Tier.ALL) else max(EXAMPLES_MIN, count // 4)
+
+
 # Of tests with marks, once they are collected
 
 
 def chosen(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The tests that this run takes in, in their order."""
-    kept, tests = list[pytest.Item](), dict[str, list[pytest.Item]]()
+    kept: list[pytest.Item] = []
+    tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         if runs(_first(item)):
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)

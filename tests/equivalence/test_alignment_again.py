@@ -39,6 +39,7 @@ def same_models(one, other):
             np.testing.assert_array_equal(array, other.shards[party].arrays[name])
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_found_once_train_the_same_model_again(tmp_path, name):
     job = small_jobs.spec(name)
@@ -51,6 +52,7 @@ def test_rows_found_once_train_the_same_model_again(tmp_path, name):
     assert "align" not in second.result["seconds"]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_of_the_ids_travels_again(tmp_path, name):
     job = small_jobs.spec(name)

@@ -27,6 +27,7 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("params", JOBS.values(), ids=JOBS)
 def test_a_job_that_carries_on_between_layers_is_the_one_that_was_never_stopped(params, mode):

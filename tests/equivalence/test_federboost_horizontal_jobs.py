@@ -154,6 +154,7 @@ def command(*words):
     assert not found.return_value, found.output
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_a_hosts_store_is_enough_to_predict_and_to_export(tmp_path, kind):
     job = made({"n_estimators": 3, **kind}, weighted=True)

@@ -129,6 +129,7 @@ def carried_on(job, rounds, layers):
     return now(work())
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("params", RESUMED.values(), ids=RESUMED)
 def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, mode):

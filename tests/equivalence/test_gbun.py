@@ -125,7 +125,7 @@ def test_sparse_columns_need_not_be_as_many_with_everybody():
 # Wherever the rows lie
 
 
-@pytest.mark.pairs
+@pytest.mark.once
 @pytest.mark.parametrize("rows", [{}, SPARSE], ids=["dense", "sparse"])
 @pytest.mark.parametrize("objective", [{}, CLASSES], ids=["binary", "classes"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
@@ -196,7 +196,7 @@ def test_a_round_costs_a_party_what_the_paper_says_and_a_tenth_at_most(outputs, 
     assert paper <= rounds_bytes(job) <= 1.1 * paper
 
 
-@pytest.mark.parametrize("columns", [10**4, 10**6])
+@pytest.mark.parametrize("columns", [10**4, pytest.param(10**6, marks=pytest.mark.full)])
 def test_a_million_sparse_columns_cost_as_much_as_a_hundred(columns):
     """Of the whole job, not of a round alone."""
     rows = made({"outputs": 16, "n_estimators": 2}, (20, 20, 20), 100, sparse=True, missing=0.0)

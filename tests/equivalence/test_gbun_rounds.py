@@ -57,7 +57,7 @@ def carried_on(job, rounds):
     return now(work())
 
 
-@pytest.mark.pairs
+@pytest.mark.once
 @pytest.mark.parametrize("rows", [{}, SPARSE], ids=["dense", "sparse"])
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("params", RESUMED.values(), ids=RESUMED)

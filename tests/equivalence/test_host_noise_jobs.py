@@ -63,6 +63,7 @@ def assert_true_totals(guest):
         assert node.cover >= 0.0
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize(("params", "how"), VARIANTS.values(), ids=VARIANTS)
 def test_a_job_with_noise_ends_and_its_noise_is_what_it_should_be(params, how, monkeypatch):
     room = noisy(params, how).room()

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from fedboost.crypto import sparse
 from fedboost.encrypted import cells, host_tree
+from tests import tiers
 from tests.federated import GUEST, HOSTS, PLAIN
 from tests.hybrid_jobs import RATE, Job, assert_pooled, made, n_splits
 from tests.secureboost_jobs import CLASSES, SAMPLES, SWITCHES, VECTORS, named
 
-COMBINATIONS = list(itertools.product([True, False], repeat=len(SWITCHES)))
+COMBINATIONS = tiers.pairs_of(itertools.product([True, False], repeat=len(SWITCHES)))
 NAMES = ["".join("01"[on] for on in one) for one in COMBINATIONS]
 ALL, NONE = (True,) * 4, (False,) * 4
 
@@ -55,6 +56,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("scheme", "switches", "more"),
     [
@@ -129,7 +131,7 @@ def small_jobs(draw):
     return job
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tiers.examples(100), deadline=None)
 @given(small_jobs())
 def test_any_small_job_grows_the_pooled_trees(job):
     assert_pooled(job)

@@ -65,6 +65,7 @@ RESUMED = {
 }
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("make", "resumed", "params"), RESUMED.values(), ids=RESUMED)
 @pytest.mark.parametrize("scheme", [LATTICE, LATTICE_4096])
 def test_a_job_that_carries_on_in_another_attempt_is_the_plain_one(make, resumed, params, scheme):
@@ -91,6 +92,7 @@ def test_a_job_that_carries_on_in_another_attempt_is_the_plain_one(make, resumed
 CONTINUED = {"trees": {}, "classes": CLASSES, "forests": {"forest": {"n_trees": 2}}}
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("params", CONTINUED.values(), ids=CONTINUED)
 def test_a_job_that_continues_a_model_is_the_plain_one(params):
     job = secureboost_jobs.made({**params, "n_estimators": 2, "max_depth": 2})

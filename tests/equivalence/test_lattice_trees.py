@@ -86,6 +86,7 @@ SAMPLED = {
 }
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("params", SAMPLED.values(), ids=SAMPLED)
 def test_samples_and_forests_grow_the_plain_trees(params):
     assert_as_plain(made({"n_estimators": 3, **params}, rows=200))
@@ -285,6 +286,7 @@ HYBRID = {
 }
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("params", HYBRID.values(), ids=HYBRID)
 def test_hybridtree_grows_the_plain_trees(params):
     done = assert_as_plain(hybrid_jobs.made(params, weighted=True))
@@ -307,6 +309,7 @@ TABLES = {
 }
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("how", TABLES.values(), ids=TABLES)
 def test_hybridtree_grows_the_plain_trees_on_every_table(how):
     assert_as_plain(hybrid_jobs.made({"host_depth": 3}, **how))

@@ -236,6 +236,7 @@ def test_categories_are_read_by_their_names_and_new_ones_as_missing(split):
 # Under real keys, and in two attempts
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("scheme", "params"),
     [

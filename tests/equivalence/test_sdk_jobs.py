@@ -94,6 +94,7 @@ def simulated(folder, protocol, files, params):
     return {p: shards.load(stores / p / "models" / result["model"]) for p in files}, result
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("kind", "tables", "params"),
     JOBS,

@@ -12,6 +12,7 @@ from fedboost.core import local
 from fedboost.core.params import TreeParams
 from fedboost.data.holdout import canonical_order, validation_rows
 from fedboost.data.ids import encode_ids
+from tests import tiers
 from tests.federated import GUEST, HOSTS, PLAIN, frame_of, job_spec, now, room_for, run_job
 
 pytestmark = pytest.mark.once
@@ -282,7 +283,7 @@ def tables(draw):
     return Pooled(columns, y, ids, held)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=tiers.examples(50), deadline=None)
 @given(
     tables(),
     st.sampled_from(["binary:logistic", "reg:squarederror"]),
@@ -334,6 +335,7 @@ def in_canonical_order(table):
     return Pooled(columns, table.y[order], [ids[i] for i in order], table.held)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("widths", "rows", "params"),
     [

@@ -152,6 +152,7 @@ def svmlight(path, table):
     return SourceSpec(path=str(path), format="svmlight")
 
 
+@pytest.mark.full
 def test_reuters_stays_sparse_and_scores_as_xgboost(data_file, tmp_path):
     xgb = pytest.importorskip("xgboost")
     parts = {}

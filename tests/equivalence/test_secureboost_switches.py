@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fedboost.crypto import sparse
 from fedboost.encrypted import cells, host_tree
+from tests import tiers
 from tests.federated import (
     GUEST,
     HOSTS,
@@ -39,7 +40,7 @@ def eager():
         yield
 
 
-COMBINATIONS = list(itertools.product([True, False], repeat=len(SWITCHES)))
+COMBINATIONS = tiers.pairs_of(itertools.product([True, False], repeat=len(SWITCHES)))
 NAMES = ["".join("01"[on] for on in one) for one in COMBINATIONS]
 
 
@@ -68,6 +69,7 @@ SCHEMES = {
 ALL, NONE = (True,) * 4, (False,) * 4
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(
     ("scheme", "switches", "more"),
     [
@@ -148,7 +150,7 @@ SIMPLE = ("binary:logistic", "reg:absoluteerror", "count:poisson", "reg:tweedie"
 MEASURED = {"binary:logistic": "rmse", "multi:softprob": "merror"}  # of rows of one class, too
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tiers.examples(60), deadline=None)
 @given(small_jobs())
 def test_any_small_job_grows_the_naive_trees(job):
     measured = MEASURED.get(job.params["objective"], "mae")

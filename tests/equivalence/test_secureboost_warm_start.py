@@ -103,6 +103,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("params", KINDS.values(), ids=KINDS)
 def test_four_rounds_and_six_more_are_ten(params):
     params = dict(params)
@@ -241,6 +242,7 @@ def test_old_trees_find_their_columns_by_name_in_a_table_that_has_changed(more):
 # Interrupted and carried on
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("params", [{}, CLASSES, {"mode": "mix"}], ids=["binary", "classes", "mix"])
 def test_a_continuation_that_was_interrupted_is_the_one_that_was_not(params):
     job = made({**params, **SAMPLES["both"], "max_depth": 2, "n_estimators": 3}, (2, 2, 2), 80)

@@ -2,13 +2,14 @@
 
 import functools
 from dataclasses import replace
+from operator import itemgetter
 
 import pytest
 
 from fedboost import protocols
 from fedboost.crypto import okamoto_uchiyama, paillier_keys
 from fedboost.errors import FedboostError, PeerError
-from tests import conversations
+from tests import conversations, tiers
 from tests.federated import Room, now, resealed, type_named
 
 KEY_BITS = 2048
@@ -97,16 +98,21 @@ def ended(name, scheme, alter):
     return refused.value
 
 
-CASES = [  # the first of a message's ciphertexts on each change
-    pytest.param(
-        *(name, scheme, kind, number, place),
-        marks=[pytest.mark.long] if place or name == "hybridtree" else [],
-    )
+KNOWN = [
+    (name, scheme, kind, number, place)
     for name, kinds in MESSAGES.items()
     for scheme in MAKE
     for kind in kinds
     for number in NUMBERS
     for place in (0, -1)
+]
+# The first of a message's ciphertexts: under one scheme on each change, with `--all` under each.
+FIRST = [case for case in KNOWN if not case[4] and case[0] != "hybridtree"]
+SOME = tiers.of_each(FIRST, itemgetter(2, 3), itemgetter(1, 3))
+CASES = [
+    pytest.param(*case, marks=[] if case in SOME else [pytest.mark.long])
+    for case in KNOWN
+    if case in SOME or case not in FIRST
 ]
 
 

@@ -87,6 +87,7 @@ def test_a_lie_fails_the_job_and_the_nodes_go_on(name, stage, kind, tmp_path, mo
     assert envelope.payload_sha256.hex() not in received
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("result", [b"{", b"[1]", b"[" * 100_000])
 def test_a_result_that_is_none_fails_the_job_and_the_nodes_go_on(result, tmp_path, monkeypatch):
     told: list[bytes] = []

@@ -9,7 +9,7 @@ and one beyond those ten thousand with the FEDBOOST_TEST_SEED that has chosen it
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,7 +61,7 @@ def drawn(seed: int) -> tuple[random.Random, str]:
 
 def cases() -> Iterator[Any]:
     """Few seeds or all, each with its toy."""
-    seeds: Sequence[int] = range(SEEDS_LONG) if tiers.runs(Tier.LONG) else (*range(SEEDS), *FOUND)
+    seeds: Iterable[int] = range(SEEDS_LONG) if tiers.runs(Tier.LONG) else (*range(SEEDS), *FOUND)
     if not tiers.runs(Tier.ALL):
         first = tiers.number("schedules")
         seeds = [first + n for n in range(SEEDS_CHANGE)] + tiers.sampled(FOUND, 1)

@@ -52,6 +52,7 @@ def assert_same(found, expected):
         assert found.arrays[name].tobytes() == array.tobytes(), name
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "params",
     [{}, CLASSES, {"mode": "mix"}, {**SAMPLES["both"]}, {"mode": "layered", "host_depth": 2,

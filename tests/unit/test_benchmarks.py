@@ -17,14 +17,14 @@ from fedboost.crypto import residues
 from fedboost.crypto.packing import GhLayout
 from fedboost.errors import ConfigError
 from fedboost.messages.job_pb2 import Event, LinkBytes, StepCost, StepDone
-from tests import federated
+from tests import federated, tiers
 
 MINI = Mini.fresh(512)
 N = int(MINI.n)
 numbers = st.lists(st.integers(0, 2**300), min_size=1, max_size=5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tiers.examples(25), deadline=None)
 @given(numbers)
 def test_the_small_paillier_reads_what_it_wrote(plaintexts):
     written = MINI.encrypt(plaintexts)
@@ -32,7 +32,7 @@ def test_the_small_paillier_reads_what_it_wrote(plaintexts):
     assert MINI.encrypt(plaintexts) != written
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tiers.examples(25), deadline=None)
 @given(numbers)
 def test_products_add_and_powers_shift(plaintexts):
     written = MINI.encrypt(plaintexts)
@@ -44,7 +44,7 @@ def test_products_add_and_powers_shift(plaintexts):
     assert MINI.decrypt(shifted) == (plaintexts[0] << 125) % N
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tiers.examples(25), deadline=None)
 @given(numbers)
 def test_one_inverse_subtracts_them_all(plaintexts):
     a, b = MINI.encrypt(plaintexts), MINI.encrypt(plaintexts[::-1])

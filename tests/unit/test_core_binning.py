@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from fedboost.core import binning
 from fedboost.errors import DataError
+from tests import tiers
 
 columns = hnp.arrays(
     np.float32,
@@ -24,7 +25,7 @@ def naive_bin(x, cuts, missing):
     return missing if np.isnan(x) else sum(bool(x >= cut) for cut in cuts)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tiers.examples(200), deadline=None)
 @given(columns, st.integers(2, 20))
 def test_bins_are_what_comparing_with_every_cut_gives(column, max_bin):
     found = binning.fit(column[:, None], max_bin)
@@ -37,7 +38,7 @@ def test_bins_are_what_comparing_with_every_cut_gives(column, max_bin):
     assert bins[:, 0].tolist() == [naive_bin(x, cuts, max_bin) for x in column]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tiers.examples(100), deadline=None)
 @given(columns, st.integers(2, 90))
 def test_few_distinct_values_get_a_bin_each(column, max_bin):
     distinct = np.unique(column[~np.isnan(column)])
@@ -106,7 +107,7 @@ def naive_ends(counts, max_bin):
     return ends
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tiers.examples(300), deadline=None)
 @given(
     st.lists(st.one_of(st.integers(1, 9), st.integers(1, 90)), min_size=3, max_size=60),
     st.integers(2, 12),
@@ -150,7 +151,7 @@ def naive_categories(column, max_bin, known):
     return [*known, *sorted(ranked[: max_bin - len(known)])]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tiers.examples(200), deadline=None)
 @given(codes, st.integers(2, 14), st.lists(st.integers(0, 12), max_size=4, unique=True))
 def test_known_categories_then_the_most_frequent_get_bins(column, max_bin, known):
     known = known[:max_bin]

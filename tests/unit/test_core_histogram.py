@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fedboost.core import histogram
 from fedboost.core.bins import Bins, SparseBins
 from fedboost.core.partition import ROOT, Partition, parent, sibling, smaller_child
+from tests import tiers
 
 
 def naive(bins, node_rows, gh, n_cells):
@@ -27,7 +28,7 @@ def sample(seed, n=60, columns=3, n_cells=6, outputs=1):
     return bins, gh, [np.flatnonzero(node == i).astype(np.int32) for i in range(3)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=tiers.examples(30), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 3))
 def test_sums_are_those_of_adding_row_by_row(seed, outputs):
     bins, gh, rows = sample(seed, outputs=outputs)
@@ -64,7 +65,7 @@ def test_children_by_subtraction_are_children_added_up():
         assert np.array_equal(cells[node], naive(bins, [partition.rows(node)], gh, 6)[0])
 
 
-@settings(max_examples=50)
+@settings(max_examples=tiers.examples(50))
 @given(st.integers(0, 2**32))
 def test_divided_rows_keep_their_order_and_none_is_lost(seed):
     rng = np.random.default_rng(seed)

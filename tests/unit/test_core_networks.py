@@ -12,6 +12,7 @@ from scipy.stats import kstest
 
 from fedboost.core import networks
 from fedboost.core.networks import DenseInputs, Network, SparseInputs, hashed_weight
+from tests import tiers
 from tests.pair_hashes import pair_hashes
 
 WORD = st.integers(0, 2**32 - 1)
@@ -51,7 +52,7 @@ def whole(inputs, network):
 # Hashes
 
 
-@settings(max_examples=300)
+@settings(max_examples=tiers.examples(300))
 @given(st.lists(WORD, min_size=1, max_size=5), WORD, st.lists(WORD, min_size=1, max_size=5))
 def test_hashes_are_those_of_the_xxhash_package(first, second, seeds):
     found = pair_hashes(np.array(first, np.uint32), np.uint32(second), np.array(seeds, np.uint32))

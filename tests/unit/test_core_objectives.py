@@ -12,6 +12,7 @@ from fedboost.core import objectives
 from fedboost.core.objectives import Summary
 from fedboost.core.params import OBJECTIVES, TreeParams
 from fedboost.errors import DataError
+from tests import tiers
 
 RHO = 1.3
 
@@ -85,7 +86,7 @@ def test_gradients_are_the_derivatives_of_the_weighted_loss(name):
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tiers.examples(40), deadline=None)
 @given(seed=st.integers(0, 2**32), spread=st.sampled_from([0.1, 3.0, 50.0, 1e6]))
 def test_no_margin_leaves_the_bounds(name, seed, spread):
     rng = np.random.default_rng(seed)

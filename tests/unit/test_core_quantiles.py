@@ -10,6 +10,7 @@ from scipy.sparse import csc_array
 from fedboost.core.binning import Binning
 from fedboost.core.quantiles import GROUP_MIN, ROUNDS_MAX, Probes, Ranked, Search
 from fedboost.errors import DataError, JobError
+from tests import tiers
 
 MAX = float(np.finfo(np.float32).max)
 TINY = float(np.float32(1e-45))  # the least positive float32
@@ -54,7 +55,7 @@ def exact_counts(column, buckets):
     return sorted(counts - {0, n})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tiers.examples(150), deadline=None)
 @given(tables, st.integers(1, 12), st.integers(1, 8))
 def test_the_exact_search_ends_at_the_ranks_of_the_pooled_column(values, buckets, n_parties):
     search, rounds = found(shared_out(values, n_parties), buckets, tolerance=0)
@@ -67,7 +68,7 @@ def test_the_exact_search_ends_at_the_ranks_of_the_pooled_column(values, buckets
         assert [np.count_nonzero(own < cut) for cut in cuts] == exact_counts(own, buckets)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tiers.examples(100), deadline=None)
 @given(tables, st.integers(2, 12), st.one_of(st.none(), st.integers(1, 9)), st.integers(0, 9))
 def test_a_tolerant_search_is_near_the_rank_or_at_a_tie_and_leaves_groups(
     values, buckets, tolerance, seed
@@ -125,7 +126,7 @@ def test_all_targets_at_once_find_what_each_finds_alone(tolerance):
     assert search.cuts()[0].tolist() == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tiers.examples(60), deadline=None)
 @given(tables, st.integers(2, 9), st.integers(0, 5))
 def test_a_sparse_table_is_counted_as_the_dense_one(values, buckets, seed):
     kept = np.random.default_rng(seed).random(values.shape) < 0.5

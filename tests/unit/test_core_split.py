@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fedboost.core import split
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.params import TreeParams
+from tests import tiers
 
 FIXED = FixedPoint(20, 1.0, 0.25)
 
@@ -73,7 +74,7 @@ def test_columns_not_drawn_have_no_candidates():
     assert listed == [c for c in naive_candidates(n_bins, missing) if c[0] != 1]
 
 
-@settings(max_examples=50)
+@settings(max_examples=tiers.examples(50))
 @given(st.integers(0, 2**32))
 def test_left_sums_are_sums_over_the_rows_that_go_left(seed):
     rng = np.random.default_rng(seed)

@@ -9,6 +9,7 @@ from fedboost.core import metrics
 from fedboost.core.params import METRICS_OF, TreeParams
 from fedboost.core.tallies import SCORE_BINS, SCORE_WORDS_MAX, Tally
 from fedboost.errors import DataError, JobError
+from tests import tiers
 
 RANKED: tuple[metrics.MetricName, ...] = ("auc", "aucpr", "map", "ks")
 ZERO = np.zeros(1)
@@ -137,7 +138,7 @@ def test_certain_and_wrong_is_as_finite_as_pooled():
     assert found["auc"] == 0.0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tiers.examples(150), deadline=None)
 @given(
     st.lists(
         st.tuples(st.booleans(), st.floats(-40, 40), st.sampled_from([0.0, 0.5, 1.0, 3.0])),

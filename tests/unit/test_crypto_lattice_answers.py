@@ -18,6 +18,7 @@ from fedboost.crypto.lattice.words import field_octets, octets_of, pack, unpack
 from fedboost.crypto.secrets import Secrets
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.runtime.threads import ThreadWorkers
+from tests import tiers
 from tests.lattices import (
     HOST,
     LATTICE,
@@ -109,7 +110,7 @@ def test_sizes_are_those_of_the_design():
 
 
 @given(st.integers(1, 30), st.integers(1, 9), st.integers(0, 5))
-@settings(max_examples=15)
+@settings(max_examples=tiers.examples(15))
 def test_an_answer_is_the_formula_on_pythons_numbers(rows, outputs, seed):
     of = grown(drawn_messages(rows, TINY, outputs, seed), TINY)
     cells = of.cells(drawn_cells(rows, 1, 3, seed), 3)

@@ -11,6 +11,7 @@ from fedboost.crypto.api import Outgoing
 from fedboost.crypto.lattice.cells import CELLS_MOST, Cells
 from fedboost.errors import ProtocolError
 from fedboost.runtime.threads import ThreadWorkers
+from tests import tiers
 from tests.lattices import LATTICE, LATTICE_4096, TINY, drawn_cells, drawn_messages, grown
 
 OWN = grown(drawn_messages(5000))
@@ -35,7 +36,7 @@ def summed(of, rows, cells, n_cells):
 
 
 @given(st.data())
-@settings(max_examples=40)
+@settings(max_examples=tiers.examples(40))
 def test_cells_are_the_sums_of_pythons_numbers(data):
     rows = data.draw(st.integers(1, 60), "rows")
     of = grown(drawn_messages(rows, TINY, data.draw(st.integers(1, 3), "outputs")), TINY)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.crypto.lattice.product import BOUND_MOST, error_bound, multiplier
+from tests import tiers
 from tests.lattices import LATTICE, LATTICE_4096, TINY, negacyclic
 
 RINGS = [LATTICE, LATTICE_4096]
@@ -34,7 +35,7 @@ def test_a_product_is_that_of_pythons_numbers(a, v):
 
 @pytest.mark.parametrize("own", RINGS, ids=lambda own: own.name)
 @given(st.integers(0, 2**32))
-@settings(max_examples=5)
+@settings(max_examples=tiers.examples(5))
 def test_limbs_add_up_to_the_polynomial_and_are_short(own, seed):
     product = multiplier(own)
     a = np.random.default_rng(seed).integers(0, 2**64, own.ring, np.uint64) & own.mask

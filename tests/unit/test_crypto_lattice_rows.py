@@ -15,6 +15,7 @@ from fedboost.crypto.lattice.polynomials import Tree
 from fedboost.crypto.lattice.secret import TreeSecret, rounded
 from fedboost.crypto.secrets import Secrets
 from fedboost.errors import ConfigError, PeerError
+from tests import tiers
 from tests.lattices import (
     GUEST,
     LATTICE,
@@ -42,7 +43,7 @@ def made(messages, secrets=GUEST, tree=TREE):
 
 
 @given(st.integers(1, 50), st.integers(1, 3), st.integers(0, 9))
-@settings(max_examples=20)
+@settings(max_examples=tiers.examples(20))
 def test_a_row_is_the_formula_on_pythons_numbers(rows, outputs, seed):
     messages = drawn_messages(rows, TINY, outputs, seed)
     tree = Tree(TINY, ORIGIN, seed)
@@ -61,7 +62,7 @@ def test_a_row_is_the_formula_on_pythons_numbers(rows, outputs, seed):
 
 
 @given(st.integers(1, 40), st.integers(0, 9))
-@settings(max_examples=20)
+@settings(max_examples=tiers.examples(20))
 def test_a_window_and_the_reversed_secret_give_the_mask(rows, seed):
     own = grown(drawn_messages(rows, TINY, 1, seed), TINY)
     reverse = own.secret.reversed_secrets()[0].tolist()

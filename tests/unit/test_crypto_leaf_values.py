@@ -16,6 +16,7 @@ from fedboost.crypto.masking import PairStream, answer_masks
 from fedboost.crypto.workers import Serial
 from fedboost.errors import ConfigError, PeerError, ProtocolError
 from fedboost.runtime.workers import ProcessWorkers
+from tests import tiers
 from tests.ciphertexts import arrived, encrypted, masks_of, short_keys, wrapped
 
 MULTIPLYING = sorted(name for name, row in schemes.SCHEMES.items() if row.multiplies)
@@ -136,7 +137,7 @@ def test_without_masks_the_values_are_read(scheme, outputs):
     assert got.tolist() == clear.tolist()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tiers.examples(25), deadline=None)
 @given(
     st.sampled_from(MULTIPLYING),
     st.integers(1, 3),

@@ -18,6 +18,7 @@ from fedboost.crypto.paillier_keys import SecretPrimes
 from fedboost.crypto.workers import Serial
 from fedboost.errors import ConfigError, PeerError, ProtocolError
 from fedboost.runtime.workers import ProcessWorkers
+from tests import tiers
 from tests.ciphertexts import arrived, encrypted, gradients, naive_sums, single
 
 ROWS = 40
@@ -89,7 +90,7 @@ def test_we_decrypt_what_phe_encrypts(key):
     assert key.private.decrypt(packages, layout, [ROWS]).tolist() == gh.tolist()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tiers.examples(25), deadline=None)
 @given(
     st.integers(0, 2**32),
     st.lists(st.lists(st.integers(-1, 6), min_size=3, max_size=3), max_size=30),
@@ -103,7 +104,7 @@ def test_segment_sums_equal_the_naive_ones(small, seed, cells):
     assert small.by_phe(sums) == naive_sums(values, rows, cells, 8)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=tiers.examples(15), deadline=None)
 @given(st.lists(st.tuples(st.integers(-99, 99), st.integers(-99, 99)), max_size=8), st.data())
 def test_arithmetic_equals_that_of_numbers(small, pairs, data):
     a, b = ([pair[i] for pair in pairs] for i in (0, 1))

@@ -17,6 +17,7 @@ from fedboost.crypto.sparse import fill_skipped
 from fedboost.crypto.workers import Serial
 from fedboost.errors import ConfigError, PeerError, ProtocolError
 from fedboost.runtime.workers import ProcessWorkers
+from tests import tiers
 from tests.ciphertexts import arrived, encrypted, gradients, naive_sums, short_keys
 
 SCHEMES = sorted(schemes.SCHEMES)
@@ -72,7 +73,7 @@ def test_a_whole_layer_comes_out_as_the_clear_sums(scheme, pack, compress, outpu
         assert ours.tolist() == clear.tolist()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=tiers.examples(30), deadline=None)
 @given(
     st.sampled_from(SCHEMES),
     st.sampled_from(SWITCHES),

@@ -25,6 +25,7 @@ from fedboost.crypto.shamir import (
     split,
 )
 from fedboost.errors import PeerError
+from tests import tiers
 
 SECRETS = Secrets(bytes(range(32)))
 SECRET = bytes(range(100, 132))
@@ -188,7 +189,7 @@ def test_a_wrong_share_never_gives_the_secret(sizes, by, data):
         assert naive_value(spoilt[:threshold], 0) >= 2**256
 
 
-@settings(max_examples=60)
+@settings(max_examples=tiers.examples(60))
 @given(SIZES, st.randoms(use_true_random=False))
 def test_as_many_wrong_shares_as_findable_are_named(sizes, draw):
     threshold, holders = sizes

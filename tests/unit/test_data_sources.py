@@ -18,6 +18,7 @@ from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, FedboostError
 from fedboost.settings import parse
+from tests import tiers
 
 
 def read(path: Path, content: bytes | str | None = None) -> pa.Table:
@@ -205,7 +206,7 @@ def test_an_svmlight_column_of_zeros_up_to_the_last_index_is_a_column(tmp_path):
     assert found.column("f4").to_pylist() == [0.0]
 
 
-@settings(max_examples=30)
+@settings(max_examples=tiers.examples(30))
 @given(
     st.lists(
         st.dictionaries(st.integers(1, 6), st.floats(-9, 9) | st.just(np.nan)),
@@ -238,7 +239,7 @@ lines = st.builds(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=tiers.examples(400))
 @given(st.lists(st.one_of(lines, lines, st.lists(signs, max_size=12).map("".join)), max_size=4))
 def test_reading_many_svmlight_rows_at_once_agrees_with_reading_each(rows):
     block = "\n".join(rows).encode()

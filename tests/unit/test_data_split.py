@@ -18,6 +18,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.data.split import SplitPlan, split_table
 from fedboost.errors import ConfigError, DataError, FedboostError
 from fedboost.settings import parse
+from tests import tiers
 
 NAMES = ["a", "b", "c", "d", "e"]
 N_ROWS = 200
@@ -73,7 +74,7 @@ def test_vertical_may_leave_columns_out_and_the_guest_without_any():
 # --- horizontal -----------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tiers.examples(25), deadline=None)
 @given(st.integers(2, 6), st.integers(0, 99))
 def test_horizontal_deals_every_row_once_and_evenly(n_parties, seed):
     tables = deal("horizontal", *[f"p{n}" for n in range(n_parties)], seed=seed)
@@ -131,7 +132,7 @@ def test_hybrid_gives_the_guest_all_rows_and_deals_them_to_the_hosts():
     assert_cells_are_the_pooled_ones(tables, pooled())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=tiers.examples(30), deadline=None)
 @given(st.integers(0, 999))
 def test_hybrid_draws_the_guests_columns_and_leaves_some(seed):
     tables = deal("hybrid", "net", "h1", "h2", seed=seed)
@@ -152,7 +153,7 @@ def test_hybrid_hosts_may_name_their_own_columns():
     assert tables["h2"].column_names == ["id", "b", "c"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tiers.examples(25), deadline=None)
 @given(st.sampled_from([0.0, 0.05, 0.25, 0.5, 1.0]), st.integers(2, 4), st.integers(0, 9))
 def test_overlap_is_the_exact_share_of_rows_that_two_hosts_hold(overlap, n_hosts, seed):
     hosts = [f"h{n}" for n in range(n_hosts)]

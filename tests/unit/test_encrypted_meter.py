@@ -21,7 +21,7 @@ from fedboost.protocols.secureboost import plan
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.runtime.policy import Policy
 from fedboost.settings import parse
-from tests import hybrid_jobs
+from tests import hybrid_jobs, tiers
 from tests.federated import GUEST, HOSTS, Room, now
 from tests.secureboost_jobs import CLASSES, VECTORS, made
 
@@ -264,7 +264,7 @@ def test_sampled_columns_are_counted_as_they_will_be_drawn():
     assert planned(many, 8).whole == 2 * (DRAWN_TREES_MAX + 1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tiers.examples(40), deadline=None)
 @given(
     rounds=st.integers(1, 60),
     depth=st.integers(1, 8),

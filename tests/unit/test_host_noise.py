@@ -14,11 +14,13 @@ from fedboost.errors import ConfigError
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.settings import parse
+from tests import tiers
 
 SIGMA = 1 << 20
 NOISE = HostNoise(Scale(np.array([SIGMA, SIGMA])), Secrets(bytes(32)))
 ROWS = np.arange(40, dtype=np.int32)
 BINS = 8
+SAMPLE = tiers.examples(20_000)  # numbers drawn, of which standard errors are taken
 
 
 def listed(missing):
@@ -26,7 +28,7 @@ def listed(missing):
     return candidates(np.array([BINS, BINS], np.int32), np.array([False, missing]))
 
 
-def sampled(own, grouped=(), count=20_000):
+def sampled(own, grouped=(), count=SAMPLE):
     """The noise of so many nodes' sums in units of σ, float64 (count, sums)."""
     nodes = -(-count // 2)  # of which each has a gradient's and a hessian's
     found = [np.concatenate(NOISE.of_node((0, n), ROWS, own, grouped)) for n in range(nodes)]

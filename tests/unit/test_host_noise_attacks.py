@@ -115,6 +115,7 @@ def drawn_anew(seat: Seat, got):
     return HostNoise(Scale.of(seat.params, got.value_bits), seat.secrets.child("host noise"))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("redrawn", [False, True])
 def test_a_job_that_is_begun_again_and_again_averages_nothing_out(redrawn, monkeypatch):
     if redrawn:

@@ -189,6 +189,7 @@ class Pair:
         return self.given.read(octets, [len(sums)], [Expected(ROWS, most)])
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("scheme", LATTICES)
 def test_noise_under_a_lattice_has_its_sigma(scheme):
     pair = Pair(scheme)

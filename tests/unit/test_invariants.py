@@ -35,6 +35,7 @@ def spoilt(left, array, change):
     return {**left.shards, BANK: Artefact(shard.facts, arrays)}
 
 
+@pytest.mark.some(1)
 def test_another_model_is_noticed(own):
     left = replace(own.whole, shards=spoilt(own.whole, "value", lambda v: v + 1e-12))
     assert BANK in broken(own, "I1", left)
@@ -51,6 +52,7 @@ def test_more_than_a_layer_grown_again_in_an_attempt_is_noticed():
                 check(found.toy, left, found.whole)
 
 
+@pytest.mark.some(1)
 def test_another_result_is_noticed(own):
     left = replace(own.whole, result={**own.whole.result, "trees": 2})
     assert "trees" in broken(own, "I1", left)

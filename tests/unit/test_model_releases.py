@@ -21,6 +21,7 @@ from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.ledger import Ledger
 from fedboost.settings import load
+from tests import tiers
 from tests.models import MODEL, PARTIES, random_model, whole
 
 OTHER = "fraud-11111111"
@@ -308,7 +309,9 @@ def test_a_revoked_certificate_consents_to_nothing(folder, tmp_path_factory):
     assert "has been revoked" in error.what
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=tiers.examples(60)
+)
 @given(draw=st.data())
 def test_no_damage_to_a_release_passes_or_breaks_the_reader(folder, draw):
     config = load(PartyConfig, folder / "bank.yaml")

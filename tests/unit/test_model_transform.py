@@ -11,6 +11,7 @@ from fedboost.core.params import MAX_DEPTH, TreeParams
 from fedboost.core.tree import LEAF, Node, Split, Tree, grown
 from fedboost.errors import ConfigError
 from fedboost.model.transform import hosts_last, refitted
+from tests import tiers
 from tests.whole_models import cells, table, trained
 
 HOST, GUEST = 0, 1  # columns of the small trees below
@@ -136,7 +137,7 @@ def columns_on_paths(tree, at=0, above=()):
         yield from columns_on_paths(tree, child, (*above, int(tree.feature[at])))
 
 
-@settings(max_examples=200)
+@settings(max_examples=tiers.examples(200))
 @given(st.integers(0, 2**32), st.integers(1, 4), st.sets(st.integers(0, 5)))
 def test_every_row_gets_the_value_it_got_and_hosts_splits_are_last(seed, depth, hosts):
     tree = random_tree(seed, depth)
@@ -151,7 +152,7 @@ def test_every_row_gets_the_value_it_got_and_hosts_splits_are_last(seed, depth, 
     assert Tree.from_arrays(moved.to_arrays()).n_nodes == moved.n_nodes
 
 
-@settings(max_examples=50)
+@settings(max_examples=tiers.examples(50))
 @given(st.integers(0, 2**32), st.sets(st.integers(0, 5)))
 def test_rows_in_bins_get_the_value_they_got(seed, hosts):
     tree = random_tree(seed, depth=4)

@@ -13,6 +13,7 @@ from fedboost.flow import Artefact
 from fedboost.model import columns
 from fedboost.model import whole as everybodys
 from fedboost.model.xgboost_json import feature_names, xgboost_json
+from tests import tiers
 from tests.models import leaves, margins, random_model, random_rows, whole
 from tests.whole_models import KINDS, labels, model_of, table, trained
 
@@ -69,7 +70,7 @@ def test_rows_reach_the_same_leaves(seed):
                           ("multi:softprob", 3, 1), ("multi:softprob", 1, 3)]),
     trees=st.sampled_from([3, 9]),
 )  # fmt: skip
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=tiers.examples(12), deadline=None)
 def test_margins_of_merged_models_are_the_32_bit_sums_to_the_bit(seed, kind, trees):
     objective, outputs, per_round = kind
     model = whole(random_model(seed, objective, outputs, trees, per_round))
@@ -94,7 +95,7 @@ def test_margins_of_merged_models_are_the_32_bit_sums_to_the_bit(seed, kind, tre
         }
     ),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tiers.examples(20), deadline=None)
 def test_any_trained_model_predicts_in_xgboost_what_it_predicts_here(seed, kind, params):
     frame = table(seed, rows=50)
     stops = params.pop("early_stopping_rounds") is not None

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fedboost.errors import ProtocolError, StoreError
 from fedboost.runtime.checkpoints import Checkpoints
 from fedboost.runtime.disk import write_file
+from tests import tiers
 
 ARRAYS = {"gradient": np.arange(6.0).reshape(2, 3), "file": np.array(["a", "b"])}
 
@@ -153,7 +154,7 @@ def test_a_torn_checkpoint_is_refused_and_the_one_before_found(folder, ending, h
     assert found.state == {"round": 1}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tiers.examples(60), deadline=None)
 @given(data=st.data())
 def test_any_flipped_bit_of_a_checkpoint_is_noticed(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("job")

@@ -12,6 +12,7 @@ from fedboost.protocols.hybridtree import params as hybrid
 from fedboost.protocols.secureboost import plan
 from fedboost.runtime.remedies import in_words, remedies
 from fedboost.settings import parse
+from tests import tiers
 
 TABLE = Table("bank", ("telco", "shop"))
 COLUMNS = 12
@@ -80,7 +81,7 @@ HYBRID = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tiers.examples(60), deadline=None)
 @given(raw=SECUREBOOST, share=st.floats(0.001, 0.99))
 def test_every_remedy_of_a_refused_job_does(raw, share):
     most = share * told("secureboost", changed("secureboost", raw, {}))
@@ -93,7 +94,7 @@ def test_every_remedy_of_a_refused_job_does(raw, share):
     assert found or told("secureboost", least) > most
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tiers.examples(40), deadline=None)
 @given(raw=HYBRID, share=st.floats(0.001, 0.99))
 def test_every_remedy_of_a_refused_hybrid_job_does(raw, share):
     most = share * told("hybridtree", changed("hybridtree", raw, {}))

@@ -13,6 +13,7 @@ from fedboost.sdk import (
     SecureBoostClassifier,
     SecureBoostRegressor,
 )
+from tests import tiers
 
 checks = pytest.importorskip("sklearn.utils.estimator_checks")
 model_selection = pytest.importorskip("sklearn.model_selection")
@@ -62,7 +63,7 @@ def expected(_):
     }
 
 
-@checks.parametrize_with_checks(ALWAYS, expected_failed_checks=expected)
+@checks.parametrize_with_checks(tiers.sampled(ALWAYS, 1), expected_failed_checks=expected)
 def test_estimators_pass_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
 

@@ -122,6 +122,7 @@ ALL = {
 }
 
 
+@pytest.mark.some(10)
 @pytest.mark.parametrize("params", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("protection", [BOUNDED, HIDDEN, BOTH], ids=str)
 def test_all_kinds_of_trees_grow_under_it(params, protection):

@@ -212,6 +212,7 @@ def model():
     return arrays_of(now(conversations.federboost_horizontal().walk()))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("words", [2, 1 << 19])
 @pytest.mark.parametrize("adder", [ADDER, GUEST, SHOP])
 @pytest.mark.parametrize("dropout", ["wait", "continue"])
