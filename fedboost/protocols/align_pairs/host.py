@@ -40,8 +40,7 @@ def begin(seat: Seat) -> Host:
 
 def offer_ids(me: Host) -> Out:
     """The own ids as points under the own exponent, in secret order; padded as our policy says."""
-    size = me.seat.limits.ids_padded_to
-    points = pair.points_of(me.ids, me.seat.party, me.seat.workers, size)
+    points = pair.points_of(me.ids, me.seat.party, me.seat)
     order = me.seat.secrets.permutation(len(points), "order")
     blinded = multiply(points[order], me.exponent, me.seat.workers)
     return Out(send=HostSet(points=len(blinded), data=blinded.tobytes()))
