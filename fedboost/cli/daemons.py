@@ -20,7 +20,7 @@ from fedboost.cli.connect import JSON, own_daemon, run, write_report
 from fedboost.cli.page import page_of_coordinator, page_of_party
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.messages import job_pb2
-from fedboost.messages.party_pb2 import ForgetRequest, OwnedJob, OwnedJobs
+from fedboost.messages.party_pb2 import DenyRequest, ForgetRequest, OwnedJob, OwnedJobs
 from fedboost.runtime import doctor as links
 from fedboost.runtime import logs
 from fedboost.runtime.channel import Dialer
@@ -162,14 +162,15 @@ def approve(job: str, config: Path, tls: Path | None) -> None:
 
 @party_group.command("deny")
 @click.argument("job", shell_complete=jobs_here)
+@click.option("--reason", default="", help="Why; everybody in the job reads it.")
 @owner_options
-def deny(job: str, config: Path, tls: Path | None) -> None:
+def deny(job: str, reason: str, config: Path, tls: Path | None) -> None:
     """Refuse a job, for good.
 
     \b
       fedboost party deny credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
     """
-    said: OwnedJob = _ask(config, tls, "Deny", job_pb2.JobId(id=job))
+    said: OwnedJob = _ask(config, tls, "Deny", DenyRequest(id=job, reason=reason))
     click.echo(f"{said.id} is denied")
 
 

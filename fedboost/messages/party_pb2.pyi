@@ -205,6 +205,14 @@ class StopReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class DenyRequest(_message.Message):
+    __slots__ = ("id", "reason")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    reason: str
+    def __init__(self, id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class ForgetRequest(_message.Message):
     __slots__ = ("id", "keeps_model")
     ID_FIELD_NUMBER: _ClassVar[int]

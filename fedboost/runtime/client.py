@@ -15,7 +15,7 @@ from fedboost import wire
 from fedboost.errors import FedboostError
 from fedboost.messages import job_pb2, job_pb2_grpc, party_pb2, party_pb2_grpc
 from fedboost.messages.job_pb2 import Event, JobId, Waiting
-from fedboost.messages.party_pb2 import ModelId, OwnedJob, OwnedJobs, OwnedModels
+from fedboost.messages.party_pb2 import DenyRequest, ModelId, OwnedJob, OwnedJobs, OwnedModels
 from fedboost.model.shards import Packed
 from fedboost.runtime import shelf, status
 from fedboost.runtime.channel import Dialer
@@ -190,9 +190,9 @@ class Owner(Caller):
         reply: OwnedJob = await self.ask("Approve", JobId(id=job))
         return reply
 
-    async def deny(self, job: str) -> OwnedJob:
-        """Refuses a job."""
-        reply: OwnedJob = await self.ask("Deny", JobId(id=job))
+    async def deny(self, job: str, reason: str = "") -> OwnedJob:
+        """Refuses a job; everybody in it reads the reason."""
+        reply: OwnedJob = await self.ask("Deny", DenyRequest(id=job, reason=reason))
         return reply
 
     async def models(self) -> OwnedModels:

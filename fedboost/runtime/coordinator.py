@@ -402,8 +402,6 @@ class CoordinatorNode:
             reason.todo = _todo(reason.todo, job, alone=changed.goes_on)
         if reason is not None:
             changed.reason.CopyFrom(faults.to_message(reason))
-        if state is JobState.PAUSED and self.store.job(job).state is JobState.WAITING:
-            self.store.move(job, JobState.RUNNING)
         self._journals.rest(job, changed)
         if reason is not None:
             log.warning("%s is %s: %s", job, state, "; ".join(reason.lines()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from fedboost import flow, protocols, wire
 from fedboost.crypto.workers import Workers
@@ -31,11 +31,12 @@ from fedboost.runtime.forgetting import Forgetting
 from fedboost.runtime.halting import Halting, restarted
 from fedboost.runtime.heads import END, Heads
 from fedboost.runtime.identity import Peer
+from fedboost.runtime.job_states import JobEvent, JobStates
 from fedboost.runtime.judgement import Judge, Trust
 from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.outbox import Links, Noted, Terms
 from fedboost.runtime.reading import disclosure, greeting, owned, owned_by
-from fedboost.runtime.records import check_leader, led, recorded
+from fedboost.runtime.records import check_leader, led
 from fedboost.runtime.session import Session
 from fedboost.runtime.spending import Spending
 from fedboost.runtime.store import Job, JobState, Store
@@ -43,7 +44,12 @@ from fedboost.runtime.work import Work
 
 log = logging.getLogger(__name__)
 
-ENDS = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)  # of an attempt
+# How a coordinator may end an attempt.
+ENDS: Mapping[str, JobEvent] = {
+    JobState.PAUSED: JobEvent.PAUSED,
+    JobState.FAILED: JobEvent.FAILED,
+    JobState.CANCELLED: JobEvent.CANCELLED,
+}
 WriteReport = Callable[[job_pb2.JobJournal, str], None]  # renders a journal into a file
 
 
@@ -70,10 +76,9 @@ class PartyNode:
         self._links = links
         self._workers = workers
         self._works: dict[str, Work] = {}
-        self._halting = Halting(store)
+        self.states = JobStates(store, config.name)
+        self._halting = Halting(store, self.states)
         self._forgetting = Forgetting(store)
-        for job in store.jobs(JobState.RUNNING):
-            store.move(job.id, JobState.PAUSED, reason="the party's daemon was restarted")
 
     def close(self) -> None:
         """Closes what the node opened."""
@@ -88,7 +93,7 @@ class PartyNode:
             todo="start it again",
         )
         for work in list(self._works.values()):
-            await self._halting.halt(work, JobState.PAUSED, reason)
+            await self._halting.halt(work, JobEvent.PAUSED, reason)
 
     # Anybody with a certificate
 
@@ -115,12 +120,10 @@ class PartyNode:
         if work is None:
             work = Work(self.config.name, terms, digest, self.store)
         self.judge.job(work)
-        needs_person = self.config.policy.approve == "always"
-        job = recorded(self.store, work, request.manifest, needs_person=needs_person)
+        consents = self._consents(work)
+        self.states.proposed(work.id, terms.spec.name, request.manifest, consents=consents)
         self._works[terms.job] = work
-        if job.state is JobState.CANCELLED:  # by our owner: the coordinator's own cancel is final
-            raise PolicyError(job.reason, party=self.config.name, job=job.id)
-        if job.state is JobState.WAITING and not job.approved_by:
+        if not consents:
             return party_pb2.Agreement()
         return party_pb2.Agreement(signature=self.judge.signatures_of_jobs.sign(digest))
 
@@ -137,15 +140,9 @@ class PartyNode:
     def _take_up(self, work: Work, request: party_pb2.BeginRequest) -> None:
         """Makes an attempt the one that counts; its number is used once, also by a restart."""
         self.judge.signatures(work, list(request.signatures))
-        job = self.store.job(work.id)
-        if request.attempt <= job.attempt:
-            raise ProtocolError(f"attempt {request.attempt} of the job is over", job=work.id)
-        if job.state is JobState.WAITING and not job.approved_by:
+        if not self._consents(work):
             raise PolicyError("nobody has approved the job here", party=self.config.name)
-        self.store.set_attempt(work.id, request.attempt)
-        if job.state is not JobState.FINISHED:
-            self.store.move(work.id, JobState.RUNNING)
-        self._halting.begins(work.id)
+        self.states.begins(work.id, request.attempt)
         work.attempt, work.answers, work.halted = request.attempt, Answers(), None
         work.cpu_started = self._cpu_now()
         work.heard = now()
@@ -280,16 +277,16 @@ class PartyNode:
         check_leader(caller)
         if request.state not in ENDS:
             raise PeerError(f"the coordinator puts a job into the state {request.state[:32]!r}")
-        state, reason = JobState(request.state), faults.from_message(request.reason)
+        event, reason = ENDS[request.state], faults.from_message(request.reason)
         if request.job in self._works:
             work = self._work(caller, request.job)
             if request.attempt >= self.store.job(work.id).attempt:
-                await self._halting.halt(work, state, reason)
-                if state is JobState.CANCELLED:
+                await self._halting.halt(work, event, reason)
+                if event is JobEvent.CANCELLED:
                     self._works.pop(work.id, None)
         elif led(self.store, caller, request.job, request.attempt):  # we were restarted meanwhile
-            self._halting.note(request.job, state, reason)
-            if state is JobState.CANCELLED:
+            self.states.ends(request.job, event, reason)
+            if event is JobEvent.CANCELLED:
                 self.store.discard(request.job)
         return party_pb2.StopReply()
 
@@ -318,20 +315,20 @@ class PartyNode:
         return owned_by(self.config.name, self.store.jobs(), self.spending.said)
 
     async def approve(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.OwnedJob:
-        """Lets a job run that waits for it."""
+        """Lets a job run, as it was proposed."""
         self.judge.owner(caller)
-        return owned(self.config.name, self.store.approve(request.id, caller.name))
+        return owned(self.config.name, self.states.approve(request.id, caller.name))
 
-    async def deny(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.OwnedJob:
+    async def deny(self, caller: Peer, request: party_pb2.DenyRequest) -> party_pb2.OwnedJob:
         """Refuses a job; it fails at the coordinator's next look."""
         self.judge.owner(caller)
-        reason = f"{self.config.name}'s owner denied the job"
+        denied = self.states.deny(request.id, caller.name, request.reason)
+        denial = PolicyError(denied, party=self.config.name)
         if request.id in self._works:
-            work = self._works.pop(request.id)
-            denial = PolicyError(reason, party=self.config.name)
-            await self._halting.halt(work, JobState.CANCELLED, denial)
+            await self._halting.halt(self._works.pop(request.id), JobEvent.DENIED, denial)
         else:
-            self.store.move(request.id, JobState.CANCELLED, reason=reason)
+            self.states.ends(request.id, JobEvent.DENIED, denial)
+            self.store.discard(request.id)
         return owned(self.config.name, self.store.job(request.id))
 
     async def forget(self, caller: Peer, request: party_pb2.ForgetRequest) -> party_pb2.OwnedJob:
@@ -373,6 +370,11 @@ class PartyNode:
     async def watch_coordinator(self, is_there: Callable[[], Awaitable[object]]) -> None:
         """Pauses jobs whose coordinator is gone, as long as the daemon runs."""
         await self._halting.watch(self._works, is_there, self.config.timers.peer_lost_s)
+
+    def _consents(self, work: Work) -> bool:
+        """Whether nobody needs to be asked now, or somebody approved exactly this job."""
+        asks = self.config.policy.approve != "never"
+        return self.states.consents(work.id, work.manifest_sha256, asks=asks)
 
     def _work(self, caller: Peer, job: str) -> Work:
         check_leader(caller)
@@ -441,8 +443,7 @@ class PartyNode:
                 result["report"] = str(work.report_file)
             work.write_result(result)
             self.store.set_result(work.id, result)
-        if self.store.job(work.id).state is not JobState.FINISHED:
-            self.store.move(work.id, JobState.FINISHED)
+        self.states.finishes(work.id)
         self.store.clear(work.id)
 
     def _record(self, direction: str, messages: Sequence[Noted]) -> None:

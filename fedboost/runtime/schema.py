@@ -15,7 +15,7 @@ from fedboost.runtime.disk import transaction
 HASHED = {
     "jobs": (
         "id", "name", "manifest", "state", "reason", "waiting_for", "since", "created", "updated",
-        "attempt", "approved_by", "result",
+        "attempt", "result",
     ),
     "events": ("job", "n", "at", "json"),
     "predictions": ("peer", "day", "rows"),
@@ -24,10 +24,11 @@ HASHED = {
         "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted",
         "epsilon", "told",
     ),
+    "decisions": ("job", "manifest_sha256", "verdict", "user", "at", "reason"),
 }  # fmt: skip
 # Of them, those whose rows are looked for by what they say, so that a damaged one is not found: all
 # their rows are checked when the store is opened.
-COUNTERS = ("predictions", "alignments", "account")
+COUNTERS = ("predictions", "alignments", "account", "decisions")
 
 
 def _row_hash(*values: object) -> str:
@@ -38,6 +39,7 @@ def _row_hash(*values: object) -> str:
 def hashes(connection: sqlite3.Connection) -> sqlite3.Connection:
     """The same connection, which may write into hashed tables from here on."""
     connection.create_function("row_hash", -1, _row_hash, deterministic=True)
+    connection.create_function("sha256", 1, lambda text: hashlib.sha256(text).hexdigest())
     return connection
 
 
@@ -84,7 +86,20 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             protocol TEXT NOT NULL, rows INTEGER NOT NULL, planned REAL NOT NULL,
             round REAL NOT NULL, counted REAL NOT NULL, epsilon REAL NOT NULL, told INTEGER NOT NULL
         ) STRICT""",
-        *(statement for name in COUNTERS for statement in _hashing(name)),
+        *(statement for name in COUNTERS[:3] for statement in _hashing(name)),
+    ),
+    4: (
+        """CREATE TABLE decisions (
+            job TEXT NOT NULL, manifest_sha256 TEXT NOT NULL, verdict TEXT NOT NULL,
+            user TEXT NOT NULL, at REAL NOT NULL, reason TEXT NOT NULL
+        ) STRICT""",
+        *_hashing("decisions"),
+        """INSERT INTO decisions (job, manifest_sha256, verdict, user, at, reason)
+            SELECT id, sha256(manifest), 'approved', approved_by, updated, '' FROM jobs
+            WHERE approved_by != ''""",
+        *(f"DROP TRIGGER jobs_{when}" for when in ("insert", "update")),
+        *(f"ALTER TABLE jobs DROP COLUMN {column}" for column in ("hash", "approved_by")),
+        *_hashing("jobs"),
     ),
 }
 SCHEMA_VERSION = max(VERSIONS)

@@ -52,7 +52,9 @@ class JobState(StrEnum):
 
 # From each state, where it may go. A failed job can be resumed; the last two states are final.
 MOVES: Mapping[JobState, frozenset[JobState]] = {
-    JobState.WAITING: frozenset({JobState.RUNNING, JobState.FAILED, JobState.CANCELLED}),
+    JobState.WAITING: frozenset(
+        {JobState.RUNNING, JobState.PAUSED, JobState.FAILED, JobState.CANCELLED}
+    ),
     JobState.RUNNING: frozenset(
         {JobState.PAUSED, JobState.FAILED, JobState.CANCELLED, JobState.FINISHED}
     ),
@@ -80,7 +82,6 @@ class Job:
     created: float
     updated: float
     attempt: int
-    approved_by: str
     result: dict[str, Any] | None = field(repr=False)
 
 
@@ -134,18 +135,20 @@ class Store:
             self._connection.close()
             self._lock.release()
 
-    def add_job(self, id_: str, name: str, manifest: bytes, state: JobState) -> Job:
-        """A new job, waiting or running; a ProtocolError where the id is taken."""
-        if state not in (JobState.WAITING, JobState.RUNNING):
+    def add_job(
+        self, id_: str, name: str, manifest: bytes, state: JobState, *, reason: str = ""
+    ) -> Job:
+        """A new job, which is not over; a ProtocolError where the id is taken."""
+        if state in (JobState.FAILED, *FINAL):
             raise ProtocolError(f"a job cannot begin as {state}", job=job_id(id_))
         now = self._clock()
-        row = (job_id(id_), name, manifest, state, now, now, now)
+        row = (job_id(id_), name, manifest, state, reason, now, now, now)
         with self._write() as sql:
             if sql.execute("SELECT 1 FROM jobs WHERE id = ?", (id_,)).fetchone():
                 raise ProtocolError("there is a job of that id already", job=id_)
             sql.execute(
-                "INSERT INTO jobs (id, name, manifest, state, since, created, updated)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO jobs (id, name, manifest, state, reason, since, created, updated)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
         return self.job(id_)
@@ -200,15 +203,6 @@ class Store:
             self._append(id_, () if event is None else (event,))
         if state in FINAL:
             self.vault.destroy(id_)
-        return self.job(id_)
-
-    def approve(self, id_: str, user: str) -> Job:
-        """Note who approved the job; a ProtocolError unless it waits for that."""
-        with self._write():
-            state = self.job(id_).state
-            if state != JobState.WAITING:
-                raise ProtocolError(f"the job is {state}, it does not wait for approval", job=id_)
-            self._set(id_, "approved_by", user)
         return self.job(id_)
 
     def next_attempt(self, id_: str) -> int:

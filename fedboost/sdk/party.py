@@ -76,9 +76,9 @@ class Party(Connected):
         """Lets a job run that waits for a person's approval."""
         return _job(self.run(self._owner.approve(job)))
 
-    def deny(self, job: str) -> OwnedJob:
-        """Refuses a job."""
-        return _job(self.run(self._owner.deny(job)))
+    def deny(self, job: str, reason: str = "") -> OwnedJob:
+        """Refuses a job; everybody in it reads the reason."""
+        return _job(self.run(self._owner.deny(job, reason)))
 
     def models(self) -> list[OwnedModel]:
         """Every model of which the party holds a shard."""

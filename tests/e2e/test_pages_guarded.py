@@ -379,7 +379,7 @@ def test_only_the_job_that_was_shown_is_approved(tmp_path):
         for form in ({}, {"digest": digest}, {"read": "yes"}, {"read": "yes", "digest": "0" * 64}):
             answer = await house.post(f"/jobs/{id_}/approve", {"csrf": csrf, **form})
             assert answer.status == 403
-        assert house.node.store.job(id_).approved_by == ""
+        assert house.node.states.decision(house.node.store.job(id_)) is None
         good = {"csrf": csrf, "read": "yes", "digest": digest}
         assert (await house.post(f"/jobs/{id_}/approve", good)).status == 303
         assert await running == id_

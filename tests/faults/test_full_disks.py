@@ -277,7 +277,7 @@ def test_a_job_nobody_approved_waits_for_a_person_and_goes_on_waiting_after_a_re
             async with asyncio.timeout(10):
                 while new.store.job(job).state != "waiting for approval":
                     await asyncio.sleep(0.01)
-            node.store.approve(job, "olga")
+            node.states.approve(job, "olga")
             async with asyncio.timeout(30):
                 while new.store.job(job).state != "finished":
                     await asyncio.sleep(0.01)
