@@ -178,6 +178,8 @@ class Judge:
             insecure=asked.insecure,
             contributors=work.contributors,
             host_noise=None if work.role is GUEST else asked.host_noise,
+            quantile_tolerance=None if dataset is None else asked.quantile_tolerance,
+            roles=tuple(str(role) for role in work.table.roles_of(name)),
         )
 
     def alignment(self, work: Work) -> None:

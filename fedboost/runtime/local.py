@@ -158,6 +158,7 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
         disclosure_max=math.inf,
         aggregation_parties_min=2,
         group_rows_min=1,
+        quantile_tolerance_min=0,
         intersection_min=1,
         alignments_per_day=1_000_000_000,
         predict=PredictPolicy(peers=peers, rows_per_day=1_000_000_000),

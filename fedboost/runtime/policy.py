@@ -20,6 +20,7 @@ from fedboost.runtime.identity import NAME_PATTERN
 from fedboost.settings import Settings
 
 Tell = Literal["metrics", "curves"]
+Part = Literal["guest", "host", "aggregator"]
 
 
 def _name(text: str) -> str:
@@ -52,7 +53,7 @@ class Ask:
     without a modulus and protocols without a key; `gradient_bits` is None where no encrypted
     gradients travel; `insecure` is what the scheme declares of itself; `contributors` is None
     where nothing is added up under masks; `host_noise` is None for a guest and for protocols whose
-    hosts release no sums.
+    hosts release no sums; `quantile_tolerance` is None where the job does not say one.
     """
 
     coordinator: str
@@ -65,6 +66,8 @@ class Ask:
     insecure: bool
     contributors: int | None
     host_noise: float | None
+    quantile_tolerance: int | None
+    roles: tuple[str, ...]
 
 
 class PredictPolicy(Settings):
@@ -83,6 +86,8 @@ class Policy(Settings):
     peers: Names = ()  # parties that may take part in one job with us
     datasets: Words = ()  # data sets that jobs may use
     protocols: Words = ()  # protocols that may run
+    # Parts that jobs may give us.
+    roles: Annotated[tuple[Part, ...], Field(strict=False)] = ("guest", "host", "aggregator")
     allow_insecure: bool = False  # whether schemes that hide nothing (plain, broken ones) may run
     key_bits_min: int = Field(2048, ge=2048)  # bits of the modulus
     gradient_bits_max: int = Field(64, ge=1)  # declared bits of one gradient; bounds a bad guest
@@ -96,6 +101,7 @@ class Policy(Settings):
     # Rows between released cuts of our columns, and of each leaf (core.groups); 1: any number.
     group_rows_min: int = Field(20, ge=1)
     host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
+    quantile_tolerance_min: int = Field(20, ge=0)  # rows by which a job's cuts may miss a quantile
     intersection_min: int = Field(20, ge=1)  # ids in common: of fewer, none is opened
     alignments_per_day: int = Field(100, ge=0)  # per peer and data set, UTC
     ids_padded_to: int | None = Field(None, ge=1, le=SET_IDS_MAX)  # what peers see of a set's size
@@ -111,6 +117,11 @@ class Policy(Settings):
         if ask.dataset is not None:
             _listed("datasets", self.datasets, ask.dataset, "jobs with the data set")
         _listed("protocols", self.protocols, ask.protocol, "the protocol")
+        for role in ask.roles:
+            _listed("roles", self.roles, role, "jobs that make this party their")
+        self._judge_numbers(ask)
+
+    def _judge_numbers(self, ask: Ask) -> None:
         if ask.insecure and not self.allow_insecure:
             raise _denied(
                 "allow_insecure",
@@ -128,7 +139,6 @@ class Policy(Settings):
                 f"allows {self.gradient_bits_max} bits per "
                 f"gradient, the job has {ask.gradient_bits}",
             )
-
         if ask.contributors is not None and ask.contributors < self.aggregation_parties_min:
             raise _denied(
                 "aggregation_parties_min",
@@ -141,6 +151,14 @@ class Policy(Settings):
                 f"asks for a host_noise of {self.host_noise_min:g} at least, "
                 f"the job has {ask.host_noise:g}",
                 f"set host_noise: {self.host_noise_min:g} in the job's params",
+            )
+        tolerance = ask.quantile_tolerance
+        if tolerance is not None and tolerance < self.quantile_tolerance_min:
+            raise _denied(
+                "quantile_tolerance_min",
+                f"asks for a quantile_tolerance of {self.quantile_tolerance_min} rows at least, "
+                f"the job has {tolerance}",
+                "leave quantile_tolerance out of the job's params",
             )
 
     def judge_disclosure(self, epsilon: float, columns: int, before: float = 0.0) -> None:
