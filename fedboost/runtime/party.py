@@ -208,6 +208,10 @@ class PartyNode:
         work.cpu_steps += sum(turn.cost.cpu_seconds for turn in reply.turns)
         return reply
 
+    def check_leads(self, caller: Peer, job: str) -> None:
+        """Refuses whoever does not lead the job, before anything of it is told."""
+        self._led(caller, job)
+
     def sign_of_life(self, request: StepCall) -> StepReply:
         """What we say every few seconds while the steps of a call take their time."""
         session = self._works[request.job].session if request.job in self._works else None
@@ -377,13 +381,17 @@ class PartyNode:
         return self.states.consents(work.id, work.manifest_sha256, asks=asks)
 
     def _work(self, caller: Peer, job: str) -> Work:
+        work = self._led(caller, job)
+        work.heard = now()
+        return work
+
+    def _led(self, caller: Peer, job: str) -> Work:
         check_leader(caller)
         work = self._works.get(job)
         if work is None:
             raise restarted(self.config.name)
         if caller.name != work.terms.coordinator:
             raise PolicyError(f"{caller} does not lead this job")
-        work.heard = now()
         return work
 
     def _at(self, caller: Peer, job: str, attempt: int) -> Work:

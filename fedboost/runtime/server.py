@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -24,7 +25,7 @@ from fedboost.runtime import logs, status
 from fedboost.runtime.asked import hear_out
 from fedboost.runtime.channel import CLAIM_KEY, options
 from fedboost.runtime.config import Timers
-from fedboost.runtime.identity import ROLES, Peer, peer_from_auth_context
+from fedboost.runtime.identity import ROLES, Peer, peer_from_auth_context, refuse_expired
 from fedboost.runtime.tls import Revocations, ServerCertificates
 
 log = logging.getLogger(__name__)
@@ -36,16 +37,24 @@ PAYLOAD_FIRST_ALLOCATION = 1 << 20  # a buffer grows with what arrives, not with
 class Gate:
     """Says who a caller is, from the certificate; without TLS (loopback) from its claim."""
 
-    def __init__(self, revocations: Revocations | None) -> None:
+    def __init__(
+        self, revocations: Revocations | None, clock: Callable[[], datetime] | None = None
+    ) -> None:
         self._revocations = revocations
+        self._clock = clock or (lambda: datetime.now(UTC))
         self.refused: Callable[[FedboostError], None] = lambda _: None  # told of every refusal
 
     def caller(self, context: Any) -> Peer:
-        """The caller; refuses one without a certificate of our CA, or with a revoked one."""
+        """The caller; refuses one whose certificate is not our CA's, revoked or expired by now.
+
+        Asked at each call, and again before each message of a stream.
+        """
         if self._revocations is None:
             return self._claimed(context)
-        peer = peer_from_auth_context(context.auth_context())
+        shown = context.auth_context()
+        peer = peer_from_auth_context(shown)
         try:
+            refuse_expired(shown, self._clock())
             self._revocations.check(peer)
         except UnreachableError as error:
             if peer.role == "user":  # no job waits for it
@@ -120,6 +129,7 @@ def _stream(function: Callable[[Peer, Any], AsyncIterator[Any]], gate: Gate) -> 
         logs.note_call(request)
         try:
             async for reply in function(gate.caller(context), request):
+                gate.caller(context)
                 yield reply
         except Exception as error:
             await _refuse(context, error, gate)
@@ -131,11 +141,14 @@ def _heartbeats(node: Any, gate: Gate) -> Any:
     async def handler(request: StepCall, context: Any) -> AsyncIterator[StepReply]:
         logs.note_call(request)
         try:
-            task = asyncio.ensure_future(node.run_step(gate.caller(context), request))
+            caller = gate.caller(context)
+            node.check_leads(caller, request.job)
+            task = asyncio.ensure_future(node.run_step(caller, request))
             task.add_done_callback(hear_out)  # the caller may have gone when it ends
             while not task.done():
                 yield node.sign_of_life(request)
                 await asyncio.wait((task,), timeout=HEARTBEAT_S)
+                gate.caller(context)
             yield task.result()
         except Exception as error:
             await _refuse(context, error, gate)
@@ -154,6 +167,7 @@ def _deliveries(node: Any, gate: Gate) -> Any:
             logs.note_call(envelope)
             node.admit(caller, envelope)
             payload = await _assemble(chunks, envelope)
+            gate.caller(context)
             return Receipt(duplicate=await node.accept(caller, envelope, payload))
         except Exception as error:
             await _refuse(context, error, gate)
