@@ -88,6 +88,7 @@ def _asking(one: Seen) -> Html:
         "article",
         _name(one),
         tag("p", _wants(owned)),
+        _uses(owned),
         tag("p", f"It {owned.tells}.") if owned.tells else "",
         tag("p", "asked ", parts.since(one.job.created), " ago", class_="facts"),
         parts.actions(parts.link("Look at it and decide", f"/jobs/{owned.id}", "strong-button")),
@@ -103,6 +104,11 @@ def _wants(owned: OwnedJob) -> Html:
     on = join(" on ", dataset) if owned.dataset else " without a data set of ours"
     parties = names(list(owned.parties))
     return join(user, " at ", coordinator, verb, protocol, on, f" among {parties}.")
+
+
+def _uses(owned: OwnedJob) -> Html:
+    """What it wants of us, in words."""
+    return parts.facts([(use.about.capitalize(), use.says) for use in owned.uses])
 
 
 def _going(one: Seen) -> Html:
@@ -167,7 +173,7 @@ def job(one: Seen, known: Known, session: Session, said: str = "") -> list[objec
     )
     said_why = tag("p", stored.reason, class_="reason") if stored.reason else ""
     by = "" if one.decision is None else _decided(one.decision)
-    wants = tag("p", _wants(one.owned))
+    wants = join(tag("p", _wants(one.owned)), _uses(one.owned))
     spoken = parts.announced(f"{stored.name} is {stored.state}")
     shown: list[object]
     if isinstance(asking, Asking):
@@ -223,10 +229,10 @@ def _verdict(asking: Asking) -> Html:
     heads = [Column("about"), Column("the job asks"), Column("your policy"), Column("verdict")]
     rows: list[Row] = [
         [
-            join(rule.about, tag("code", f"policy.{rule.key}", class_="key")),
+            join(rule.about, tag("code", rule.key, class_="key")),
             rule.asked,
             rule.allowed,
-            _mark(rule, asking.refusal is not None, f"policy.{rule.key}" == refused),
+            _mark(rule, asking.refusal is not None, rule.key == refused),
         ]
         for rule in asking.rules
     ]
@@ -368,6 +374,7 @@ def approve(one: Seen, asking: Asking, session: Session) -> list[object]:
     return [
         tag("h1", f"Approve {one.owned.name}?"),
         tag("p", _wants(one.owned), class_="intro"),
+        _uses(one.owned),
         "" if asking.refusal is None else frame.refusal(asking.refusal, "Your policy refuses it"),
         leaving(asking),
         form,

@@ -218,9 +218,9 @@ class _Pages:
         return self._read(self._node.store.job(id_))
 
     def _read(self, job: Job) -> Seen:
-        name, decision = self._node.config.name, self._node.states.decision(job)
+        config, decision = self._node.config, self._node.states.decision(job)
         try:
-            return Seen(job, owned(name, job, self._node.spending.said(job)), decision)
+            return Seen(job, owned(config, job, self._node.spending.said(job)), decision)
         except FedboostError:  # a job of another version, of which little can be read
             terms = manifest.outline(job.manifest)
             shown = OwnedJob(

@@ -10,6 +10,7 @@ from fedboost import __version__, flow, wire
 from fedboost.errors import ConfigError, PeerError, PolicyError
 from fedboost.flow import GUEST
 from fedboost.messages.party_pb2 import Signature
+from fedboost.runtime import declared
 from fedboost.runtime.alignments import count_alignment
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.heads import Check
@@ -146,6 +147,9 @@ class Judge:
         ask = self.ask(work)
         try:
             policy.judge(ask)
+            use = self.use(work)
+            if use is not None:
+                declared.judge(self.config.datasets[use.name], use)
             if work.model is not None and work.role is not GUEST:
                 policy.judge_prediction(work.table.guest, 0)
         except PolicyError as error:
@@ -155,6 +159,14 @@ class Judge:
                 raise ConfigError(
                     f"{name} has no address for {peer}", party=name, todo="add it to `peers`"
                 )
+
+    def use(self, work: Work) -> declared.Use | None:
+        """What a job wants of our table; None where it wants none."""
+        selection = work.selection()
+        if selection is None or selection.dataset is None:
+            return None
+        peers = tuple(p for p in work.table.of(tuple(flow.Role)) if p != self.config.name)
+        return declared.Use(selection.dataset, selection, work.role, peers)
 
     def ask(self, work: Work) -> Ask:
         """What a job wants of this party; a ConfigError where it does not say which data set."""

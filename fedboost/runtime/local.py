@@ -13,6 +13,7 @@ from typing import Any
 
 from fedboost import protocols, wire
 from fedboost.crypto.workers import Workers
+from fedboost.data.selection import declared_for
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
 from fedboost.job import JobSpec
@@ -165,6 +166,13 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
     )
 
 
+def declared(name: str, spec: JobSpec, sources: Mapping[str, SourceSpec]) -> dict[str, SourceSpec]:
+    """A party's data sets as the jobs of one file need them declared, which are ours as well."""
+    if name not in sources:
+        return {}
+    return {DATASET: declared_for(sources[name], spec.data[name])}
+
+
 @asynccontextmanager
 async def cluster(
     folder: Path,
@@ -197,7 +205,7 @@ async def cluster(
                 coordinator=Remote(name=COORDINATOR, address=NOWHERE),
                 peers=dict.fromkeys((n for n in names if n != name), NOWHERE),
                 store=folder / "var" / name,
-                datasets={DATASET: sources[name]} if name in sources else {},
+                datasets=declared(name, spec, sources),
                 policy=permissive(name, spec, has_data=name in sources),
                 timers=waits,
             )

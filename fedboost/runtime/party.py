@@ -316,12 +316,12 @@ class PartyNode:
     async def jobs(self, caller: Peer, _: job_pb2.ListRequest) -> party_pb2.OwnedJobs:
         """Every job this party has seen."""
         self.judge.owner(caller)
-        return owned_by(self.config.name, self.store.jobs(), self.spending.said)
+        return owned_by(self.config, self.store.jobs(), self.spending.said)
 
     async def approve(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.OwnedJob:
         """Lets a job run, as it was proposed."""
         self.judge.owner(caller)
-        return owned(self.config.name, self.states.approve(request.id, caller.name))
+        return owned(self.config, self.states.approve(request.id, caller.name))
 
     async def deny(self, caller: Peer, request: party_pb2.DenyRequest) -> party_pb2.OwnedJob:
         """Refuses a job; it fails at the coordinator's next look."""
@@ -333,12 +333,12 @@ class PartyNode:
         else:
             self.states.ends(request.id, JobEvent.DENIED, denial)
             self.store.discard(request.id)
-        return owned(self.config.name, self.store.job(request.id))
+        return owned(self.config, self.store.job(request.id))
 
     async def forget(self, caller: Peer, request: party_pb2.ForgetRequest) -> party_pb2.OwnedJob:
         """Deletes what is kept here of a job that is over; gives what it was."""
         self.judge.owner(caller)
-        return owned(self.config.name, await self._forget(request.id, request.keeps_model))
+        return owned(self.config, await self._forget(request.id, request.keeps_model))
 
     async def models(self, caller: Peer, _: job_pb2.ListRequest) -> party_pb2.OwnedModels:
         """Every model of which a shard lies here."""

@@ -22,7 +22,7 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
 from fedboost.data.frame import Frame
 from fedboost.data.predictions import predictions_table
-from fedboost.data.selection import load_with_ids
+from fedboost.data.selection import Selection, load_with_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, FedboostError, ProtocolError
 from fedboost.flow import START, Artefact, Place, Role, Seat, Signer
@@ -128,16 +128,22 @@ class Work:
 
     # The table
 
+    def selection(self) -> Selection | None:
+        """What the job says of our table, or the model that it only uses; None without one."""
+        said = self.terms.spec.data.get(self.party)
+        trains = self.protocol.leaves == "model"  # and may look at further columns
+        if said is None or self.model is None or trains:
+            return said
+        facts = self.used_model()
+        own = facts["columns"] if said.columns is None else said.columns
+        kinds = [name for name in own if name in facts["categories"]]
+        return said.model_copy(update={"columns": own, "categorical": kinds})
+
     def read_table(self, source: SourceSpec) -> None:
         """Loads the party's table; refuses one that changed since the first attempt."""
-        selection = self.terms.spec.data[self.party]
         self.check_disclosure()
-        trains = self.protocol.leaves == "model"  # and may look at further columns
-        if self.model is not None and not trains:
-            facts = self.used_model()
-            own = facts["columns"] if selection.columns is None else selection.columns
-            kinds = [name for name in own if name in facts["categories"]]
-            selection = selection.model_copy(update={"columns": own, "categorical": kinds})
+        selection = self.selection()
+        assert selection is not None
         labelled = self.role in self.protocol.labelled
         self.frame, self.id_cells = load_with_ids(
             source,

@@ -34,6 +34,7 @@ class OwnedJob:
     dataset: str  # ours that it uses; empty: none
     updated: datetime  # UTC
     tells: str  # what sums tell of our table, in a sentence; empty: nothing
+    uses: dict[str, str]  # what the job wants of us, in words: id columns, columns, label, …
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ def _job(said: party_pb2.OwnedJob) -> OwnedJob:
         dataset=said.dataset,
         updated=moment(said.updated),
         tells=said.tells,
+        uses={use.about: use.says for use in said.uses},
     )
 
 
