@@ -7,6 +7,7 @@ Errors name the file without its folders, since every party of a job may read th
 from __future__ import annotations
 
 import csv
+import hashlib
 import mmap
 from collections import Counter
 from pathlib import Path
@@ -85,6 +86,12 @@ class SourceSpec(Settings):
         """The file's name without its folders: what an error may tell the other parties."""
         place = self.path if self.sql is None else self.sql.url
         return Path(place or "").name
+
+    @property
+    def identity(self) -> str:
+        """Where the table lies, as 32 hex digits: the same file, or database, whatever its name."""
+        place = str(Path(self.path or "").resolve()) if self.sql is None else self.sql.url
+        return hashlib.sha256(place.encode()).hexdigest()[:32]
 
 
 class Held(SourceSpec):

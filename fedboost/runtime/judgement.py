@@ -210,19 +210,13 @@ class Judge:
             raise error.at(party=name) from None
 
     def prediction(self, work: Work, rows: int) -> None:
-        """Counts the rows that a peer has scored today; refuses more than policy allows.
-
-        Once a job: what an attempt has counted, a later one has not to pay again.
-        """
-        if work.role is GUEST or work.is_counted:
+        """Refuses more rows than policy allows a day; `Spending` counts them as they leave."""
+        if work.role is GUEST:
             return
-        policy = self.config.policy
         try:
-            policy.judge_prediction(work.table.guest, rows)
-            self._store.count_prediction(work.table.guest, rows, policy.predict.rows_per_day)
+            self.config.policy.judge_prediction(work.table.guest, rows)
         except PolicyError as error:
             raise error.at(party=self.config.name) from None
-        work.note_counted(rows)
 
     def owner(self, caller: Peer) -> None:
         """Refuses everybody but the users whom the policy lets approve and deny."""

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from fedboost import flow, protocols, wire
 from fedboost.crypto.workers import Workers
@@ -72,7 +73,12 @@ class PartyNode:
         self._identity = trust.identity
         self.judge = Judge(config, trust, store)
         self._heads = Heads(config.name, self.ledger, self.judge.signatures_of_jobs)
-        self.spending = Spending(config.name, lambda: self.config.policy, Account(store.database))
+        self.spending = Spending(
+            config.name,
+            lambda: self.config.policy,
+            lambda: self.config.datasets,
+            Account(store.database),
+        )
         self._links = links
         self._workers = workers
         self._works: dict[str, Work] = {}
@@ -236,7 +242,7 @@ class PartyNode:
 
         async def close() -> party_pb2.StageReply:
             left = await self._session(work, request.stage).close()
-            await asyncio.to_thread(self._close, work, request.stage, left)
+            await asyncio.to_thread(work.close, request.stage, left)
             work.settle()
             return party_pb2.StageReply()
 
@@ -435,12 +441,7 @@ class PartyNode:
         place = (request.round, *request.within)
         work.keep(request.stage, place, taken)
         head = self._heads.exchange(work, request.stage, place, request.heads)
-        self.spending.count(work, taken)
         return party_pb2.CommitReply(head=head)
-
-    def _close(self, work: Work, stage: str, left: flow.Artefact) -> None:
-        self.spending.count(work, left, is_all=True)
-        work.close(stage, left)
 
     def _conclude(self, work: Work, request: party_pb2.FinishRequest) -> None:
         result = wire.json_object(request.result, "the job's result")
@@ -455,8 +456,11 @@ class PartyNode:
         self.store.clear(work.id)
 
     def _record(self, direction: str, messages: Sequence[Noted]) -> None:
-        self.spending.passes(direction, messages[0].envelope)
-        self.ledger.record(*(disclosure(direction, one) for one in messages))
+        rows = [disclosure(direction, one) for one in messages]
+        if direction == "in":
+            self.ledger.record(*rows)
+        else:
+            self.ledger.record(*rows, first=partial(self.spending.charge, messages))
 
     def _cpu_now(self) -> float:
         return (self.cpu_clock() if self.cpu_clock else 0.0) + self._workers.cpu_seconds()

@@ -8,7 +8,7 @@ each prediction.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -96,7 +96,9 @@ class Policy(Settings):
     epsilon_row_max: float | None = Field(None, gt=0.0)  # per row, added up over its columns
     # Of what released sums tell the guest: equations about a bin of a column, by training rows.
     disclosure_warn: Ratio = 0.06  # above it the owner is warned
-    disclosure_max: Ratio = 0.15  # above it a job is refused; earlier jobs with the guest count
+    disclosure_max: Ratio = 0.15  # above it nothing leaves; what all guests have got adds up
+    # Guests that compare notes with no other: what each of them has got counts alone.
+    disclosure_apart: Names = ()
     aggregation_parties_min: int = Field(3, ge=2)  # contributors of one secure sum
     # Rows between released cuts of our columns, and of each leaf (core.groups); 1: any number.
     group_rows_min: int = Field(20, ge=1)
@@ -195,6 +197,39 @@ class Policy(Settings):
             )
         return _exceeds(before + ratio, self.disclosure_warn)
 
+    def judge_told_sums(self, told: float) -> None:
+        """Nothing; a PolicyError where so many equations by rows may not have left."""
+        if _exceeds(told, self.disclosure_max):
+            raise _denied(
+                "disclosure_max",
+                f"allows {self.disclosure_max:g} released sums per bin and row, with the next "
+                f"message it would be {told:.2g}",
+            )
+
+    def judge_told_noise(self, epsilon: float) -> None:
+        """Nothing; a PolicyError where values of this ε per row may not have left."""
+        most = self.epsilon_row_max
+        if most is None or _exceeds(epsilon, most):
+            allowed = "no disclosed values" if most is None else f"epsilon {most:g} per row"
+            told = f"with the next message it would be {_epsilon(epsilon)}"
+            raise _denied("epsilon_row_max", f"allows {allowed}, {told}")
+
+    def judge_rows(self, peer: str, rows: int, today: int) -> None:
+        """Nothing; a PolicyError where `rows` more make too many that `peer` has had `today`."""
+        if today > self.predict.rows_per_day:
+            raise PolicyError(
+                f"the policy allows {self.predict.rows_per_day} rows per day; {peer} used "
+                f"{today - rows} today and asks for {rows}",
+                todo="wait for tomorrow (UTC), or ask the party's owner",
+                key="policy.predict.rows_per_day",
+            )
+
+    def together(self, guest: str) -> Callable[[str], bool]:
+        """Whether another guest may compare notes with this one: what both got adds up."""
+        if guest in self.disclosure_apart:
+            return lambda other: other == guest
+        return lambda other: other not in self.disclosure_apart
+
     def allows_sums(self, ratio: float, before: float) -> bool:
         """Whether `judge_sums` would let them pass."""
         return not _exceeds(before + ratio, self.disclosure_max)
@@ -202,7 +237,7 @@ class Policy(Settings):
     def judge_prediction(self, peer: str, rows: int) -> None:
         """Nothing; a PolicyError unless `peer` may ask for `rows` rows at all.
 
-        What `peer` has used today is counted by `store.Store.count_prediction`.
+        What `peer` has used today is counted by `spending.Spending.charge`.
         """
         _listed("predict.peers", self.predict.peers, peer, "predictions for the party")
         if rows > self.predict.rows_per_day:

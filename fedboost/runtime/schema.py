@@ -21,14 +21,18 @@ HASHED = {
     "predictions": ("peer", "day", "rows"),
     "alignments": ("peer", "dataset", "day", "runs"),
     "account": (
-        "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted",
-        "epsilon", "told",
+        "job", "at", "dataset", "source", "guest", "protocol", "rows", "planned", "epsilon",
     ),
     "decisions": ("job", "manifest_sha256", "verdict", "user", "at", "reason"),
+    "charges": ("dataset", "source", "kind", "about", "peer", "job", "amount"),
 }  # fmt: skip
+_ACCOUNT_3 = (
+    "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted", "epsilon",
+    "told",
+)  # fmt: skip
 # Of them, those whose rows are looked for by what they say, so that a damaged one is not found: all
 # their rows are checked when the store is opened.
-COUNTERS = ("predictions", "alignments", "account", "decisions")
+COUNTERS = ("predictions", "alignments", "account", "decisions", "charges")
 
 
 def _row_hash(*values: object) -> str:
@@ -43,9 +47,9 @@ def hashes(connection: sqlite3.Connection) -> sqlite3.Connection:
     return connection
 
 
-def _hashing(table: str) -> Iterator[str]:
+def _hashing(table: str, columns: tuple[str, ...] = ()) -> Iterator[str]:
     """What gives a table's rows their hashes, those that are there and all that will be."""
-    columns = HASHED[table]
+    columns = columns or HASHED[table]
     new = ", ".join(f"NEW.{column}" for column in columns)
     hashed = f"UPDATE {table} SET hash = row_hash({new}) WHERE rowid = NEW.rowid"  # noqa: S608  our words
     yield f"ALTER TABLE {table} ADD COLUMN hash TEXT NOT NULL DEFAULT ''"
@@ -86,7 +90,8 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             protocol TEXT NOT NULL, rows INTEGER NOT NULL, planned REAL NOT NULL,
             round REAL NOT NULL, counted REAL NOT NULL, epsilon REAL NOT NULL, told INTEGER NOT NULL
         ) STRICT""",
-        *(statement for name in COUNTERS[:3] for statement in _hashing(name)),
+        *(statement for name in ("predictions", "alignments") for statement in _hashing(name)),
+        *_hashing("account", _ACCOUNT_3),
     ),
     4: (
         """CREATE TABLE decisions (
@@ -100,6 +105,34 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         *(f"DROP TRIGGER jobs_{when}" for when in ("insert", "update")),
         *(f"ALTER TABLE jobs DROP COLUMN {column}" for column in ("hash", "approved_by")),
         *_hashing("jobs"),
+    ),
+    5: (
+        # What has been told: only ever more. `about` is a column, or empty: of the whole table.
+        """CREATE TABLE charges (
+            dataset TEXT NOT NULL, source TEXT NOT NULL, kind TEXT NOT NULL, about TEXT NOT NULL,
+            peer TEXT NOT NULL, job TEXT NOT NULL, amount REAL NOT NULL,
+            PRIMARY KEY (dataset, kind, about, peer, job, source)
+        ) STRICT""",
+        "CREATE INDEX charges_source ON charges (source, kind, about)",
+        "CREATE INDEX charges_job ON charges (job)",
+        """INSERT INTO charges SELECT dataset, '', 'sums', '', guest, job,
+            min(planned, counted + round) FROM account WHERE told AND planned > 0""",
+        """INSERT INTO charges SELECT dataset, '', 'epsilon', '', guest, job, epsilon
+            FROM account WHERE told AND epsilon > 0""",
+        *_hashing("charges"),
+        """CREATE TRIGGER charges_stay BEFORE DELETE ON charges
+        BEGIN SELECT raise(ABORT, 'charges only add up'); END""",
+        """CREATE TRIGGER charges_rise BEFORE UPDATE OF amount ON charges
+        WHEN NEW.amount < OLD.amount BEGIN SELECT raise(ABORT, 'charges only add up'); END""",
+        # What a job was expected to tell, which is no bound.
+        "DROP TRIGGER account_insert",
+        "DROP TRIGGER account_update",
+        *(
+            f"ALTER TABLE account DROP COLUMN {name}"
+            for name in ("hash", "round", "counted", "told")
+        ),
+        "ALTER TABLE account ADD COLUMN source TEXT NOT NULL DEFAULT ''",
+        *_hashing("account"),
     ),
 }
 SCHEMA_VERSION = max(VERSIONS)

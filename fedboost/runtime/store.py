@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedboost.errors import JobError, PolicyError, ProtocolError
+from fedboost.errors import JobError, ProtocolError
 from fedboost.runtime.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, transaction
 from fedboost.runtime.lock import StoreLock
 from fedboost.runtime.schema import damaged, migrate, whole
@@ -272,30 +272,6 @@ class Store:
         with self._sound():
             return list(_events(self._read(text, (id_, after)), after))
 
-    def count_prediction(self, peer: str, rows: int, rows_max: int) -> int:
-        """Add `rows` to what `peer` used today (UTC); returns the day's total.
-
-        A PolicyError, and nothing counted, where the total would pass `rows_max`.
-        """
-        if rows < 0:
-            raise ProtocolError(f"{rows} rows cannot be predicted")
-        day = self.today()
-        with self._write() as sql:
-            used = self.predicted(peer, day)
-            if used + rows > rows_max:
-                raise PolicyError(
-                    f"the policy allows {rows_max} rows per day; {peer} used {used} today and "
-                    f"asks for {rows}",
-                    todo="wait for tomorrow (UTC), or ask the party's owner",
-                    key="policy.predict.rows_per_day",
-                )
-            sql.execute(
-                "INSERT INTO predictions (peer, day, rows) VALUES (?, ?, ?)"
-                " ON CONFLICT (peer, day) DO UPDATE SET rows = rows + excluded.rows",
-                (peer, day, rows),
-            )
-        return used + rows
-
     def now(self) -> float:
         """Seconds since 1970, UTC, by the clock of all that is written here."""
         return self._clock()
@@ -307,11 +283,6 @@ class Store:
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """Everything inside is durable at its end, or nothing happened."""
         return self._write()
-
-    def predicted(self, peer: str, day: str) -> int:
-        """The rows that `peer` used on `day` (``2026-01-31``, UTC)."""
-        text = "SELECT coalesce(sum(rows), 0) FROM predictions WHERE peer = ? AND day = ?"
-        return int(self._read(text, (peer, day))[0][0])
 
     def job_folder(self, id_: str) -> Path:
         """The job's folder; a ProtocolError where the id could lead elsewhere."""

@@ -235,6 +235,7 @@ class Work:
         if self.reused is not None and self.role is not flow.AGGREGATOR:
             artefacts[flow.DISCLOSURE] = self.disclosures.load(self.reused)
         frame = self._rows(stage, artefacts)
+        self._pin(stage, frame)
         seed = Secrets(self.store.vault.seed(self.id))
         return Seat(
             party=self.party,
@@ -345,15 +346,6 @@ class Work:
         self._checkpoints.save(done, START, left.facts, left.arrays)
 
     @property
-    def is_counted(self) -> bool:
-        """Whether the rows that this job scores have been counted, by this attempt or another."""
-        return bool(self._checkpoints.places(self._folder("counted")))
-
-    def note_counted(self, rows: int) -> None:
-        """Keeps that they have."""
-        self._checkpoints.save(self._folder("counted"), START, {"rows": rows}, {})
-
-    @property
     def model_folder(self) -> Path:
         """Where the model's shard lies once the job is done."""
         return self.store.folder / "models" / self.id
@@ -400,6 +392,21 @@ class Work:
                 raise error.at(party=self.party) from None
         rows = None if protocols.named(stage).leaves == "rows" else self._aligned()
         return self.frame if rows is None else self.frame.take(rows)
+
+    def _pin(self, stage: str, frame: Frame | None) -> None:
+        """Refuses a stage with other rows than an earlier attempt at it had."""
+        if frame is None:
+            return
+        folder, digest = self._folder(f"{stage}-rows"), frame.ids_digest().hex()
+        before = self._checkpoints.load(folder)
+        if before is None:
+            self._checkpoints.save(folder, START, {"digest": digest}, {})
+        elif before.state["digest"] != digest:
+            raise DataError(
+                "the rows in common are not those with which the job began",
+                party=self.party,
+                todo="submit a new job",
+            )
 
     def _aligned(self) -> NDArray[np.int64] | None:
         """Of our table the rows that an alignment has left, in their order; None without one."""

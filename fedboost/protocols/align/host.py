@@ -6,7 +6,7 @@ from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import Points, as_keys, read_points
 from fedboost.crypto.set_sizes import check_common
 from fedboost.errors import PeerError, ProtocolError
-from fedboost.flow import Out
+from fedboost.flow import About, Charge, Out, Spent
 from fedboost.messages.protocol.align_pb2 import CommonDigests, CommonSet, RowsDigest
 from fedboost.protocols.align.ring import (
     Member,
@@ -37,7 +37,8 @@ def unblind(me: Member, got: CommonSet) -> Out:
     opened = given_back(me, points)
     place = me.seat.table.hosts.index(me.seat.party)
     before = me.seat.table.hosts[place - 1] if place else me.seat.table.guest
-    return Out(send={before: CommonSet(points=len(opened), data=opened.tobytes())})
+    message = CommonSet(points=len(opened), data=opened.tobytes())
+    return Out(send={before: message}, about=About(charges=(Charge(Spent.IDS, len(opened)),)))
 
 
 def given_back(me: Member, points: Points) -> Points:

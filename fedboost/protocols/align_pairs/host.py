@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import POINT_BYTES, SET_IDS_MAX, Exponent, multiply
 from fedboost.data.holdout import canonical_rows
-from fedboost.flow import Artefact, Out, Place, Seat
+from fedboost.flow import About, Artefact, Charge, Out, Place, Seat, Spent
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.align_pairs_pb2 import (
     CommonDigests,
@@ -58,7 +58,8 @@ def keep_rows(me: Host, got: CommonDigests) -> Out:
     common = id_digests.named_rows(me.ids, got.key, got.ids, got.data)
     me.rows = canonical_rows(me.ids, common)
     digest = id_digests.digest_of_all((me.ids[row] for row in me.rows), got.key)
-    return Out(send=RowsDigest(digest=digest, rows=len(me.rows)))
+    about = About(len(me.rows), charges=(Charge(Spent.IDS, len(me.rows)),))
+    return Out(send=RowsDigest(digest=digest, rows=len(me.rows)), about=about)
 
 
 def snapshot(_: Host, __: Place) -> Artefact:
