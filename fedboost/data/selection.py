@@ -150,6 +150,7 @@ def frame_of(sheet: Sheet, selection: Selection, *, needs_features: bool) -> Fra
             "no columns are left as features",
             rows=sheet.n_rows,
             todo="select columns, or leave this party out of the job",
+            kind="no columns are left as features",
         )
     ids = _ids(sheet, selection.id)
     label = weight = None
@@ -183,7 +184,12 @@ def absent_column(role: str, name: str, names: Sequence[str]) -> DataError:
     todo = "see its columns with: fedboost data check FILE"
     if nearest:
         todo = f"did you mean {folded[nearest[0]]!r}?"
-    return DataError(f"the table has no {role} column {name!r}", column=name, todo=todo)
+    return DataError(
+        f"the table has no {role} column {name!r}",
+        column=name,
+        todo=todo,
+        kind="the table lacks a column that the job names",
+    )
 
 
 def _require(names: Sequence[str], role: str, sheet: Sheet) -> None:
@@ -209,6 +215,7 @@ def _ids(sheet: Sheet, names: Sequence[str]) -> list[bytes]:
             f"{rows} of {len(ids)} rows share their id with another row ({shared} ids)",
             column=", ".join(names),
             todo="leave one row per id, or name more id columns",
+            kind="rows share their id with another row",
         )
     return ids
 

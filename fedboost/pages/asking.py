@@ -168,6 +168,8 @@ def _leaving(work: Work) -> Iterator[Leaving]:
 def _told(work: Work, policy: Policy) -> str:
     """What the coordinator hears from this party, in a sentence."""
     always = "that steps are done, how long they took, and how many bytes went to whom"
+    if "figures" in policy.tells:
+        always += ", and of an error about our table also rows and columns"
     if work.role is not GUEST and not work.protocol.is_horizontal:
         return f"The coordinator hears {always}."
     words = {"metrics": "the metrics of every round", "curves": "curves and importance at the end"}

@@ -27,7 +27,7 @@ class Halting:
         if work.session is not None:
             await work.session.stop(reason)
             work.settle()
-        self._states.ends(work.id, event, reason)
+        self._states.ends(work.id, event, work.fault or reason)
         if event is JobEvent.PAUSED:  # the table is needed again, soon
             return
         await work.answers.settled()  # what still writes would leave files behind

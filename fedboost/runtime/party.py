@@ -14,6 +14,7 @@ from functools import partial
 from fedboost import flow, protocols, wire
 from fedboost.crypto.workers import Workers
 from fedboost.errors import (
+    DataError,
     FedboostError,
     PeerError,
     PolicyError,
@@ -36,6 +37,7 @@ from fedboost.runtime.job_states import JobEvent, JobStates
 from fedboost.runtime.judgement import Judge, Trust
 from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.outbox import Links, Noted, Terms
+from fedboost.runtime.quiet import quietly
 from fedboost.runtime.reading import disclosure, greeting, owned, owned_by
 from fedboost.runtime.records import check_leader, led
 from fedboost.runtime.session import Session
@@ -133,6 +135,7 @@ class PartyNode:
             return party_pb2.Agreement()
         return party_pb2.Agreement(signature=self.judge.signatures_of_jobs.sign(digest))
 
+    @quietly
     async def begin(self, caller: Peer, request: party_pb2.BeginRequest) -> party_pb2.BeginReply:
         """Starts an attempt: every party has signed, our table is sound. Says how far we are."""
         work = self._work(caller, request.job)
@@ -149,7 +152,8 @@ class PartyNode:
         if not self._consents(work):
             raise PolicyError("nobody has approved the job here", party=self.config.name)
         self.states.begins(work.id, request.attempt)
-        work.attempt, work.answers, work.halted = request.attempt, Answers(), None
+        work.attempt, work.answers = request.attempt, Answers()
+        work.halted = work.fault = None
         work.cpu_started = self._cpu_now()
         work.heard = now()
 
@@ -169,6 +173,7 @@ class PartyNode:
         await asyncio.to_thread(self.spending.judge_table, work)
         return await asyncio.to_thread(work.how_far)
 
+    @quietly
     async def open_stage(
         self, caller: Peer, request: party_pb2.StageRequest
     ) -> party_pb2.StageReply:
@@ -206,6 +211,7 @@ class PartyNode:
         told.MergeFrom(await session.open(checkpoint))
         return party_pb2.StageReply(told=told)
 
+    @quietly
     async def run_step(self, caller: Peer, request: StepCall) -> StepReply:
         """Does one step."""
         work = self._at(caller, request.job, request.attempt)
@@ -223,6 +229,7 @@ class PartyNode:
         session = self._works[request.job].session if request.job in self._works else None
         return StepReply(working=True) if session is None else session.sign_of_life()
 
+    @quietly
     async def commit(self, caller: Peer, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
         """Keeps where we stand, behind a round or inside one."""
         work = self._at(caller, request.job, request.attempt)
@@ -234,6 +241,7 @@ class PartyNode:
 
         return await work.answers.once(("place", request.stage, place), request, keep)
 
+    @quietly
     async def close_stage(
         self, caller: Peer, request: party_pb2.StageRequest
     ) -> party_pb2.StageReply:
@@ -248,6 +256,7 @@ class PartyNode:
 
         return await work.answers.once(("end of", request.stage), request, close)
 
+    @quietly
     async def finish(self, caller: Peer, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
         """First our share of the result; then, told the result, the end of the job here."""
         if request.result and request.job not in self._works:
@@ -363,6 +372,13 @@ class PartyNode:
             yield piece
 
     # Inside
+
+    def hush(self, job: str, error: DataError) -> FedboostError:
+        """What others may read of a fault of our table, which we keep for the owner."""
+        log.warning("%s: %s", job, "; ".join(error.lines()))
+        if job in self._works:
+            self._works[job].fault = error
+        return error if "figures" in self.config.policy.tells else error.quiet()
 
     async def _forget(self, id_: str, keeps_model: bool) -> Job:
         forgotten = await asyncio.to_thread(self._forgetting.forget, id_, keeps_model=keeps_model)

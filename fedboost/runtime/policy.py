@@ -19,7 +19,7 @@ from fedboost.errors import PolicyError
 from fedboost.runtime.identity import NAME_PATTERN
 from fedboost.settings import Settings
 
-Tell = Literal["metrics", "curves"]
+Tell = Literal["metrics", "curves", "figures"]
 Part = Literal["guest", "host", "aggregator"]
 
 
@@ -109,7 +109,7 @@ class Policy(Settings):
     ids_padded_to: int | None = Field(None, ge=1, le=SET_IDS_MAX)  # what peers see of a set's size
     predict: PredictPolicy = PredictPolicy()
     tells: Annotated[tuple[Tell, ...], Field(strict=False)] = ("metrics", "curves")
-    # what the guest tells the coordinator
+    # what we tell the coordinator: a guest its metrics and curves, all the figures of data errors
 
     def judge(self, ask: Ask) -> None:
         """Nothing; a PolicyError names the first key that forbids what the job asks."""

@@ -56,6 +56,7 @@ class Work:
     attempt: int = -1  # none has begun in this process
     session: Session | None = None
     halted: FedboostError | None = None  # why this attempt is over here
+    fault: FedboostError | None = None  # of our table; others read its kind
     frame: Frame | None = None
     id_cells: pa.Table | None = None  # of `frame`, as the party's table has them
     answers: Answers = field(default_factory=Answers)  # of this attempt
@@ -164,6 +165,7 @@ class Work:
                 party=self.party,
                 file=source.name,
                 todo="put the old table back, or submit a new job",
+                kind="the table has changed since the job began",
             )
 
     def used_model(self) -> dict[str, Any]:
