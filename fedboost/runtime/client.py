@@ -20,7 +20,8 @@ from fedboost.model.shards import Packed
 from fedboost.runtime import shelf, status
 from fedboost.runtime.channel import Dialer
 from fedboost.runtime.config import ClientConfig, Timers
-from fedboost.runtime.submitted import KEY_BYTES
+from fedboost.runtime.submitted import KEY_BYTES, submission_request
+from fedboost.runtime.tls import load_identity
 
 WAITING_S = 2.0  # between two questions who is waited for
 AGAIN_S = 2.0  # in which a job is handed in again whose answer was lost
@@ -83,7 +84,7 @@ class Caller:
 
     def __init__(self, config: ClientConfig, *, user: str = "user", retry_s: float = 0.0) -> None:
         """`user` is who we claim to be where there is no TLS; `retry_s` waits for a late daemon."""
-        self._timers = Timers()
+        self._timers, self._tls = Timers(), config.tls
         self._dialer = Dialer(config.tls, self._timers, claim=f"user:{user}")
         self._target = (config.coordinator.name, config.coordinator.address)
         self._retry_s = retry_s
@@ -123,7 +124,8 @@ class Client(Caller):
 
     async def submit(self, spec: bytes) -> str:
         """Hands in a job (JSON), once, also where an answer is lost; gives its id."""
-        request = job_pb2.SubmitRequest(spec=spec, key=secrets.token_hex(KEY_BYTES))
+        identity = None if self._tls is None else await asyncio.to_thread(load_identity, self._tls)
+        request = submission_request(spec, secrets.token_hex(KEY_BYTES), self.name, identity)
         reply: job_pb2.SubmitReply = await self._lead("Submit", request, AGAIN_S)
         return reply.id
 

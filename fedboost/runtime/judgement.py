@@ -24,6 +24,7 @@ from fedboost.runtime.identity import (
 from fedboost.runtime.manifest import Manifest
 from fedboost.runtime.policy import Ask
 from fedboost.runtime.store import Store
+from fedboost.runtime.submitted import submitter_of
 from fedboost.runtime.work import Work
 
 SEPARATOR = b"\0"  # between a certificate, which is text, and the signature made with its key
@@ -114,6 +115,11 @@ class Judge:
             if (peer.role, peer.name) != ("party", member.name):
                 raise PeerError(f"the manifest shows a certificate of {peer} for {member.name}")
             self._trust.refuse_revoked(peer)
+        self._submission(terms)
+
+    def _submission(self, terms: Manifest) -> None:
+        """Refuses a job that its submitter, as the manifest names it, did not sign like this."""
+        self._trust.refuse_revoked(submitter_of(terms, self._trust.ca_pem()))
 
     def _is_known(self, terms: Manifest) -> bool:
         """Whether we have looked at the same terms before; certificates may be renewed since."""

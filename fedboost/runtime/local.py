@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -24,11 +25,12 @@ from fedboost.runtime import authority
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.config import CoordinatorConfig, PartyConfig, Remote, Timers, Users
 from fedboost.runtime.coordinator import CoordinatorNode
-from fedboost.runtime.identity import Peer
+from fedboost.runtime.identity import Identity, Peer
 from fedboost.runtime.judgement import Trust
 from fedboost.runtime.party import PartyNode, WriteReport
 from fedboost.runtime.policy import Policy, PredictPolicy
 from fedboost.runtime.store import Store
+from fedboost.runtime.submitted import KEY_BYTES, submission_request
 from fedboost.runtime.tls import Revocations, TlsFiles, load_identity
 
 COORDINATOR, USER = "coordinator", "user"
@@ -49,9 +51,9 @@ class LocalLinks:
             raise UnreachableError(f"{envelope.receiver} is not there", party=envelope.receiver)
         caller = Peer("party", envelope.sender, fingerprint="", serial=0)
         arrived = Envelope.FromString(wire.encode(envelope))
-        node.admit(caller, arrived)
-        pieces = [wire.piece_data(piece, envelope.sender) for piece in wire.pieces(payload)]
-        await node.accept(caller, arrived, b"".join(pieces))
+        with node.admit(caller, arrived):
+            pieces = [wire.piece_data(piece, envelope.sender) for piece in wire.pieces(payload)]
+            await node.accept(caller, arrived, b"".join(pieces))
 
 
 class LocalControl:
@@ -91,6 +93,7 @@ class LocalCluster:
     coordinator: CoordinatorNode
     parties: dict[str, PartyNode]
     user: Peer
+    identity: Identity  # the user's
 
     async def run(
         self, spec: JobSpec, hear: Callable[[job_pb2.Event], None] | None = None
@@ -113,10 +116,13 @@ class LocalClient:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._coordinator, self._user = cluster.coordinator, cluster.user
+        self._identity = cluster.identity
 
-    async def submit(self, spec: bytes) -> str:
-        """See `client.Jobs`."""
-        return (await self._coordinator.submit(self._user, job_pb2.SubmitRequest(spec=spec))).id
+    async def submit(self, spec: bytes, key: str = "") -> str:
+        """See `client.Jobs`; the same `key` again is the same job."""
+        named = key or secrets.token_hex(KEY_BYTES)
+        request = submission_request(spec, named, self._coordinator.config.name, self._identity)
+        return (await self._coordinator.submit(self._user, request)).id
 
     async def status(self, job: str) -> job_pb2.JobStatus:
         """See `client.Jobs`."""
@@ -232,7 +238,8 @@ async def cluster(
         controls = {name: LocalControl(node, COORDINATOR) for name, node in nodes.items()}
         coordinator = CoordinatorNode(leading, _always(own), store, controls.__getitem__)
         stack.push_async_callback(coordinator.close)
-        yield LocalCluster(coordinator, nodes, Peer("user", USER, fingerprint="", serial=0))
+        user = Peer("user", USER, fingerprint="", serial=0)
+        yield LocalCluster(coordinator, nodes, user, load_identity(tls_of(certs, USER)))
 
 
 def _trust(tls: TlsFiles) -> Trust:

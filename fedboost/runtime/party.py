@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 
 from fedboost import flow, protocols, wire
@@ -26,6 +27,7 @@ from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import faults, manifest, memory, shelf
 from fedboost.runtime.account import Account
+from fedboost.runtime.admission import Admission
 from fedboost.runtime.answers import Answers
 from fedboost.runtime.clock import now
 from fedboost.runtime.config import PartyConfig
@@ -87,6 +89,7 @@ class PartyNode:
         self.states = JobStates(store, config.name)
         self._halting = Halting(store, self.states)
         self._forgetting = Forgetting(store)
+        self._admission = Admission()
 
     def close(self) -> None:
         """Closes what the node opened."""
@@ -311,9 +314,10 @@ class PartyNode:
 
     # Other parties
 
-    def admit(self, caller: Peer, envelope: Envelope) -> None:
-        """Refuses a message by its envelope, before a byte of it is read."""
+    def admit(self, caller: Peer, envelope: Envelope) -> AbstractContextManager[None]:
+        """Room for a message; refuses one by its envelope, before a byte of it is read."""
         self._receiver(caller, envelope).admit(envelope)
+        return self._admission.room(envelope)
 
     async def accept(self, caller: Peer, envelope: Envelope, payload: bytes) -> bool:
         """Takes in a message; True if it had arrived before. A forged one ends the job."""

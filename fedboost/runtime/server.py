@@ -25,13 +25,19 @@ from fedboost.runtime import logs, status
 from fedboost.runtime.asked import hear_out
 from fedboost.runtime.channel import CLAIM_KEY, options
 from fedboost.runtime.config import Timers
-from fedboost.runtime.identity import ROLES, Peer, peer_from_auth_context, refuse_expired
+from fedboost.runtime.identity import (
+    NAME_PATTERN,
+    ROLES,
+    Peer,
+    peer_from_auth_context,
+    refuse_expired,
+)
 from fedboost.runtime.tls import Revocations, ServerCertificates
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 2.0  # between two signs of life while a step works
-PAYLOAD_FIRST_ALLOCATION = 1 << 20  # a buffer grows with what arrives, not with what is announced
+STREAMS_MAX = 256  # calls of one connection at once; further ones wait at the caller
 
 
 class Gate:
@@ -67,7 +73,7 @@ class Gate:
         claim = dict(context.invocation_metadata()).get(CLAIM_KEY, "")
         role, _, name = str(claim).partition(":")
         for known in ROLES:
-            if role == known and name:
+            if role == known and NAME_PATTERN.fullmatch(name):
                 return Peer(known, name, fingerprint="", serial=0)
         raise PolicyError(
             "the caller does not say who it is", todo="set insecure_loopback there too"
@@ -165,10 +171,10 @@ def _deliveries(node: Any, gate: Gate) -> Any:
                 raise PeerError(f"{caller} began a message without an envelope")
             envelope = first.envelope
             logs.note_call(envelope)
-            node.admit(caller, envelope)
-            payload = await _assemble(chunks, envelope)
-            gate.caller(context)
-            return Receipt(duplicate=await node.accept(caller, envelope, payload))
+            with node.admit(caller, envelope):
+                payload = await _assemble(chunks, envelope)
+                gate.caller(context)
+                return Receipt(duplicate=await node.accept(caller, envelope, payload))
         except Exception as error:
             await _refuse(context, error, gate)
             raise
@@ -178,9 +184,9 @@ def _deliveries(node: Any, gate: Gate) -> Any:
 
 def _posts(node: Any) -> Callable[[Peer, Parcel], Awaitable[Receipt]]:
     async def post(caller: Peer, parcel: Parcel) -> Receipt:
-        node.admit(caller, parcel.envelope)
-        payload = wire.piece_data(parcel.piece, parcel.envelope.sender)
-        return Receipt(duplicate=await node.accept(caller, parcel.envelope, payload))
+        with node.admit(caller, parcel.envelope):
+            payload = wire.piece_data(parcel.piece, parcel.envelope.sender)
+            return Receipt(duplicate=await node.accept(caller, parcel.envelope, payload))
 
     return post
 
@@ -206,7 +212,8 @@ async def _assemble(chunks: AsyncIterator[Chunk], envelope: Envelope) -> bytes:
 
 def bind(certificates: ServerCertificates | None, listen: str, timers: Timers) -> Any:
     """A gRPC server on `listen`, not started; a ConfigError where the address is taken."""
-    server = grpc.aio.server(options=[*options(timers), ("grpc.so_reuseport", 0)])
+    own = [("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)]
+    server = grpc.aio.server(options=[*options(timers), *own])
     try:
         if certificates is None:
             port = server.add_insecure_port(listen)

@@ -11,7 +11,7 @@ from fedboost import __version__
 from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, UnreachableError
-from fedboost.messages.job_pb2 import JobId, SubmitRequest
+from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
 from fedboost.runtime import coordinator as coordinators
 from fedboost.runtime import local
@@ -58,7 +58,7 @@ async def until(cluster, job, *states):
 async def begun(cluster):
     """A job that has been handed in."""
     text = spec_of(JOB).model_dump_json().encode()
-    return (await cluster.coordinator.submit(cluster.user, SubmitRequest(spec=text))).id
+    return await local.LocalClient(cluster).submit(text)
 
 
 def left(cluster, job):
