@@ -210,8 +210,9 @@ class Judge:
         if selection is None or selection.dataset is None:
             return
         peers = [party for party in work.table.of(flow.EVERYBODY) if party != name]
+        table = (selection.dataset, self.config.datasets[selection.dataset].identity)
         try:
-            count_alignment(self._store, peers, selection.dataset, policy.alignments_per_day)
+            count_alignment(self._store, peers, table, policy.alignments_per_day)
         except PolicyError as error:
             raise error.at(party=name) from None
 

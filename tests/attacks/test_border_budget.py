@@ -13,12 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.stats import spearmanr
 
 from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import PeerError, UnreachableError
-from fedboost.messages.job_pb2 import JobId
+from fedboost.flow import Releases
+from fedboost.messages.job_pb2 import JobId, Told
 from fedboost.protocols.federboost_vertical import guest as federboost_guest
+from fedboost.protocols.hybridtree import guest as hybridtree_guest
+from fedboost.protocols.hybridtree import host as hybridtree_host
 from fedboost.protocols.predict import guest as predict_guest
 from fedboost.protocols.secureboost import guest as secureboost_guest
 from fedboost.protocols.secureboost import host as secureboost_host
@@ -290,3 +294,71 @@ def test_buckets_of_other_rows_are_charged_again_and_refused(town, monkeypatch, 
     entry, done = noisy(town, monkeypatch, [ROWS - 1])
     assert done.error.where["key"] == "policy.epsilon_row_max"
     assert entry.noise == observer.noise(HOST, 1.0) == len(COLUMNS)
+
+
+# Random cuts, whose leaves show which rows go together
+
+CUTS = {
+    "n_estimators": 40, "guest_depth": 1, "host_depth": 2, "max_bin": 32, "split": "unscored",
+    **PLAIN,
+}  # fmt: skip
+UNSCORED = job_spec("hybridtree", (GUEST, HOST), data={GUEST: {"columns": ["w"]}}, params=CUTS)
+
+
+def listened(town, monkeypatch, **rules):
+    """A job whose guest notes which value each row gets: these, tree by tree, and the job."""
+    real, heard = hybridtree_guest.add_values, []
+
+    def noted(me, got):
+        out = real(me, got)
+        heard.append(np.unique(me.total.ravel(), return_inverse=True)[1])
+        return out
+
+    monkeypatch.setattr(hybridtree_guest, "add_values", noted)
+    town.write(HOST, id=IDS, x=np.random.default_rng(1).normal(size=ROWS))
+
+    async def work():
+        async with cluster(town.folder / "c", UNSCORED, town.sources, Serial()) as made_of:
+            host = ruled(made_of, group_rows_min=10, **rules)
+            journal = await made_of.run(UNSCORED)
+            return heard, _left(made_of, journal), host.spending.account.entries()
+
+    return asyncio.run(work())
+
+
+def in_order(heard):
+    """How the order of rows that share leaves most often agrees with that of the host's column."""
+    together = sum((leaf[:, None] == leaf[None, :]).astype(float) for leaf in heard)
+    weights = np.exp(together / len(heard) * 4)
+    laplacian = np.diag(weights.sum(axis=1)) - weights
+    order = np.linalg.eigh(laplacian)[1][:, 1]
+    x = np.random.default_rng(1).normal(size=ROWS)
+    return abs(spearmanr(order, x).statistic)
+
+
+def test_random_cuts_are_charged_and_a_column_is_not_put_in_order(town, monkeypatch):
+    """The defence is the charge of the cuts' order (`meter.ordered`, in the host's answer)."""
+    heard, done, _ = listened(town, monkeypatch, disclosure_max=0.15)
+    assert done.error.where["key"] == "policy.disclosure_max"
+    assert not heard  # it is not even begun: the forecast says so
+    monkeypatch.setattr(Spending, "judge_table", _knows_the_table)
+    monkeypatch.setattr(Spending, "judge_seat", lambda *_: Told())
+    heard, done, entries = listened(town, monkeypatch, disclosure_max=0.15)
+    assert done.error.where["key"] == "policy.disclosure_max"
+    assert len(heard) <= 3
+    assert entries[-1].counted <= 0.15
+
+
+def test_random_cuts_put_a_column_in_order_where_they_are_free(town, monkeypatch):
+    monkeypatch.setattr(hybridtree_host, "ordered", lambda *_: ())
+    monkeypatch.setattr(Spending, "judge_table", _knows_the_table)
+    monkeypatch.setattr(Spending, "judge_seat", lambda *_: Told())
+    heard, done, _ = listened(town, monkeypatch, disclosure_max=0.15)
+    assert done.state == "finished"
+    assert in_order(heard) > 0.9
+
+
+def _knows_the_table(self, work):
+    """What a party notes when a job begins, without a forecast."""
+    if work.frame is not None:
+        self._jobs[work.id] = self._entry(work, Releases(0), 0, work.frame.n_rows)

@@ -98,7 +98,7 @@ def keep_store(folder):
         store.move("job-3", JobState.FINISHED)
         for peer in PEERS:
             predict(store, peer, 40)
-        count_alignment(store, PEERS, "credit", 2)
+        count_alignment(store, PEERS, ("credit",), 2)
         with closing(Account(store.database, clock=lambda: NOON)) as own:
             own.expect(TOLD)
             tell(own, TOLD, sums(0.03))
@@ -112,7 +112,7 @@ def read_store(folder):
         found: dict[str, object] = {job.id: (job, store.events(job.id)) for job in jobs}
         found |= {peer: predict(store, peer, 0) for peer in PEERS}
         with pytest.raises(PolicyError) as refused:
-            count_alignment(store, PEERS, "credit", 1)
+            count_alignment(store, PEERS, ("credit",), 1)
         found["alignments"] = refused.value.what
         with closing(Account(store.database)) as own:
             found["account"] = own.entries()

@@ -372,7 +372,7 @@ def test_a_row_in_which_something_else_stands_than_was_written_is_damaged(tmp_pa
         begin(store)
         store.add_event("j1", {"auc": 0.75})
         predict(store, "telco", 40)
-        count_alignment(store, ("telco",), "credit", 2)
+        count_alignment(store, ("telco",), ("credit",), 2)
         with closing(Account(store.database)) as account:
             account.expect(replace(SUMS, epsilon=math.inf))
             tell(account, SUMS, sums(0.03))
@@ -442,7 +442,7 @@ def test_a_store_of_an_earlier_version_is_read_and_its_rows_get_their_hashes(tmp
         with Store(folder, "party bank", clock=Clock()) as store:
             assert (store.job("j1"), store.events("j1")) == known
             assert predict(store, "telco", 0) == 40
-            count_alignment(store, ("telco",), "credit", 2)
+            count_alignment(store, ("telco",), ("credit",), 2)
             decided = Decisions(store).of("j1", hashlib.sha256(store.job("j1").manifest).digest())
             assert decided is not None
             assert (decided.verdict, decided.user) == ("approved", "ana")
