@@ -81,6 +81,7 @@ class Spent(StrEnum):
     EPSILON = "epsilon"  # of a column: of a row's value, told with noise; inf: without
     ROWS = "rows"  # that are predicted, of a job's rows in common: never more than there are
     IDS = "ids"  # that an alignment opens
+    METRICS = "metrics"  # values about labels that a coordinator hears: metrics, points of curves
 
 
 @dataclass(frozen=True)

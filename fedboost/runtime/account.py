@@ -159,6 +159,12 @@ class Account:
         with self._changes() as sql:
             self.note(sql, entry)
 
+    def charge(self, entry: Entry, peer: str, charges: Collection[Charge]) -> None:
+        """Charges what leaves in no message of the ledger."""
+        with self._changes() as sql:
+            self.note(sql, entry, is_new=False)
+            charge(sql, Owned(entry.dataset, entry.source), entry.job, peer, charges)
+
     def note(self, sql: sqlite3.Connection, entry: Entry, *, is_new: bool = True) -> None:
         """The same inside a transaction; unless it `is_new`, a row that is there stays."""
         own = tuple(getattr(entry, name) for name in _COLUMNS)

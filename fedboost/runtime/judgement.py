@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from fedboost import __version__, flow, wire
+import numpy as np
+
+from fedboost import __version__, flow, protocols, wire
+from fedboost.core.params import CLASSIFYING
 from fedboost.errors import ConfigError, PeerError, PolicyError
-from fedboost.flow import GUEST
+from fedboost.flow import GUEST, Seat
 from fedboost.messages.party_pb2 import Signature
 from fedboost.runtime import declared
 from fedboost.runtime.alignments import count_alignment
@@ -199,6 +202,23 @@ class Judge:
             quantile_tolerance=None if dataset is None else asked.quantile_tolerance,
             roles=tuple(str(role) for role in work.table.roles_of(name)),
         )
+
+    def holdout(self, work: Work, stage: str, seat: Seat) -> None:
+        """Refuses to measure on so few rows of ours that a metric tells their labels."""
+        if seat.frame is None or seat.frame.label is None or not seat.validation.any():
+            return
+        if protocols.named(stage).leaves != "model":
+            return
+        held = seat.frame.label[seat.validation]
+        try:
+            self.config.policy.judge_holdout(len(held), "held-out rows")
+            self.config.policy.judge_holdout(seat.frame.n_rows - len(held), "training rows")
+            classes = getattr(work.params, "objective", "") in CLASSIFYING
+            if classes and not work.protocol.is_horizontal:  # others' rows are in the sums, too
+                fewest = np.unique(held, return_counts=True)[1].min()
+                self.config.policy.judge_holdout(int(fewest), "held-out rows of each class")
+        except PolicyError as error:
+            raise error.at(party=self.config.name) from None
 
     def alignment(self, work: Work) -> None:
         """Counts an attempt at an alignment; refuses more a day than policy allows.

@@ -166,6 +166,7 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
         aggregation_parties_min=2,
         group_rows_min=1,
         quantile_tolerance_min=0,
+        holdout_rows_min=1,
         intersection_min=1,
         alignments_per_day=1_000_000_000,
         tells=("metrics", "curves", "figures"),

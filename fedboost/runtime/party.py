@@ -194,6 +194,7 @@ class PartyNode:
         )
         place = (request.round, *request.within)
         checkpoint = await asyncio.to_thread(work.kept, request.stage, place)
+        self.judge.holdout(work, request.stage, seat)
         leaves = protocols.named(request.stage).leaves
         if leaves == "rows":
             await asyncio.to_thread(self.judge.alignment, work)
@@ -206,6 +207,7 @@ class PartyNode:
             seat=seat,
             links=self._links,
             record=self._record,
+            tell=partial(self.spending.tell, work),
             wait_s=self.config.timers.step_s,
         )
         told.MergeFrom(await asyncio.to_thread(work.told_again, request.stage))

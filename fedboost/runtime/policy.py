@@ -104,6 +104,8 @@ class Policy(Settings):
     group_rows_min: int = Field(20, ge=1)
     host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
     quantile_tolerance_min: int = Field(20, ge=0)  # rows by which a job's cuts may miss a quantile
+    # Rows of ours that a metric is about, and held-out rows of each class; see `judge_holdout`.
+    holdout_rows_min: int = Field(20, ge=1)
     intersection_min: int = Field(20, ge=1)  # ids in common: of fewer, none is opened
     alignments_per_day: int = Field(100, ge=0)  # per peer and data set, UTC
     ids_padded_to: int | None = Field(None, ge=1, le=SET_IDS_MAX)  # what peers see of a set's size
@@ -213,6 +215,15 @@ class Policy(Settings):
             allowed = "no disclosed values" if most is None else f"epsilon {most:g} per row"
             told = f"with the next message it would be {_epsilon(epsilon)}"
             raise _denied("epsilon_row_max", f"allows {allowed}, {told}")
+
+    def judge_holdout(self, rows: int, what: str) -> None:
+        """Nothing; a PolicyError where a metric would be about so few rows, `what` they are."""
+        if rows < self.holdout_rows_min:
+            raise _denied(
+                "holdout_rows_min",
+                f"asks for {self.holdout_rows_min} {what} at least, the job has fewer",
+                "hold out more rows: a larger fraction, or fewer folds",
+            )
 
     def judge_rows(self, peer: str, rows: int, today: int) -> None:
         """Nothing; a PolicyError where `rows` more make too many that `peer` has had `today`."""

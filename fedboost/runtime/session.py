@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +50,7 @@ class Session:
     links: Links
     record: Record
     wait_s: float
+    tell: Callable[[Told], None] = lambda _: None  # before the coordinator hears what a step told
     told: list[Told] = field(default_factory=list)  # everything, also what policy keeps back
     _numbers: tuple[int, ...] = ()  # of the steps that were asked for last
     _current: asyncio.Task[StepReply] | None = None
@@ -399,7 +400,9 @@ class Session:
             ahead, part = following, part + 1
         cpu = time.thread_time() - started
         self.told.append(told)
-        return let_out(told, self.seat.limits.tells), cpu
+        heard = let_out(told, self.seat.limits.tells)
+        self.tell(heard)
+        return heard, cpu
 
     def _asked(self, step: Step, call: Future[Asked]) -> Asked:
         """What the coordinator says of a step; waits in its thread, and raises why none comes."""

@@ -25,6 +25,7 @@ from fedboost.runtime import manifest
 from fedboost.runtime.account import Account, Entry, Guests, Owned
 from fedboost.runtime.outbox import Noted
 from fedboost.runtime.policy import Policy
+from fedboost.runtime.reading import values_told
 from fedboost.runtime.remedies import in_words, remedies
 from fedboost.runtime.store import Job, JobState
 from fedboost.runtime.work import Work
@@ -107,6 +108,13 @@ class Spending:
                 self._charge(sql, self._jobs[job], peer, about.charges)
             except PolicyError as error:
                 raise error.at(party=self._party) from None
+
+    def tell(self, work: Work, told: Told) -> None:
+        """Charges values about our labels that the coordinator is about to hear."""
+        values, entry = values_told(told), self._jobs.get(work.id)
+        if values and entry is not None:
+            charge = Charge(Spent.METRICS, values)
+            self.account.charge(entry, work.terms.coordinator, [charge])
 
     def _charge(
         self, sql: sqlite3.Connection, entry: Entry, peer: str, charges: Sequence[Charge]
