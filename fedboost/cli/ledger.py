@@ -14,6 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fedboost.errors import ConfigError
+from fedboost.printable import printable
 from fedboost.runtime import comparison, heads
 from fedboost.runtime.comparison import Difference
 from fedboost.runtime.config import PartyConfig
@@ -211,4 +212,4 @@ def _kilobytes(count: int) -> str:
 
 def _printable(text: str) -> str:
     """Without control characters, which could write over the terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return printable(text, instead="?")

@@ -17,6 +17,7 @@ from fedboost.messages import job_pb2, job_pb2_grpc, party_pb2, party_pb2_grpc
 from fedboost.messages.job_pb2 import Event, JobId, Waiting
 from fedboost.messages.party_pb2 import DenyRequest, ModelId, OwnedJob, OwnedJobs, OwnedModels
 from fedboost.model.shards import Packed
+from fedboost.printable import printable_message
 from fedboost.runtime import shelf, status
 from fedboost.runtime.channel import Dialer
 from fedboost.runtime.config import ClientConfig, Timers
@@ -116,7 +117,8 @@ class Caller:
             call = getattr(stub(channel), method)
             return call(request, timeout=timeout_s, metadata=self._dialer.metadata)
 
-        return await self._dialer.call(self._target, start, retry_s=max(self._retry_s, retry_s))
+        reply = await self._dialer.call(self._target, start, retry_s=max(self._retry_s, retry_s))
+        return printable_message(reply)
 
 
 class Client(Caller):
@@ -148,6 +150,7 @@ class Client(Caller):
                 with self._dialer.using(*self._target) as channel:
                     async for event in job_pb2_grpc.CoordinatorStub(channel).Watch(request, **how):
                         after = event.number
+                        printable_message(event)
                         yield event
                 return
             except grpc.aio.AioRpcError as error:
