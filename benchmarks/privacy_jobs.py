@@ -177,7 +177,7 @@ def measure_sums(name: str, plan: Plan) -> list[Row]:
         if not releases.noise:  # with noise no x fits all sums
             found += _in_a_tree(releases, columns, known)
         about = {"what": SUMS, "data": name, "variant": variant, "rows": releases.n_rows}
-        ratio = (done.left[HOST].released or 0) / releases.n_rows
+        ratio = done.room.sessions[HOST].state.meter.most / releases.n_rows
         rows.append({**about, "ratio": ratio, "auc": done.auc, "found": found})
         say.print(f"{name}: {variant}, sums")
     return rows

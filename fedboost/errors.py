@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+_TOLD_PLACES = ("party", "step", "stage", "job", "model", "key")  # of a table's fault, to others
+_ASK_OWNER = "ask the party's owner, who reads more in: fedboost party jobs"
+
 
 class FedboostError(Exception):
     """What the user reads as three lines; subclasses say whose fault it is.
@@ -62,10 +65,25 @@ class StoreError(ConfigError):
 
 
 class DataError(FedboostError):
-    """A table does not hold what the job needs; names party, file, column and row count."""
+    """A table does not hold what the job needs; names party, file, column and row count.
+
+    `kind` is what the table's owner lets others read: no number and no name out of the table.
+    """
 
     code = "data"
     exit_code = 2
+
+    def __init__(
+        self, what: str, *, todo: str = "", private: str = "", kind: str = "", **where: str | int
+    ) -> None:
+        super().__init__(what, todo=todo, private=private, **where)
+        self.kind = kind
+
+    def quiet(self) -> DataError:
+        """Its kind and its place in the job, without what the table holds."""
+        places = {key: place for key, place in self.where.items() if key in _TOLD_PLACES}
+        kind = self.kind or "the table does not hold what the job needs"
+        return DataError(kind, todo=_ASK_OWNER, kind=self.kind, **places)
 
 
 class PolicyError(FedboostError):

@@ -78,6 +78,25 @@ class Step:
         return self.role if isinstance(self.role, tuple) else (self.role,)
 
 
+class Spent(StrEnum):
+    """Kinds of what a message tells of a table; each adds up in the table's budget."""
+
+    SUMS = "sums"  # of a column: equations about any bin of it, by the rows that are learnt from
+    EPSILON = "epsilon"  # of a column: of a row's value, told with noise; inf: without
+    ROWS = "rows"  # that are predicted, of a job's rows in common: never more than there are
+    IDS = "ids"  # that an alignment opens
+    METRICS = "metrics"  # values about labels that a coordinator hears: metrics, points of curves
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What one message takes out of its table's budget."""
+
+    kind: Spent
+    amount: float
+    column: str = ""  # of the table; empty where it is about rows, not values
+
+
 @dataclass(frozen=True)
 class About:
     """What a step knows of the people behind a message; for the party's own ledger, never sent."""
@@ -86,6 +105,10 @@ class About:
     groups: int | None = None  # over how many groups of them it says something each
     smallest_group: int | None = None  # rows in the smallest of these
     epsilon: float | None = None  # of the noise on each value
+    charges: tuple[Charge, ...] = ()
+    # Whether the same bytes, to the same receiver in the same job, tell nothing new: not where they
+    # answer a question, which may be another one.
+    is_free_again: bool = False
 
     @classmethod
     def of_groups(cls, sizes: Iterable[int]) -> Self:
@@ -117,19 +140,22 @@ class Artefact:
     arrays: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     disclosure: Artefact | None = None  # beside it, what later jobs may use again
     transcript: Artefact | None = None  # and, since the last one, what an audit needs to know
-    # What a host's sums have told so far of its most told column; None where it releases none.
-    released: int | None = None
 
 
 @dataclass(frozen=True)
 class Releases:
-    """The most that sums tell of one column of a host: equations about any bin of it.
+    """What a job is expected to tell of one column of a host: equations about any bin of it.
 
-    Whoever gets a sum and knows what each row adds to it has one equation on the rows in a bin.
+    Whoever gets a sum and knows what each row adds to it has one equation on the rows in a bin. A
+    forecast: what counts is what the messages that leave are charged with.
     """
 
-    whole: int  # by the whole job
-    round: int  # by one round of it
+    whole: int  # however many rows there are
+    by_row: float = 0.0  # and for each of them
+
+    def ratio(self, rows: int) -> float:
+        """Equations by rows."""
+        return self.whole / max(1, rows) + self.by_row
 
 
 @dataclass(frozen=True)
@@ -291,6 +317,7 @@ class Asks:
     insecure: bool = False  # the scheme hides nothing from a curious peer
     epsilon: float | None = None  # of a value that a host discloses; inf: without noise
     host_noise: float | None = None  # σ of what hosts add to sums; None where they release none
+    quantile_tolerance: int | None = None  # rows, said for a search of cut points; None: default
 
 
 @dataclass(frozen=True)

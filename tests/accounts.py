@@ -1,8 +1,31 @@
-"""What one job may tell of a data set, as a party's account notes it."""
+"""What one job may tell of a data set, as a party's account notes it, and what it tells."""
 
-from fedboost.runtime.account import Entry
+from fedboost.flow import Charge, Spent
+from fedboost.runtime import account as accounts
+from fedboost.runtime.account import Account, Entry, Owned
+from fedboost.runtime.disk import transaction
+from fedboost.runtime.store import Store
 
 SUMS = Entry(
-    job="j1", at="", dataset="credit", guest="bank", protocol="secureboost", rows=1000,
-    planned=0.08, round=0.004, counted=0.0, epsilon=0.0, told=0, state="",
+    job="j1", at="", dataset="credit", source="file", guest="bank", protocol="secureboost",
+    rows=1000, planned=0.08, epsilon=0.0,
 )  # fmt: skip
+
+
+def tell(account: Account, entry: Entry, *charges: Charge, peer: str = "") -> None:
+    """Charges a message of a job, as the ledger's transaction does."""
+    with transaction(account._connection, account._path):
+        account.note(account._connection, entry, is_new=False)
+        table = Owned(entry.dataset, entry.source)
+        accounts.charge(account._connection, table, entry.job, peer or entry.guest, charges)
+
+
+def predict(store: Store, peer: str, rows: int) -> int:
+    """Counts rows that a peer has had predicted today; gives all of today."""
+    with store.transaction() as sql:
+        return accounts.count_prediction(sql, peer, store.today(), rows)
+
+
+def sums(amount: float, column: str = "income") -> Charge:
+    """A charge of so many equations by rows."""
+    return Charge(Spent.SUMS, amount, column)

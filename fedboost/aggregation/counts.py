@@ -57,7 +57,7 @@ def read(total: Vector, columns: int) -> Counts:
     rest = total[len(PARTS) :]
     present, bounds = rest[:columns], rest[columns:].reshape(2, len(EXPONENTS))
     if not train:
-        raise DataError("no party has rows to train on")
+        raise DataError("no party has rows to train on", kind="no party has rows to train on")
     weight, label = bound(bounds[0], "weight"), bound(bounds[1], "label")
     return Counts(train, validation, present, weight, label)
 
@@ -78,12 +78,15 @@ def summary(params: BoostingParams, counts: Counts, total: Vector) -> Summary:
     weight, mean, *classes = total.tolist()
     unit = _units(counts)
     if weight <= 0:
-        raise DataError(f"all {counts.train} weights are 0")
+        raise DataError(
+            f"all {counts.train} weights are 0", kind="there is nothing to learn from these weights"
+        )
     by_class = classes or [mean, weight - mean]  # of binary labels, those of 1 and of 0
     if params.objective in CLASSIFYING and max(by_class) == weight:
         raise DataError(
             "all labels of all parties are the same class, so there is nothing to learn",
             todo="check the label columns and the rows chosen",
+            kind="all labels of all parties are the same class",
         )
     signed = params.objective in ("reg:squarederror", "reg:absoluteerror")
     return Summary(

@@ -36,15 +36,16 @@ def account(config: Path, as_json: bool) -> None:
     \b
       fedboost party account --config configs/party-telco.yaml
 
-    Released sums count per bin of the most told column and row, for each guest alone; ε per row
-    adds up over all jobs. A job that goes on counts with all that it may tell.
+    Released sums count per bin of the most told column and row, of all guests that may compare
+    notes; ε per row adds up over all jobs. A job that goes on counts with what it is expected to
+    tell.
     """
     ours = load(PartyConfig, config)
     with closing(Account(ours.store / "store.sqlite", read_only=True)) as found:
         entries = found.entries()
     spent = _spent(entries, ours.policy)
     if as_json:
-        click.echo(json.dumps({"jobs": [_finite(asdict(one)) for one in entries], "spent": spent}))
+        click.echo(json.dumps({"jobs": [_job(one) for one in entries], "spent": spent}))
         return
     if not entries:
         click.echo("no job has told anything of any data set")
@@ -55,9 +56,9 @@ def account(config: Path, as_json: bool) -> None:
 
 
 def _spent(entries: list[Entry], policy: Policy) -> list[dict[str, Any]]:
-    """Of each data set what each guest has got of sums, and what all have got of noisy values."""
+    """Of each data set what guests have got of sums, and what all have got of noisy values."""
     found: list[dict[str, Any]] = []
-    for one in totals(entries):
+    for one in totals(entries, policy.disclosure_apart):
         if one.guest:
             limits = {"warn": policy.disclosure_warn, "max": policy.disclosure_max}
             told = {"dataset": one.dataset, "guest": one.guest, "sums": one.told, **limits}
@@ -70,10 +71,17 @@ def _spent(entries: list[Entry], policy: Policy) -> list[dict[str, Any]]:
 def _in_words(spent: dict[str, Any]) -> str:
     most = "without limit" if spent["max"] is None else f"of {spent['max']:g}"
     if "guest" in spent:
-        told = f"{spent['guest']} has got {spent['sums']:.3g} released sums per bin and row"
+        told = f"{spent['sums']:.3g} released sums per bin and row to {spent['guest']}"
         return f"{spent['dataset']}: {told}, {most}"
     told = "without noise" if spent["epsilon_row"] is None else f"{spent['epsilon_row']:g}"
     return f"{spent['dataset']}: epsilon per row {told}, {most}"
+
+
+def _job(one: Entry) -> dict[str, Any]:
+    """An entry, with what counts for it."""
+    charged = {kind: _finite(dict(amounts)) for kind, amounts in one.charged.items()}
+    counts = {"counted": one.counted, "sums": one.sums, "noise": one.noise}
+    return {**_finite({**asdict(one), **counts}), "charged": charged}
 
 
 def _finite(said: dict[str, Any]) -> dict[str, Any]:
@@ -86,8 +94,8 @@ def _table(entries: list[Entry]) -> Table:
     for head in ("sums", "at most", "ε per row"):
         table.add_column(head, justify="right")
     for one in entries:
-        sums = (f"{one.counted:.3g}", f"{one.planned:.3g}") if one.planned else ("", "")
-        epsilon = f"{one.epsilon:g}" if one.epsilon else ""
+        sums = (f"{one.counted:.3g}", f"{one.planned:.3g}") if one.sums else ("", "")
+        epsilon = f"{one.noise:g}" if one.noise else ""
         at, state = one.at[:19].replace("T", " "), one.state or "deleted"
         cells = (one.job, one.dataset, one.guest, at, state, *sums, epsilon)
         table.add_row(*(Text(cell) for cell in cells))

@@ -14,6 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fedboost.cli.groups import ledger_group
+from fedboost.printable import printable
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.ledger import Ledger, Row
 from fedboost.settings import load
@@ -103,4 +104,4 @@ def _kilobytes(count: int) -> str:
 
 def printable_text(text: str) -> str:
     """Without control characters, which could write over the terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return printable(text, instead="?")

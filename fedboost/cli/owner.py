@@ -12,7 +12,7 @@ from fedboost.cli.complete import jobs_here
 from fedboost.cli.connect import DAEMON, JSON, own_daemon, run
 from fedboost.cli.groups import party_group
 from fedboost.messages import job_pb2
-from fedboost.messages.party_pb2 import ForgetRequest, OwnedJob, OwnedJobs
+from fedboost.messages.party_pb2 import DenyRequest, ForgetRequest, OwnedJob, OwnedJobs
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.owner import ask_owner
 from fedboost.settings import load
@@ -52,37 +52,45 @@ def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
 
     table = Table(Column("job", no_wrap=True), "state", "what it wants")
     for job in found.jobs:
-        wants = f"{job.protocol} on {job.dataset or 'no data'} among {', '.join(job.parties)}"
-        wants += f", for {job.submitter} at {job.coordinator}"
-        wants += f"; {job.tells}" if job.tells else ""
         reason = f": {job.reason.what}" if job.reason.what else ""
+        wants = "\n".join(_wants(job))
         table.add_row(*(Text(cell) for cell in (job.id, f"{job.state}{reason}", wants)))
     Console().print(table if found.jobs else "no jobs")
 
 
 @party_group.command("approve")
 @click.argument("job", shell_complete=jobs_here)
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @owner_options
-def approve(job: str, config: Path, tls: Path | None) -> None:
-    """Let a job run that waits for a person's approval.
+def approve(job: str, yes: bool, config: Path, tls: Path | None) -> int:
+    """Let a job run that waits for a person's approval; shows what it wants, and asks.
 
     \b
       fedboost party approve credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
     """
+    known: OwnedJobs = _ask(config, tls, "Jobs", job_pb2.ListRequest())
+    for wanted in known.jobs:
+        if wanted.id == job:
+            click.echo("\n".join(_wants(wanted)), err=True)
+    if not yes and not click.confirm(f"let {job} run?", err=True):
+        click.echo("nothing was approved", err=True)
+        return 1
     said: OwnedJob = _ask(config, tls, "Approve", job_pb2.JobId(id=job))
     click.echo(f"{said.id} is approved")
+    return 0
 
 
 @party_group.command("deny")
 @click.argument("job", shell_complete=jobs_here)
+@click.option("--reason", default="", help="Why; everybody in the job reads it.")
 @owner_options
-def deny(job: str, config: Path, tls: Path | None) -> None:
+def deny(job: str, reason: str, config: Path, tls: Path | None) -> None:
     """Refuse a job, for good.
 
     \b
       fedboost party deny credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
     """
-    said: OwnedJob = _ask(config, tls, "Deny", job_pb2.JobId(id=job))
+    said: OwnedJob = _ask(config, tls, "Deny", DenyRequest(id=job, reason=reason))
     click.echo(f"{said.id} is denied")
 
 
@@ -118,6 +126,13 @@ def forget(
     return 0
 
 
+def _wants(job: OwnedJob) -> list[str]:
+    """Everything that a job wants of its party, a line each."""
+    lines = [f"{job.protocol} for {job.submitter} at {job.coordinator}"]
+    lines += [f"{use.about}: {use.says}" for use in job.uses]
+    return [*lines, *([job.tells] if job.tells else [])]
+
+
 def _owned(job: OwnedJob) -> dict[str, Any]:
     return {
         "id": job.id,
@@ -130,4 +145,5 @@ def _owned(job: OwnedJob) -> dict[str, Any]:
         "coordinator": job.coordinator,
         "submitter": job.submitter,
         "tells": job.tells,
+        "uses": {use.about: use.says for use in job.uses},
     }

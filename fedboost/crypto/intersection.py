@@ -7,10 +7,11 @@ points.
 * Ids hash to the prime-order subgroup: candidates drawn by SHA-512 are refused until one lies on
   the curve and not on its twist, then multiplied by the cofactor 8. How often is refused depends on
   the id alone, and is seen by nobody but the party that holds the id.
-* Exponents are multiples of 8 with an inverse that is one too (X25519's form). A received point
-  with a small-order part therefore loses that part in the first multiplication, and nothing about
-  an exponent modulo 8 can be learnt; points of the twist, of small order and numbers beyond the
-  field are refused.
+* Exponents are multiples of 8 (X25519's form). A received point with a small-order part therefore
+  loses that part in the first multiplication, and nothing about an exponent modulo 8 can be learnt;
+  points of the twist, of small order and numbers beyond the field are refused.
+* No party has the inverse of its exponent: what it has blinded it opens by remembering what it was,
+  and nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from fedboost.errors import PeerError
 
 POINT_BYTES = 32
 FIELD = mpz(2) ** 255 - 19
-ORDER = mpz(2) ** 252 + 27742317777372353535851937790883648493  # of the prime-order subgroup
 A = 486662
 SMALL_ORDER = frozenset(  # u of the curve's points of order 1, 2, 4 and 8
     (
@@ -49,11 +49,10 @@ Points = NDArray[np.uint8]  # (n, 32)
 class Exponent:
     """A secret exponent; it prints nothing and cannot be pickled."""
 
-    __slots__ = ("_inverse", "_scalar")
+    __slots__ = ("_scalar",)
 
-    def __init__(self, scalar: bytes, inverse: bytes) -> None:
+    def __init__(self, scalar: bytes) -> None:
         self._scalar = scalar
-        self._inverse = inverse
 
     @classmethod
     def random(cls) -> Exponent:
@@ -64,21 +63,18 @@ class Exponent:
     def from_seed(cls, seed: bytes) -> Exponent:
         """The exponent that a secret seed (at least 32 bytes) stands for, the same for ever.
 
-        Drawn until both it and its inverse have X25519's form: 2^254 + 8·k below 2^255.
+        It has X25519's form: 2^254 + 8·k below 2^255. That it is a multiple of the group's order
+        has a chance of 2^-251.
         """
         if len(seed) < 32:
             raise ValueError(f"a secret seed has 32 bytes at least, got {len(seed)}")
-        for attempt in range(1 << 16):
-            drawn = hashlib.sha512(b"exponent" + attempt.to_bytes(4, "big") + seed).digest()
-            scalar = (int.from_bytes(drawn, "little") % (1 << 254) & ~7) | (1 << 254)
-            inverse = _clamped(gmpy2.invert(scalar, ORDER)) if scalar % ORDER else None
-            if inverse is not None:
-                return cls(scalar.to_bytes(32, "little"), inverse.to_bytes(32, "little"))
-        raise AssertionError("half of all numbers have an inverse of this form")
+        drawn = hashlib.sha512(b"exponent" + seed).digest()
+        scalar = (int.from_bytes(drawn, "little") % (1 << 254) & ~7) | (1 << 254)
+        return cls(scalar.to_bytes(32, "little"))
 
-    def seal(self) -> tuple[bytes, bytes]:
-        """The scalar and its inverse, for the workers and the party's own sealed store."""
-        return self._scalar, self._inverse
+    def seal(self) -> bytes:
+        """The scalar, for the workers."""
+        return self._scalar
 
     def __repr__(self) -> str:
         return "Exponent(hidden)"
@@ -102,12 +98,13 @@ def multiply(points: Points, exponent: Exponent, workers: Workers) -> Points:
 
     A PeerError on a point of small order.
     """
-    return _multiply(points, exponent.seal()[0], workers)
-
-
-def remove(points: Points, exponent: Exponent, workers: Workers) -> Points:
-    """Undoes `multiply`, uint8 (n, 32)."""
-    return _multiply(points, exponent.seal()[1], workers)
+    tasks = [(points[cut], exponent.seal()) for cut in blocks(len(points), workers.count, 64, 4096)]
+    parts = []
+    for part in workers.map(multiply_points, tasks):
+        if part is None:
+            raise PeerError("a blinded id is a point of small order")
+        parts.append(part)
+    return _joined(parts)
 
 
 def read_points(count: int, data: bytes, what: str) -> Points:
@@ -210,22 +207,6 @@ def _inverses(numbers: list[mpz]) -> list[mpz]:
         results.append(inverse * before % FIELD)
         inverse = inverse * number % FIELD
     return results[::-1]
-
-
-def _clamped(residue: mpz) -> int | None:
-    """The number in 2^254..2^255 that is 0 modulo 8 and `residue` modulo the order, if any."""
-    number = residue + (-residue * gmpy2.invert(ORDER, 8) % 8) * ORDER
-    return int(number) if 1 << 254 <= number < 1 << 255 else None
-
-
-def _multiply(points: Points, scalar: bytes, workers: Workers) -> Points:
-    tasks = [(points[cut], scalar) for cut in blocks(len(points), workers.count, 64, 4096)]
-    parts = []
-    for part in workers.map(multiply_points, tasks):
-        if part is None:
-            raise PeerError("a blinded id is a point of small order")
-        parts.append(part)
-    return _joined(parts)
 
 
 def _joined(parts: Sequence[Points]) -> Points:

@@ -102,6 +102,12 @@ class Frame:
             categories=self.categories,
         )
 
+    def ids_digest(self) -> bytes:
+        """SHA-256 over the ids: equal iff frames have the same rows in the same order."""
+        digest = hashlib.sha256(np.array([len(row) for row in self.ids], dtype="<u4").tobytes())
+        digest.update(b"".join(self.ids))
+        return digest.digest()
+
     def digest(self) -> bytes:
         """SHA-256 over ids, names, values, label, weights, categories: equal iff the tables are.
 

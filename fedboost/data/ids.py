@@ -59,6 +59,7 @@ def _parts(column: pa.ChunkedArray, name: str) -> list[bytes]:
             f"{missing} of {len(texts)} rows have no id",
             column=name,
             todo="give every row an id, or leave these rows out",
+            kind="rows have no id",
         )
     rows = pc.cast(texts, pa.large_binary()).to_pylist()
     long = sum(len(row) > PART_BYTES_MAX for row in rows)

@@ -52,8 +52,33 @@ def load_with_ids(
             raise ConfigError("the job names no label", todo=f"add 'label' to data: {party}:")
         sheet = read_sheet(source)
         with placed(file=source.name):
-            frame = frame_of(sheet, selection, needs_features=needs_features)
+            chosen = as_declared(source, selection, sheet)
+            frame = frame_of(sheet, chosen, needs_features=needs_features)
     return frame, pa.table({name: sheet.column(name) for name in selection.id})
+
+
+def as_declared(source: SourceSpec, selection: Selection, sheet: Sheet) -> Selection:
+    """The selection with "all others" meaning those that the data set's owner lets jobs use."""
+    if selection.columns is not None:
+        return selection
+    used = {*selection.id, selection.label, selection.weight, *selection.ignore}
+    if source.columns is not None:
+        left = [name for name in source.columns if name not in used]
+        return selection.model_copy(update={"columns": left})
+    kept_back = [n for n in source.kept_back if n not in used and sheet.holds(n)]
+    ignored = [*selection.ignore, *dict.fromkeys(kept_back)]
+    return selection.model_copy(update={"ignore": ignored})
+
+
+def declared_for(source: SourceSpec, selection: Selection) -> SourceSpec:
+    """The data set as an owner would declare it for this selection: the job is the owner's own."""
+    return source.model_copy(
+        update={
+            "id": list(selection.id),
+            "labels": [] if selection.label is None else [selection.label],
+            "weights": [] if selection.weight is None else [selection.weight],
+        }
+    )
 
 
 def frame_of(sheet: Sheet, selection: Selection, *, needs_features: bool) -> Frame:
@@ -82,6 +107,7 @@ def frame_of(sheet: Sheet, selection: Selection, *, needs_features: bool) -> Fra
             "no columns are left as features",
             rows=sheet.n_rows,
             todo="select columns, or leave this party out of the job",
+            kind="no columns are left as features",
         )
     ids = _ids(sheet, selection.id)
     label = weight = None
@@ -115,7 +141,12 @@ def absent_column(role: str, name: str, names: Sequence[str]) -> DataError:
     todo = "see its columns with: fedboost data check FILE"
     if nearest:
         todo = f"did you mean {folded[nearest[0]]!r}?"
-    return DataError(f"the table has no {role} column {name!r}", column=name, todo=todo)
+    return DataError(
+        f"the table has no {role} column {name!r}",
+        column=name,
+        todo=todo,
+        kind="the table lacks a column that the job names",
+    )
 
 
 def _require(names: Sequence[str], role: str, sheet: Sheet) -> None:
@@ -141,6 +172,7 @@ def _ids(sheet: Sheet, names: Sequence[str]) -> list[bytes]:
             f"{rows} of {len(ids)} rows share their id with another row ({shared} ids)",
             column=", ".join(names),
             todo="leave one row per id, or name more id columns",
+            kind="rows share their id with another row",
         )
     return ids
 

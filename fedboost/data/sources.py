@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from fedboost.settings import PathText, Settings
 
 Format = Literal["csv", "parquet", "svmlight"]
+Part = Literal["guest", "host"]
 FORMATS: dict[str, Format] = {
     ".csv": "csv",
     ".parquet": "parquet",
@@ -28,11 +30,20 @@ class SqlSource(Settings):
 
 
 class SourceSpec(Settings):
-    """A data set as a party's file declares it: a `path`, or `sql`."""
+    """A data set as a party's file declares it: a `path` or `sql`, and what jobs may use of it.
+
+    A job chooses among what is declared; whatever else it names is refused before it is signed.
+    """
 
     path: PathText | None = None
     format: Format | None = None  # absent: by the path's ending
     sql: SqlSource | None = None
+    id: list[str] = Field(default_factory=lambda: ["id"], min_length=1)  # they name a row, together
+    columns: list[str] | None = None  # features; absent: all but those of id, labels and weights
+    labels: list[str] = Field(default_factory=list)  # columns that jobs may learn
+    weights: list[str] = Field(default_factory=list)  # columns that may say how much a row counts
+    roles: list[Part] = Field(default_factory=lambda: list(get_args(Part)), min_length=1)  # of ours
+    peers: list[str] | None = None  # who may take part in a job on it; absent: as in the policy
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -42,8 +53,27 @@ class SourceSpec(Settings):
             raise ValueError("'format' belongs to 'path', not to 'sql'")
         return self
 
+    @model_validator(mode="after")
+    def _ids_are_nothing_else(self) -> Self:
+        other = {*(self.columns or []), *self.labels, *self.weights}
+        both = sorted({*self.id} & other)
+        if both:
+            raise ValueError(f"column {both[0]!r} is an id column: it can be nothing else")
+        return self
+
+    @property
+    def kept_back(self) -> tuple[str, ...]:
+        """The columns that are no features unless `columns` names them."""
+        return (*self.id, *self.labels, *self.weights)
+
     @property
     def name(self) -> str:
         """The file's name without its folders: what an error may tell the other parties."""
         place = self.path if self.sql is None else self.sql.url
         return Path(place or "").name
+
+    @property
+    def identity(self) -> str:
+        """Where the table lies, as 32 hex digits: the same file, or database, whatever its name."""
+        place = str(Path(self.path or "").resolve()) if self.sql is None else self.sql.url
+        return hashlib.sha256(place.encode()).hexdigest()[:32]

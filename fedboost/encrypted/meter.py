@@ -8,9 +8,10 @@ parent minus the other.
     tree        root            every pair of siblings below it
     equations   2·outputs       2·outputs more, where both are told
 
-A tree whose candidates a host offers in `layers` layers tells 2·outputs·2^(layers − 1) at most.
-Coarser sums, over groups of bins, are equations too and count as much. Not counted: how the rows of
-won splits divide, which the guest must know, and a host's noise, which makes equations inexact.
+How the rows of a won split divide is one equation more, about the bins on either side. So a tree
+whose candidates a host offers in `layers` layers tells 2·outputs·2^(layers − 1) + 2^layers − 1 at
+most. Coarser sums, over groups of bins, are equations too and count as much; a host's noise, which
+makes equations inexact, lowers nothing.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import sampling
-from fedboost.core.halfway import Arrays
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, parent, sibling
+from fedboost.data.frame import Frame
 from fedboost.encrypted.grove import STRIDE
-from fedboost.encrypted.offers import Offer
-from fedboost.flow import Releases
+from fedboost.encrypted.offers import Named, Offer
+from fedboost.flow import Charge, Releases, Seat, Spent
 
 Columns = NDArray[np.int32]
 Counts = NDArray[np.int64]
@@ -36,60 +37,81 @@ DRAWN_TREES_MAX = 2000  # whose columns are drawn to be counted; of more trees a
 
 
 class Meter:
-    """What one host has told: of each column the equations about any bin of it."""
+    """What a host tells in one attempt: of each column the sums about any bin of it."""
 
-    def __init__(self, equations: Counts, values: int) -> None:
-        """Goes on from int64 (columns,); a sum has so many `values`."""
-        self.equations = equations
-        self._values = values
+    def __init__(self, columns: Sequence[str], values: int, rows: int) -> None:
+        """At zero; a sum has so many `values`, and `rows` are learnt from."""
+        self.equations = np.zeros(len(columns), np.int64)
+        self._names, self._values, self._rows = columns, values, max(1, rows)
         self._above: dict[int, Columns] = {}  # the columns that each node of the last layer told
+        self._layer: dict[int, Columns] = {}  # and of this one
 
     @classmethod
-    def of(cls, params: TreeParams, columns: int) -> Meter:
-        """A meter at zero."""
-        return cls(np.zeros(columns, np.int64), _values(params))
+    def of(cls, seat: Seat) -> Meter:
+        """That of a host."""
+        assert seat.frame is not None
+        return cls(seat.frame.columns, _values(seat.params), len(seat.parts["train"]))
 
     @property
     def most(self) -> int:
         """Those about the most told column."""
         return int(self.equations.max(initial=0))
 
-    def resumed(self, equations: NDArray[np.generic]) -> None:
-        """Goes on from what a checkpoint says."""
-        self.equations, self._above = equations.astype(np.int64), {}
-
-    def halfway(self) -> Arrays:
-        """What the next layer must know of the last one."""
-        columns = np.arange(len(self.equations))
-        told = [np.isin(columns, own) for own in self._above.values()]
-        return {
-            "above": np.array(list(self._above), np.int32),
-            "told": np.array(told, np.bool_).reshape(len(told), len(columns)),
-        }
-
-    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
-        """Goes on where `halfway` has found it, inside trees."""
-        told = [np.flatnonzero(own).astype(np.int32) for own in kept["told"]]
-        self._above = dict(zip(kept["above"].tolist(), told, strict=True))
-
     def begin_trees(self) -> None:
-        """The nodes that come next have no parents."""
-        self._above = {}
+        """The nodes that come next have no parents.
 
-    def layer(self, offers: Mapping[int, Offer]) -> None:
-        """Counts the sums of a layer's nodes, by their numbers; a column without any tells none."""
-        told = {number: _columns(offer) for number, offer in offers.items()}
-        for number, own in told.items():
+        Nor do those with which an attempt goes on: their parents were told under gradients that
+        may have been others.
+        """
+        self._above, self._layer = {}, {}
+
+    def begin_layer(self) -> None:
+        """The nodes that come next are children of the last ones."""
+        self._above, self._layer = self._layer, {}
+
+    def offered(self, offers: Mapping[int, Offer]) -> tuple[Charge, ...]:
+        """Counts the sums of some nodes of a layer, by their numbers; a column without any tells
+        none.
+        """
+        before = self.equations.copy()
+        for number, offer in offers.items():
+            own = self._layer[number] = _columns(offer)
             self.equations[own] += self._values
             place, node = divmod(number, STRIDE)
-            if node == ROOT or not node % 2:  # a pair is looked at once, at its left node
+            if node == ROOT:
                 continue
-            beside = told.get(place * STRIDE + sibling(node))
+            beside = self._layer.get(place * STRIDE + sibling(node))
             above = self._above.get(place * STRIDE + parent(node))
             if beside is not None and above is not None:
                 known = np.intersect1d(np.intersect1d(own, beside), above)
                 self.equations[known] -= self._values
-        self._above = told
+        return self._charges(self.equations - before)
+
+    def divided(self, won: Mapping[int, Named]) -> tuple[Charge, ...]:
+        """Counts how rows divide at the won nodes: the sum of what goes left, for any gradients."""
+        columns = np.array([column for column, *_ in won.values()], np.int64)
+        return self._charges(np.bincount(columns, minlength=len(self.equations)))
+
+    def _charges(self, more: Counts) -> tuple[Charge, ...]:
+        told = np.flatnonzero(more)
+        amounts = (more[told] / self._rows).tolist()
+        names = [self._names[column] for column in told.tolist()]
+        return tuple(Charge(Spent.SUMS, *one) for one in zip(amounts, names, strict=True))
+
+
+def ordered(
+    frame: Frame, cuts: Mapping[int, Named], n_bins: Sequence[int], sizes: Mapping[int, int]
+) -> tuple[Charge, ...]:
+    """What random cuts of nodes with `sizes` rows tell of the order of a column's rows.
+
+    A cut of b − 1 that a column of b bins has puts a row on a side of it: with all of them every
+    row's bin is known, which is one equation by row about each bin.
+    """
+    told: dict[int, float] = {}
+    for node, (column, *_) in cuts.items():
+        cut = sizes[node] / max(1, n_bins[column] - 1) / max(1, frame.n_rows)
+        told[column] = told.get(column, 0.0) + cut
+    return tuple(Charge(Spent.SUMS, told[one], frame.columns[one]) for one in sorted(told))
 
 
 @dataclass(frozen=True)
@@ -101,23 +123,23 @@ class Trees:
     roots: int = 1  # nodes of the first of these
 
 
-def bound(params: TreeParams, trees: Trees, group: int, columns: int | None) -> Releases:
-    """The most that these trees tell of any of a host's `columns`; None: whatever it may have.
+def expected(params: TreeParams, trees: Trees, group: int, columns: int | None) -> Releases:
+    """What the sums of these trees tell of any of a host's `columns`; None: whatever it may have.
 
-    Upper bounds: every node of every layer tells every column that its tree may use, no round is
-    left out by early stopping. Which columns a tree may use is public (`sampling.own_columns`, of
-    party number `group`), so that column sampling is counted as it will be drawn.
+    At most: every node of every layer tells every column that its tree may use, all divide by one
+    of them, no round is left out by early stopping. Which columns a tree may use is public
+    (`sampling.own_columns`, of party number `group`), so that sampling is counted as it is drawn.
     """
-    per_tree = trees.roots * (1 << (trees.layers - 1)) * _values(params)
+    nodes = (1 << trees.layers) - 1
+    per_tree = trees.roots * ((1 << (trees.layers - 1)) * _values(params) + nodes)
     used = sum(len(own) for own in trees.rounds)
-    longest = max((len(own) for own in trees.rounds), default=0)
     if columns and params.column_rate < 1.0 and used <= DRAWN_TREES_MAX:
         times = np.zeros(columns, np.int64)
         for number in (number for own in trees.rounds for number in own):
             drawn = (params.seed, number, group, columns, params.column_rate)
             times[sampling.own_columns(*drawn)] += 1
         used = int(times.max())
-    return Releases(whole=per_tree * used, round=per_tree * longest)
+    return Releases(per_tree * used)
 
 
 def _values(params: TreeParams) -> int:

@@ -41,12 +41,16 @@ class CheckLinkReply(_message.Message):
     def __init__(self, fault: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
-    __slots__ = ("spec", "key")
+    __slots__ = ("spec", "key", "certificate", "signature")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     spec: bytes
     key: str
-    def __init__(self, spec: _Optional[bytes] = ..., key: _Optional[str] = ...) -> None: ...
+    certificate: bytes
+    signature: bytes
+    def __init__(self, spec: _Optional[bytes] = ..., key: _Optional[str] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class SubmitReply(_message.Message):
     __slots__ = ("id",)

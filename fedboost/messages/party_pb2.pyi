@@ -205,6 +205,14 @@ class StopReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class DenyRequest(_message.Message):
+    __slots__ = ("id", "reason")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    reason: str
+    def __init__(self, id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class ForgetRequest(_message.Message):
     __slots__ = ("id", "keeps_model")
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -220,7 +228,7 @@ class OwnedJobs(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[OwnedJob, _Mapping]]] = ...) -> None: ...
 
 class OwnedJob(_message.Message):
-    __slots__ = ("id", "name", "protocol", "state", "reason", "coordinator", "submitter", "parties", "dataset", "updated", "tells")
+    __slots__ = ("id", "name", "protocol", "state", "reason", "coordinator", "submitter", "parties", "dataset", "updated", "tells", "uses")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
@@ -232,6 +240,7 @@ class OwnedJob(_message.Message):
     DATASET_FIELD_NUMBER: _ClassVar[int]
     UPDATED_FIELD_NUMBER: _ClassVar[int]
     TELLS_FIELD_NUMBER: _ClassVar[int]
+    USES_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     protocol: str
@@ -243,7 +252,16 @@ class OwnedJob(_message.Message):
     dataset: str
     updated: float
     tells: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., coordinator: _Optional[str] = ..., submitter: _Optional[str] = ..., parties: _Optional[_Iterable[str]] = ..., dataset: _Optional[str] = ..., updated: _Optional[float] = ..., tells: _Optional[str] = ...) -> None: ...
+    uses: _containers.RepeatedCompositeFieldContainer[Use]
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., coordinator: _Optional[str] = ..., submitter: _Optional[str] = ..., parties: _Optional[_Iterable[str]] = ..., dataset: _Optional[str] = ..., updated: _Optional[float] = ..., tells: _Optional[str] = ..., uses: _Optional[_Iterable[_Union[Use, _Mapping]]] = ...) -> None: ...
+
+class Use(_message.Message):
+    __slots__ = ("about", "says")
+    ABOUT_FIELD_NUMBER: _ClassVar[int]
+    SAYS_FIELD_NUMBER: _ClassVar[int]
+    about: str
+    says: str
+    def __init__(self, about: _Optional[str] = ..., says: _Optional[str] = ...) -> None: ...
 
 class OwnedModels(_message.Message):
     __slots__ = ("models",)

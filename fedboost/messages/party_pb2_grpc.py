@@ -510,7 +510,7 @@ class OwnerStub:
                 _registered_method=True)
         self.Deny = channel.unary_unary(
                 '/fedboost.Owner/Deny',
-                request_serializer=fedboost_dot_messages_dot_job__pb2.JobId.SerializeToString,
+                request_serializer=fedboost_dot_messages_dot_party__pb2.DenyRequest.SerializeToString,
                 response_deserializer=fedboost_dot_messages_dot_party__pb2.OwnedJob.FromString,
                 _registered_method=True)
         self.Forget = channel.unary_unary(
@@ -586,7 +586,7 @@ def add_OwnerServicer_to_server(servicer, server):
             ),
             'Deny': grpc.unary_unary_rpc_method_handler(
                     servicer.Deny,
-                    request_deserializer=fedboost_dot_messages_dot_job__pb2.JobId.FromString,
+                    request_deserializer=fedboost_dot_messages_dot_party__pb2.DenyRequest.FromString,
                     response_serializer=fedboost_dot_messages_dot_party__pb2.OwnedJob.SerializeToString,
             ),
             'Forget': grpc.unary_unary_rpc_method_handler(
@@ -685,7 +685,7 @@ class Owner:
             request,
             target,
             '/fedboost.Owner/Deny',
-            fedboost_dot_messages_dot_job__pb2.JobId.SerializeToString,
+            fedboost_dot_messages_dot_party__pb2.DenyRequest.SerializeToString,
             fedboost_dot_messages_dot_party__pb2.OwnedJob.FromString,
             options,
             channel_credentials,

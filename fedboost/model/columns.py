@@ -34,6 +34,7 @@ def places(facts: Facts, frame: Frame) -> list[int]:
             f"the table lacks {len(absent)} columns of the model",
             column=absent[0],
             todo="give the columns that the model was trained with",
+            kind="the table lacks columns of the model",
         )
     for name in wanted:
         kinds = [

@@ -13,7 +13,7 @@ from fedboost.flow import GUEST
 from fedboost.messages.reveals import REVEALS
 from fedboost.report import units
 from fedboost.report.tables import names
-from fedboost.runtime import manifest
+from fedboost.runtime import declared, manifest
 from fedboost.runtime.manifest import Manifest
 from fedboost.runtime.party import PartyNode
 from fedboost.runtime.policy import Ask, Policy
@@ -23,12 +23,12 @@ from fedboost.runtime.work import Work
 
 @dataclass(frozen=True)
 class Rule:
-    """One key of the policy, beside what the job asks."""
+    """One key of what the owner allows, beside what the job asks."""
 
     about: str
     asked: str
     allowed: str
-    key: str  # of the policy
+    key: str  # of the party's file
     is_later: bool = False  # judged when the table is read, or when the rows are known
 
 
@@ -72,7 +72,7 @@ def read(node: PartyNode, job: Job) -> Asking:
         terms=terms,
         digest=digest.hex(),
         role=" and ".join(work.table.roles_of(node.config.name)),
-        rules=() if ask is None else tuple(_rules(work, ask, policy)),
+        rules=() if ask is None else tuple(_rules(node, work, ask, policy)),
         refusal=refusal,
         leaving=tuple(_leaving(work)),
         tells=node.spending.said(job),
@@ -80,28 +80,40 @@ def read(node: PartyNode, job: Job) -> Asking:
     )
 
 
-def _rules(work: Work, ask: Ask, policy: Policy) -> Iterator[Rule]:
-    yield Rule("Coordinator", ask.coordinator, _any(policy.coordinators), "coordinators")
-    yield Rule("Other parties", names(ask.peers), _any(policy.peers), "peers")
+def _declared(node: PartyNode, work: Work) -> Iterator[Rule]:
+    """What the job uses of our data set, beside what the data set's owner has declared."""
+    use = node.judge.use(work)
+    table = None if use is None else node.config.datasets.get(use.name)
+    if use is None or table is None:
+        return
+    for wish in declared.wishes(table, use):
+        key = f"datasets.{use.name}.{wish.key}"
+        yield Rule(wish.about.capitalize(), wish.asked, wish.allowed, key)
+
+
+def _rules(node: PartyNode, work: Work, ask: Ask, policy: Policy) -> Iterator[Rule]:
+    yield Rule("Coordinator", ask.coordinator, _any(policy.coordinators), "policy.coordinators")
+    yield Rule("Other parties", names(ask.peers), _any(policy.peers), "policy.peers")
     if ask.dataset is not None:
-        yield Rule("Data set", ask.dataset, _any(policy.datasets), "datasets")
-    yield Rule("Protocol", ask.protocol, _any(policy.protocols), "protocols")
+        yield Rule("Data set", ask.dataset, _any(policy.datasets), "policy.datasets")
+    yield from _declared(node, work)
+    yield Rule("Protocol", ask.protocol, _any(policy.protocols), "policy.protocols")
     if ask.insecure:
         allowed = "also schemes that hide nothing" if policy.allow_insecure else "none of that kind"
-        yield Rule("Encryption", f"{ask.scheme}: hides nothing", allowed, "allow_insecure")
+        yield Rule("Encryption", f"{ask.scheme}: hides nothing", allowed, "policy.allow_insecure")
     elif ask.key_bits is not None:
         asked, least = f"{ask.scheme}, {ask.key_bits} bits", f"{policy.key_bits_min} bits at least"
-        yield Rule("Encryption", asked, least, "key_bits_min")
+        yield Rule("Encryption", asked, least, "policy.key_bits_min")
     if ask.gradient_bits is not None:
         most = f"{policy.gradient_bits_max} bits at most"
-        yield Rule("Gradients", f"{ask.gradient_bits} bits each", most, "gradient_bits_max")
+        yield Rule("Gradients", f"{ask.gradient_bits} bits each", most, "policy.gradient_bits_max")
     if ask.contributors is not None:
         least = f"{policy.aggregation_parties_min} at least"
         asked = units.plural(ask.contributors, "party", "parties") + " in each sum"
-        yield Rule("Sums under masks", asked, least, "aggregation_parties_min")
+        yield Rule("Sums under masks", asked, least, "policy.aggregation_parties_min")
     if ask.host_noise is not None:
         least = f"{policy.host_noise_min:g} at least"
-        yield Rule("Noise on our sums", f"{ask.host_noise:g}", least, "host_noise_min")
+        yield Rule("Noise on our sums", f"{ask.host_noise:g}", least, "policy.host_noise_min")
     yield from _later(work, policy)
 
 
@@ -111,21 +123,31 @@ def _later(work: Work, policy: Policy) -> Iterator[Rule]:
     if asks.epsilon is not None and work.role is not GUEST:
         asked = "without noise" if asks.epsilon == inf else f"ε {asks.epsilon:g}"
         element, row = _most(policy.epsilon_element_max), _most(policy.epsilon_row_max)
-        yield Rule("Noise per value", asked, element, "epsilon_element_max", is_later=True)
+        yield Rule("Noise per value", asked, element, "policy.epsilon_element_max", is_later=True)
         yield Rule(
-            "Noise per row", f"{asked} for each column", row, "epsilon_row_max", is_later=True
+            "Noise per row",
+            f"{asked} for each column",
+            row,
+            "policy.epsilon_row_max",
+            is_later=True,
         )
     if work.protocol.releases is not None and work.role is not GUEST:
         most = "any number" if policy.disclosure_max == inf else f"{policy.disclosure_max:g}"
         asked = "as said below"
-        yield Rule("Sums per bin and row", asked, most, "disclosure_max", is_later=True)
+        yield Rule("Sums per bin and row", asked, most, "policy.disclosure_max", is_later=True)
         least = f"{policy.group_rows_min} at least"
         yield Rule(
-            "Rows between cuts", "as our policy has it", least, "group_rows_min", is_later=True
+            "Rows between cuts",
+            "as our policy has it",
+            least,
+            "policy.group_rows_min",
+            is_later=True,
         )
     if work.model is not None and work.role is not GUEST:
         most = f"{units.in_count(policy.predict.rows_per_day)} a day"
-        yield Rule("Rows to score", "all in common", most, "predict.rows_per_day", is_later=True)
+        yield Rule(
+            "Rows to score", "all in common", most, "policy.predict.rows_per_day", is_later=True
+        )
 
 
 def _leaving(work: Work) -> Iterator[Leaving]:
@@ -146,6 +168,8 @@ def _leaving(work: Work) -> Iterator[Leaving]:
 def _told(work: Work, policy: Policy) -> str:
     """What the coordinator hears from this party, in a sentence."""
     always = "that steps are done, how long they took, and how many bytes went to whom"
+    if "figures" in policy.tells:
+        always += ", and of an error about our table also rows and columns"
     if work.role is not GUEST and not work.protocol.is_horizontal:
         return f"The coordinator hears {always}."
     words = {"metrics": "the metrics of every round", "curves": "curves and importance at the end"}

@@ -26,7 +26,7 @@ from fedboost.report.html import Html
 from fedboost.runtime.coordinator import CoordinatorNode
 from fedboost.runtime.identity import Peer
 from fedboost.runtime.store import FINAL, JobState
-from fedboost.runtime.submitted import check
+from fedboost.runtime.submitted import check, read_spec
 from fedboost.settings import parse, yaml_in
 
 FOLLOWS_S = 2.0  # between two looks at a page
@@ -160,9 +160,9 @@ class _Pages:
     async def _handed_in(self, jobs: tuple[JobSpec, ...], key: str) -> list[str]:
         ids: list[str] = []
         for one in jobs:
-            asked = job_pb2.SubmitRequest(spec=one.model_dump_json().encode(), key=key)
             try:
-                ids.append((await self._node.submit(self._user, asked)).id)
+                spec = read_spec(one.model_dump_json().encode())
+                ids.append((await self._node.submit_here(self._user, spec, key)).id)
             except FedboostError as error:
                 raise (error.at(handed_in=", ".join(ids)) if ids else error) from None
         return ids

@@ -207,9 +207,11 @@ class Gate:
         form = await request.post()
         there = _next(str(form.get("next", "")))
         try:
-            cookie = self.sessions.sign_in(str(form.get("token", "")).strip())
+            token, source = str(form.get("token", "")).strip(), request.remote or ""
+            cookie = self.sessions.sign_in(token, source)
         except SignInRefusedError as error:
-            log.warning("a sign-in to the page was refused: %s", error.what)
+            if not error.wait_s:  # nobody fills our log by guessing on
+                log.warning("a sign-in to the page was refused: %s", error.what)
             return self.answer(request, self._form(there, error))
         response = web.Response(status=303, headers={"Location": there})
         response.set_cookie(

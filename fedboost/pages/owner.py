@@ -16,6 +16,7 @@ from fedboost.report import audit, units
 from fedboost.report.disclosure import protection
 from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import Band, Column, Row, absent, details, names, section, table
+from fedboost.runtime.decisions import REASON_CHARS_MAX, Decision
 from fedboost.runtime.ledger import Amount
 from fedboost.runtime.store import FINAL, Job, JobState
 
@@ -29,11 +30,12 @@ class Seen:
 
     job: Job
     owned: OwnedJob
+    decision: Decision | None  # of its owner
 
     @property
     def waits_for_us(self) -> bool:
         """Whether nobody here has approved it yet."""
-        return self.job.state is JobState.WAITING and not self.job.approved_by
+        return self.job.state is JobState.WAITING and self.decision is None
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ def _asking(one: Seen) -> Html:
         "article",
         _name(one),
         tag("p", _wants(owned)),
+        _uses(owned),
         tag("p", f"It {owned.tells}.") if owned.tells else "",
         tag("p", "asked ", parts.since(one.job.created), " ago", class_="facts"),
         parts.actions(parts.link("Look at it and decide", f"/jobs/{owned.id}", "strong-button")),
@@ -103,6 +106,11 @@ def _wants(owned: OwnedJob) -> Html:
     return join(user, " at ", coordinator, verb, protocol, on, f" among {parties}.")
 
 
+def _uses(owned: OwnedJob) -> Html:
+    """What it wants of us, in words."""
+    return parts.facts([(use.about.capitalize(), use.says) for use in owned.uses])
+
+
 def _going(one: Seen) -> Html:
     owned = one.owned
     reason = one.job.reason
@@ -115,13 +123,15 @@ def _going(one: Seen) -> Html:
             names(list(owned.parties)), class_="facts"),
         tag("p", reason, class_="reason") if reason else "",
         tag("p", told) if owned.tells and told else "",
-        tag("p", f"{_for(one.job)} for ", parts.since(one.job.since), class_="facts"),
+        tag("p", f"{_for(one)} for ", parts.since(one.job.since), class_="facts"),
         class_=f"card {edge}",
     )  # fmt: skip
 
 
-def _for(job: Job) -> str:
-    return f"approved by {job.approved_by}, waits" if job.state is JobState.WAITING else job.state
+def _for(one: Seen) -> str:
+    if one.job.state is JobState.WAITING and one.decision is not None:
+        return f"{one.decision.verdict} by {one.decision.user}, waits"
+    return one.job.state
 
 
 def _name(one: Seen) -> Html:
@@ -162,8 +172,8 @@ def job(one: Seen, known: Known, session: Session, said: str = "") -> list[objec
         "p", parts.badge(stored.state), " for ", parts.since(stored.since), class_="state-line"
     )
     said_why = tag("p", stored.reason, class_="reason") if stored.reason else ""
-    by = tag("p", f"Approved by {stored.approved_by}.") if stored.approved_by else ""
-    wants = tag("p", _wants(one.owned))
+    by = "" if one.decision is None else _decided(one.decision)
+    wants = join(tag("p", _wants(one.owned)), _uses(one.owned))
     spoken = parts.announced(f"{stored.name} is {stored.state}")
     shown: list[object]
     if isinstance(asking, Asking):
@@ -179,6 +189,12 @@ def job(one: Seen, known: Known, session: Session, said: str = "") -> list[objec
         parts.live("passed", _passed(stored.id, known.amounts)),
         parts.live("audit", _audit(stored, known.audited, session)),
     ]  # fmt: skip
+
+
+def _decided(decision: Decision) -> Html:
+    who = f"{decision.verdict.capitalize()} by {decision.user} on "
+    why = f": {decision.reason}" if decision.reason else "."
+    return tag("p", who, parts.moment(decision.at), why)
 
 
 def _head(one: Seen) -> Html:
@@ -213,10 +229,10 @@ def _verdict(asking: Asking) -> Html:
     heads = [Column("about"), Column("the job asks"), Column("your policy"), Column("verdict")]
     rows: list[Row] = [
         [
-            join(rule.about, tag("code", f"policy.{rule.key}", class_="key")),
+            join(rule.about, tag("code", rule.key, class_="key")),
             rule.asked,
             rule.allowed,
-            _mark(rule, asking.refusal is not None, f"policy.{rule.key}" == refused),
+            _mark(rule, asking.refusal is not None, rule.key == refused),
         ]
         for rule in asking.rules
     ]
@@ -358,6 +374,7 @@ def approve(one: Seen, asking: Asking, session: Session) -> list[object]:
     return [
         tag("h1", f"Approve {one.owned.name}?"),
         tag("p", _wants(one.owned), class_="intro"),
+        _uses(one.owned),
         "" if asking.refusal is None else frame.refusal(asking.refusal, "Your policy refuses it"),
         leaving(asking),
         form,
@@ -371,9 +388,16 @@ def deny(one: Seen, session: Session) -> list[object]:
         "It fails for every party, and says that this party’s owner denied it. That cannot be "
         "taken back: another job has to be submitted."
     )
-    yes = parts.button("Deny it", f"{here}/deny", session.csrf, tone="danger")
-    return [
-        tag("h1", f"Deny {one.owned.name}?"),
-        tag("p", words, class_="intro"),
-        parts.actions(yes, parts.link("Not now", here)),
-    ]
+    limit = str(REASON_CHARS_MAX)
+    reason = tag(
+        "label",
+        "Why, for everybody in the job (may stay empty) ",
+        tag("input", type="text", name="reason", maxlength=limit, autocomplete="off"),
+    )
+    yes = tag("button", "Deny it", type="submit", class_="danger")
+    buttons = tag("div", yes, parts.link("Not now", here), class_="actions")
+    form = tag(
+        "form", frame.hidden("csrf", session.csrf), reason, buttons,
+        method="post", action=f"{here}/deny", class_="decide",
+    )  # fmt: skip
+    return [tag("h1", f"Deny {one.owned.name}?"), tag("p", words, class_="intro"), form]

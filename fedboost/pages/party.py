@@ -12,7 +12,7 @@ from aiohttp import web
 from fedboost.audit.findings import Finding
 from fedboost.errors import FedboostError, PolicyError
 from fedboost.messages import job_pb2
-from fedboost.messages.party_pb2 import OwnedJob
+from fedboost.messages.party_pb2 import DenyRequest, OwnedJob
 from fedboost.pages import asking, frame, owner, parts, records
 from fedboost.pages.asking import Asking
 from fedboost.pages.audits import Audits
@@ -154,8 +154,9 @@ class _Pages:
 
     async def deny(self, request: web.Request) -> web.Response:
         """Refuses a job."""
-        id_ = request.match_info["job"]
-        await self._node.deny(self._user, job_pb2.JobId(id=id_))
+        form, id_ = await request.post(), request.match_info["job"]
+        asked = DenyRequest(id=id_, reason=str(form.get("reason", "")))
+        await self._node.deny(self._user, asked)
         raise web.HTTPSeeOther(f"/jobs/{id_}?done=denied")
 
     async def audit(self, request: web.Request) -> web.Response:
@@ -217,9 +218,9 @@ class _Pages:
         return self._read(self._node.store.job(id_))
 
     def _read(self, job: Job) -> Seen:
-        name = self._node.config.name
+        config, decision = self._node.config, self._node.states.decision(job)
         try:
-            return Seen(job, owned(name, job, self._node.spending.said(job)))
+            return Seen(job, owned(config, job, self._node.spending.said(job)), decision)
         except FedboostError:  # a job of another version, of which little can be read
             terms = manifest.outline(job.manifest)
             shown = OwnedJob(
@@ -231,7 +232,7 @@ class _Pages:
                 submitter=terms.submitter,
                 parties=terms.parties,
             )
-            return Seen(job, shown)
+            return Seen(job, shown, decision)
 
     def _asked(self, id_: str) -> tuple[Seen, Asking]:
         one = self._seen(id_)

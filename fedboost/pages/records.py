@@ -133,15 +133,15 @@ def disclosed(entries: Sequence[Entry], policy: Policy) -> list[object]:
     """What jobs have told of each data set, of what the policy allows."""
     intro = (
         "Each sum that leaves is an equation about who is in a bin; sums count per bin of the most "
-        "told column and row, for each guest alone. ε per row adds up over all jobs. A job that "
-        "goes on counts with all that it may tell."
+        "told column and row, of all guests that may compare notes. ε per row adds up over all "
+        "jobs. A job that goes on counts with what it is expected to tell."
     )
     head = [tag("h1", "What was told"), tag("p", intro, class_="intro")]
     if not entries:
         return [*head, absent("No job has told anything of any data set.")]
     rows: list[Row] = [
         [one.dataset, one.guest or "anybody", _spent(one.told, policy, sums=bool(one.guest))]
-        for one in totals(entries)
+        for one in totals(entries, policy.disclosure_apart)
     ]
     heads = [Column("data set"), Column("told to"), Column("so far, and the limits", "wide")]
     listed: list[Row] = [_entry(one) for one in reversed(entries)]
@@ -173,8 +173,8 @@ def _spent(told: float, policy: Policy, *, sums: bool) -> Html:
 
 
 def _entry(one: Entry) -> Row:
-    sums = (f"{one.counted:.3g}", f"{one.planned:.3g}") if one.planned else ("", "")
-    epsilon = "" if not one.epsilon else "no noise" if one.epsilon == inf else f"{one.epsilon:g}"
+    sums = (f"{one.counted:.3g}", f"{one.planned:.3g}") if one.sums else ("", "")
+    epsilon = "" if not one.noise else "no noise" if one.noise == inf else f"{one.noise:g}"
     at, state = one.at[:19].replace("T", " "), one.state or "deleted"
     job = tag("a", one.job, href=f"/jobs/{one.job}") if one.state else one.job
     return [job, one.dataset, one.guest, at, parts.badge(state), *sums, epsilon]

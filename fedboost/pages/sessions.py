@@ -13,7 +13,8 @@ from time import monotonic
 from fedboost.errors import PolicyError
 
 SESSIONS_MAX = 32  # browsers of one owner; the oldest session makes room
-WRONG_MAX, WRONG_S = 10, 60.0  # wrong tokens in so many seconds, before all have to wait
+WRONG_MAX, WRONG_S = 10, 60.0  # wrong tokens of a source in so many seconds, before it must wait
+SOURCES_MAX = 1024  # of wrong tokens that are remembered; the oldest makes room
 SECRET_BYTES = 32
 
 
@@ -41,25 +42,18 @@ class Sessions:
         """`token` gives the token that is good now; a session ends when it is another one."""
         self._token, self._lasts_s, self._clock = token, lasts_s, clock
         self._open: dict[bytes, Session] = {}  # by the digest of their cookies
-        self._wrong: deque[float] = deque(maxlen=WRONG_MAX)
+        self._wrong: dict[str, deque[float]] = {}  # by source
 
-    def sign_in(self, given: str) -> str:
-        """A new session's cookie for whoever has the token; a SignInRefusedError otherwise."""
+    def sign_in(self, given: str, source: str) -> str:
+        """A new session's cookie for whoever has the token; a SignInRefusedError otherwise.
+
+        Whoever has it never waits for the wrong ones of others, not even of the same `source`:
+        local processes cannot be told apart, and 256 bits are not guessed.
+        """
         now = self._clock()
-        if len(self._wrong) == WRONG_MAX and now - self._wrong[0] < WRONG_S:
-            refused = SignInRefusedError(
-                "too many wrong tokens", todo=f"try again in {WRONG_S:.0f} seconds"
-            )
-            refused.wait_s = int(WRONG_S)
-            raise refused
         good = _digest(self._token())
         if not hmac.compare_digest(good, _digest(given)):
-            self._wrong.append(now)
-            raise SignInRefusedError(
-                "this is not the token of this page",
-                todo="open the link that `fedboost party page` or `fedboost coordinator page` "
-                "prints",
-            )
+            raise self._refused(source, now)
         cookie = secrets.token_urlsafe(SECRET_BYTES)
         own = Session(secrets.token_urlsafe(SECRET_BYTES), good, now + self._lasts_s)
         self._open = {key: one for key, one in self._open.items() if one.ends > now}
@@ -67,6 +61,23 @@ class Sessions:
             del self._open[next(iter(self._open))]
         self._open[_digest(cookie)] = own
         return cookie
+
+    def _refused(self, source: str, now: float) -> SignInRefusedError:
+        wrong = self._wrong.pop(source, deque(maxlen=WRONG_MAX))
+        while len(self._wrong) >= SOURCES_MAX:
+            del self._wrong[next(iter(self._wrong))]
+        self._wrong[source] = wrong
+        if len(wrong) == WRONG_MAX and now - wrong[0] < WRONG_S:
+            refused = SignInRefusedError(
+                "too many wrong tokens", todo=f"try again in {WRONG_S:.0f} seconds"
+            )
+            refused.wait_s = int(WRONG_S)
+            return refused
+        wrong.append(now)
+        return SignInRefusedError(
+            "this is not the token of this page",
+            todo="open the link that `fedboost party page` or `fedboost coordinator page` prints",
+        )
 
     def find(self, cookie: str) -> Session | None:
         """The session of a cookie, while it lasts and its token is still the page's."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import html
-import re
 
-# What a file of ours never holds: controls, halves of characters, and marks that turn text around.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+from fedboost.printable import printable
+
 _VOID = frozenset({"meta", "link", "br", "input", "rect", "line", "circle", "polyline", "path"})
 
 Attribute = str | float | None
@@ -22,7 +21,9 @@ def text(value: object) -> Html:
     """`value` as HTML: itself if it is `Html`, else escaped, unprintable characters replaced."""
     if isinstance(value, Html):
         return value
-    return Html(html.escape(_UNPRINTABLE.sub("\ufffd", str(value)), quote=True))
+    return Html(
+        html.escape(printable(value, instead="\ufffd", keeps="\n\t", most=None), quote=True)
+    )
 
 
 def join(*parts: object) -> Html:

@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedboost.messages.job_pb2 import Event, Waiting
+from fedboost.printable import printable
 from fedboost.report import units
-from fedboost.report.seen import Seen, metric_words, printable, waiting_words
+from fedboost.report.seen import Seen, metric_words, waiting_words
 from fedboost.report.story import in_order
 
 __all__ = ["Progress", "metric_words", "printable", "summary"]

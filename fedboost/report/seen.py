@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedboost.messages.job_pb2 import Event, RoundDone, StateChanged, Waiting
+from fedboost.printable import printable
 from fedboost.report import units
 from fedboost.report.story import fault_lines, in_order
 
 RECENT_ROUNDS = 5  # that the estimate of the time left is taken from
-TEXT_CHARS_MAX = 500  # of one line from outside
 WAIT_SHOWN_S = 3.0  # who has worked for less is not worth a line
 
 ENDS = ("failed", "cancelled", "finished")
@@ -147,8 +147,3 @@ def metric_words(metrics: Mapping[str, Mapping[str, float]]) -> str:
         for split in in_order(metrics)
         for name, value in metrics[split].items()
     )
-
-
-def printable(text: str) -> str:
-    """Somebody else's words, without what a terminal would obey."""
-    return "".join(mark for mark in str(text)[:TEXT_CHARS_MAX] if mark.isprintable())

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fedboost.model.branches import Branch, Picture
+from fedboost.printable import printable
 from fedboost.report.html import Html, join, tag
 from fedboost.report.pictures import CHAR, LINE, MARGIN, colour, cut, legend, standalone, words
 from fedboost.report.units import plural
@@ -77,8 +78,7 @@ def _dot_lines(branch: Branch, name: str, depth: int | None) -> Iterator[str]:
 
 def _escaped(text: str) -> str:
     """Text inside quotes as DOT reads it: line breaks and the like are shown, never obeyed."""
-    shown = "".join(c if c.isprintable() else "\ufffd" for c in text)
-    return shown.replace("\\", "\\\\").replace('"', '\\"')
+    return printable(text, instead="\ufffd", most=None).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _quoted(text: str) -> str:

@@ -1,58 +1,95 @@
-"""What jobs have told of a party's data sets: a row for each job, kept when the job is gone.
+"""What jobs have told of a party's tables: charges that only add up, kept when the jobs are gone.
 
-Two things add up. The equations that released sums are, about the most told column's bins, by
-training rows (see `encrypted.meter`): of the jobs with one guest, since each guest can solve its
-own. And the ε of values disclosed with noise: of all jobs, since anybody may put them together.
-
-A job that goes on counts with all that it may tell; one that has ended early with what it had told
-at its last checkpoint and one round more, or with nothing if no message had left.
+A charge is written in the transaction of the ledger's row about the message that tells it. Two
+tables are the same where their name or their source is. Beside the charges stands what each job was
+expected to tell: of a job that goes on, others leave as much room.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fedboost.flow import Charge, Spent
 from fedboost.runtime.disk import on_disk, opened, transaction
 from fedboost.runtime.schema import HASHED, hashes
 from fedboost.runtime.store import JobState
 
-GOING = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED)  # may still tell all that they may
+GOING = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED)  # may still tell what was expected
+
+Guests = Callable[[str], bool]  # whether a guest is one of some
+Amounts = Mapping[str, float]  # by column; of "": of every column
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A table as its owner's file declares it."""
+
+    dataset: str  # its name
+    source: str  # where it lies (`SourceSpec.identity`); empty in rows of earlier versions
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What one job may tell, and has told, of a data set."""
+    """What one job was expected to tell of a table, and has told."""
 
     job: str
-    at: str  # UTC, ISO 8601: when it was last about to tell anything
+    at: str  # UTC, ISO 8601: when it last began to
     dataset: str
+    source: str
     guest: str
     protocol: str
     rows: int  # that it learns from
-    planned: float  # equations about a bin by rows, at most
-    round: float  # of them, of one round; 0 once the job has told all
-    counted: float  # up to the last round that was kept
-    epsilon: float  # of a row's values; inf: without noise
-    told: int  # 1 once a message has left
-    state: str  # of the job; empty where the store has forgotten it
+    planned: float  # equations about a bin by rows, expected
+    epsilon: float  # of a row's values, expected; inf: without noise
+    state: str = ""  # of the job; empty where the store has forgotten it
+    charged: Mapping[str, Amounts] = field(default_factory=dict)  # by kind (`Spent`)
+
+    @property
+    def told(self) -> Amounts:
+        """The equations by rows that have left, by column."""
+        return self.charged.get(Spent.SUMS, {})
+
+    @property
+    def counted(self) -> float:
+        """Those about the most told column."""
+        return most(self.told)
+
+    @property
+    def reserved(self) -> float:
+        """What is expected beyond them."""
+        return max(0.0, self.planned - self.counted) if self.state in GOING else 0.0
 
     @property
     def sums(self) -> float:
         """The equations by rows that count for it."""
-        if self.state in GOING:
-            return self.planned
-        return min(self.planned, self.counted + self.round) if self.told else 0.0
+        return self.counted + self.reserved
 
     @property
     def noise(self) -> float:
         """The ε per row that counts for it."""
-        return self.epsilon if self.told or self.state in GOING else 0.0
+        left = sum(self.charged.get(Spent.EPSILON, {}).values())
+        return max(left, self.epsilon) if self.state in GOING else left
+
+
+def most(told: Amounts) -> float:
+    """The amount of the most told column."""
+    return told.get("", 0.0) + max((v for c, v in told.items() if c), default=0.0)
+
+
+def sums_of(entries: Collection[Entry]) -> float:
+    """What jobs have told together of one column, and what is expected of those that go on."""
+    told: dict[str, float] = defaultdict(float)
+    for entry in entries:
+        for column, amount in entry.told.items():
+            told[column] += amount
+    return most(told) + sum(entry.reserved for entry in entries)
 
 
 @dataclass(frozen=True)
@@ -60,24 +97,29 @@ class Total:
     """What adds up over the jobs of one data set."""
 
     dataset: str
-    guest: str  # who has got sums; empty: the ε per row of noisy values, which anybody may have
+    guest: str  # who have got sums; empty: the ε per row of noisy values, which anybody may have
     told: float
 
 
-def totals(entries: Sequence[Entry]) -> list[Total]:
-    """Of each data set what each guest has got of sums, and what all have got of noisy values."""
+def totals(entries: Sequence[Entry], apart: Collection[str]) -> list[Total]:
+    """Of each data set what guests have got of sums, who may compare notes unless they are `apart`,
+    and what all have got of noisy values.
+    """
     found: list[Total] = []
     for dataset in dict.fromkeys(entry.dataset for entry in entries):
         own = [entry for entry in entries if entry.dataset == dataset]
-        for guest in dict.fromkeys(entry.guest for entry in own if entry.planned):
-            sums = sum(entry.sums for entry in own if entry.guest == guest)
-            found.append(Total(dataset, guest, sums))
-        if any(entry.epsilon for entry in own):
+        guests = dict.fromkeys(entry.guest for entry in own if entry.sums)
+        together = [guest for guest in guests if guest not in apart]
+        for group in (*([together] if together else []), *([g] for g in guests if g in apart)):
+            told = sums_of([entry for entry in own if entry.guest in group])
+            found.append(Total(dataset, ", ".join(group), told))
+        if any(entry.noise for entry in own):
             found.append(Total(dataset, "", sum(entry.noise for entry in own)))
     return found
 
 
 _COLUMNS = HASHED["account"]
+_SAME = "(dataset = :dataset OR (source = :source AND source != ''))"
 
 
 def _utc_now() -> datetime:
@@ -107,42 +149,44 @@ class Account:
         with self._mutex:
             self._connection.close()
 
-    def open(self, entry: Entry) -> None:
-        """Reserves what a job may tell; once for all its attempts, which keep what they told."""
+    @property
+    def today(self) -> str:
+        """The day (``2026-01-31``, UTC)."""
+        return self._clock().astimezone(UTC).strftime("%Y-%m-%d")
+
+    def expect(self, entry: Entry) -> None:
+        """Notes what a job may tell; an attempt that is made again is the same row."""
+        with self._changes() as sql:
+            self.note(sql, entry)
+
+    def charge(self, entry: Entry, peer: str, charges: Collection[Charge]) -> None:
+        """Charges what leaves in no message of the ledger."""
+        with self._changes() as sql:
+            self.note(sql, entry, is_new=False)
+            charge(sql, Owned(entry.dataset, entry.source), entry.job, peer, charges)
+
+    def note(self, sql: sqlite3.Connection, entry: Entry, *, is_new: bool = True) -> None:
+        """The same inside a transaction; unless it `is_new`, a row that is there stays."""
         own = tuple(getattr(entry, name) for name in _COLUMNS)
         at = self._clock().astimezone(UTC).isoformat(timespec="seconds")
         marks = ", ".join("?" for _ in own)
-        with self._changes() as sql:
-            sql.execute(
-                f"INSERT INTO account ({', '.join(_COLUMNS)}) VALUES ({marks})"  # noqa: S608  our columns
-                " ON CONFLICT (job) DO UPDATE SET at = excluded.at, rows = excluded.rows,"
-                " planned = excluded.planned, round = excluded.round, epsilon = excluded.epsilon",
-                (own[0], at, *own[2:]),
-            )
-
-    def tell(self, job: str) -> None:
-        """Notes that a message of the job is about to leave."""
-        with self._changes() as sql:
-            sql.execute("UPDATE account SET told = 1 WHERE job = ?", (job,))
-
-    def count(self, job: str, counted: float, *, is_all: bool = False) -> None:
-        """Notes what the job has told by now; `is_all`: it will not tell more."""
-        with self._changes() as sql:
-            sql.execute(
-                "UPDATE account SET counted = ?, round = CASE WHEN ? THEN 0 ELSE round END"
-                " WHERE job = ?",
-                (counted, is_all, job),
-            )
+        again = "DO UPDATE SET at = excluded.at, rows = excluded.rows, planned = excluded.planned,"
+        again = f"{again} epsilon = excluded.epsilon" if is_new else "DO NOTHING"
+        sql.execute(
+            f"INSERT INTO account ({', '.join(_COLUMNS)}) VALUES ({marks})"  # noqa: S608  our columns
+            f" ON CONFLICT (job) {again}",
+            (own[0], at, *own[2:]),
+        )
 
     def entries(self) -> list[Entry]:
         """All rows, oldest first; none of a store in which nothing has been told."""
-        return self._found("1", ())
+        return self._found("1", {})
 
     def entry(self, job: str) -> Entry | None:
         """That of a job, if it may tell anything."""
-        return next(iter(self._found("account.job = ?", (job,))), None)
+        return next(iter(self._found("account.job = :job", {"job": job})), None)
 
-    def _found(self, which: str, values: tuple[str, ...]) -> list[Entry]:
+    def _found(self, which: str, values: Mapping[str, str]) -> list[Entry]:
         columns = ", ".join(f"account.{name}" for name in _COLUMNS)
         text = (
             f"SELECT {columns}, coalesce(jobs.state, '') FROM account"  # noqa: S608  our columns
@@ -150,22 +194,84 @@ class Account:
             " ORDER BY account.at, account.job"
         )
         with self._mutex, on_disk(self._path):
-            known = "SELECT count(*) FROM sqlite_master WHERE name = 'account'"
+            known = "SELECT count(*) FROM sqlite_master WHERE name = 'charges'"
             if not self._connection.execute(known).fetchone()[0]:
                 return []  # of a store that an earlier version wrote
-            return [Entry(*row) for row in self._connection.execute(text, values)]
+            rows = self._connection.execute(text, values).fetchall()
+            told = "SELECT kind, about, sum(amount) FROM charges WHERE job = ? GROUP BY kind, about"
+            entries = []
+            for row in rows:
+                charged: dict[str, dict[str, float]] = {}
+                for kind, column, amount in self._connection.execute(told, (row[0],)):
+                    charged.setdefault(kind, {})[column] = amount
+                entries.append(replace(Entry(*row), charged=charged))
+            return entries
 
-    def sums(self, dataset: str, guest: str, *, besides: str = "") -> float:
-        """Equations by rows that count for all jobs with a guest, but `besides`."""
-        own = self._found("account.dataset = ? AND account.guest = ?", (dataset, guest))
-        return sum(entry.sums for entry in own if entry.job != besides)
-
-    def noise(self, dataset: str, *, besides: str = "") -> float:
-        """The ε per row that counts for all jobs, but `besides`."""
-        own = self._found("account.dataset = ?", (dataset,))
-        return sum(entry.noise for entry in own if entry.job != besides)
+    def others(self, table: Owned, besides: str) -> list[Entry]:
+        """The entries about one table, but that of a job."""
+        return [one for one in self._found(_SAME, vars(table)) if one.job != besides]
 
     @contextmanager
     def _changes(self) -> Iterator[sqlite3.Connection]:
         with self._mutex, transaction(self._connection, self._path):
             yield self._connection
+
+
+# Inside the transaction of a row of the ledger
+
+
+def charge(
+    sql: sqlite3.Connection, table: Owned, job: str, peer: str, charges: Collection[Charge]
+) -> None:
+    """Adds what one message tells `peer`."""
+    sql.executemany(
+        "INSERT INTO charges (dataset, source, kind, about, peer, job, amount)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (dataset, kind, about, peer, job, source)"
+        " DO UPDATE SET amount = amount + excluded.amount",
+        [
+            (table.dataset, table.source, one.kind, one.column, peer, job, one.amount)
+            for one in charges
+        ],
+    )
+
+
+def has_left(sql: sqlite3.Connection, job: str, peer: str, sha256: str) -> bool:
+    """Whether the same bytes have gone to a peer in a job before."""
+    text = "SELECT 1 FROM ledger WHERE job = ? AND direction = 'out' AND peer = ? AND sha256 = ?"
+    return sql.execute(f"{text} LIMIT 1", (job, peer, sha256)).fetchone() is not None
+
+
+def told_sums(sql: sqlite3.Connection, table: Owned, guests: Guests) -> float:
+    """The equations by rows about the most told column that some guests have got."""
+    found: dict[str, float] = defaultdict(float)
+    text = f"SELECT about, peer, sum(amount) FROM charges WHERE kind = 'sums' AND {_SAME}"  # noqa: S608
+    for column, peer, amount in sql.execute(f"{text} GROUP BY about, peer", vars(table)):
+        if guests(peer):
+            found[column] += amount
+    return most(found)
+
+
+def told_noise(sql: sqlite3.Connection, table: Owned) -> float:
+    """The ε of a row's values that have been told, to anybody."""
+    text = f"SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'epsilon' AND {_SAME}"  # noqa: S608
+    return float(sql.execute(text, vars(table)).fetchone()[0])
+
+
+def new_rows(sql: sqlite3.Connection, job: str, peer: str, rows: float) -> int:
+    """How many of a job's rows have not been predicted for `peer` before."""
+    text = (
+        "SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'rows' AND job = ? AND peer = ?"
+    )
+    return max(0, int(rows - sql.execute(text, (job, peer)).fetchone()[0]))
+
+
+def count_prediction(sql: sqlite3.Connection, peer: str, day: str, rows: int) -> int:
+    """Adds rows to what `peer` has had predicted on a day; gives how many that makes."""
+    sql.execute(
+        "INSERT INTO predictions (peer, day, rows) VALUES (?, ?, ?)"
+        " ON CONFLICT (peer, day) DO UPDATE SET rows = rows + excluded.rows",
+        (peer, day, rows),
+    )
+    text = "SELECT rows FROM predictions WHERE peer = ? AND day = ?"
+    return int(sql.execute(text, (peer, day)).fetchone()[0])

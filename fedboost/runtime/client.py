@@ -15,6 +15,7 @@ from fedboost import wire
 from fedboost.errors import FedboostError
 from fedboost.messages import job_pb2, job_pb2_grpc
 from fedboost.messages.job_pb2 import Event, JobId, Waiting
+from fedboost.printable import printable_message
 from fedboost.runtime import status
 from fedboost.runtime.addresses import Timers
 from fedboost.runtime.channel import Dialer
@@ -81,7 +82,7 @@ class Caller:
 
     def __init__(self, config: ClientConfig, *, user: str = "user", retry_s: float = 0.0) -> None:
         """`user` is who we claim to be where there is no TLS; `retry_s` waits for a late daemon."""
-        self._timers = Timers()
+        self._timers, self._tls = Timers(), config.tls
         self._dialer = Dialer(config.tls, self._timers, claim=f"user:{user}")
         self._target = (config.coordinator.name, config.coordinator.address)
         self._retry_s = retry_s
@@ -113,7 +114,8 @@ class Caller:
             call = getattr(stub(channel), method)
             return call(request, timeout=timeout_s, metadata=self._dialer.metadata)
 
-        return await self._dialer.call(self._target, start, retry_s=max(self._retry_s, retry_s))
+        reply = await self._dialer.call(self._target, start, retry_s=max(self._retry_s, retry_s))
+        return printable_message(reply)
 
 
 class Client(Caller):
@@ -121,9 +123,11 @@ class Client(Caller):
 
     async def submit(self, spec: bytes) -> str:
         """Hands in a job (JSON), once, also where an answer is lost; gives its id."""
-        from fedboost.runtime.submitted import KEY_BYTES
+        from fedboost.runtime.submitted import KEY_BYTES, submission_request
+        from fedboost.runtime.tls import load_identity
 
-        request = job_pb2.SubmitRequest(spec=spec, key=secrets.token_hex(KEY_BYTES))
+        identity = None if self._tls is None else await asyncio.to_thread(load_identity, self._tls)
+        request = submission_request(spec, secrets.token_hex(KEY_BYTES), self.name, identity)
         reply: job_pb2.SubmitReply = await self._lead("Submit", request, AGAIN_S)
         return reply.id
 
@@ -146,6 +150,7 @@ class Client(Caller):
                 with self._dialer.using(*self._target) as channel:
                     async for event in job_pb2_grpc.CoordinatorStub(channel).Watch(request, **how):
                         after = event.number
+                        printable_message(event)
                         yield event
                 return
             except grpc.aio.AioRpcError as error:

@@ -24,7 +24,7 @@ from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.client_config import ClientConfig
 from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, Page, PartyConfig, Users
 from fedboost.runtime.disk import PUBLIC_MODE, write_file
-from fedboost.runtime.local import COORDINATOR, DATASET, USER, permissive, tls_of
+from fedboost.runtime.local import COORDINATOR, USER, declared, permissive, tls_of
 
 READY_S = 60.0  # until a daemon listens: it imports, compiles nothing, opens its store
 READY_WORDS = b" listens on port "  # what `daemon` logs then
@@ -180,7 +180,7 @@ class Cluster:
             peers={peer: self.addresses[peer] for peer in self.names if peer != name},
             store=self.store(name),
             page=self.pages.get(name),
-            datasets={DATASET: sources[name]} if name in sources else {},
+            datasets=declared(name, spec, sources),
             policy=permissive(name, spec, has_data=name in sources),
             **extra,
         )

@@ -20,7 +20,7 @@ from fedboost.errors import DataError, PeerError
 from fedboost.job import Name
 from fedboost.runtime import heads
 from fedboost.runtime.heads import Check, Statement
-from fedboost.runtime.ledger import GENESIS, Ledger, Row, chained, content_hash, row_hash
+from fedboost.runtime.ledger import GENESIS, Kept, Ledger, Row, chained, content_hash, row_hash
 from fedboost.settings import Settings
 
 EXPORT_BYTES_MAX = 1 << 30  # about a million rows
@@ -98,8 +98,7 @@ def export(
 ) -> bytes:
     """The file with a party's rows of a job; with a `reader` those about that peer alone."""
     own, kept = ledger.rows(job), ledger.kept(job)
-    if not own and not kept:
-        raise DataError(f"the ledger knows no job {job[:80]}", todo="fedboost job list")
+    _check_known(job, own, kept)
     stated = [one.n for one in (heads.read(k.party, k.text) for k in kept if k.party == party)]
     first = min([*(row.n for row in own[:1]), *(n + 1 for n in stated)], default=1)
     last = max([*(row.n for row in own[-1:]), *stated], default=0)
@@ -153,7 +152,9 @@ def compare(ledger: Ledger, party: str, theirs: Export) -> list[Difference]:
     First what the two have signed against the chains, then payload for payload what they sent
     each other.
     """
-    own = [row for row in ledger.rows(theirs.job) if row.peer == theirs.party]
+    rows = ledger.rows(theirs.job)
+    _check_known(theirs.job, rows, ledger.kept(theirs.job))
+    own = [row for row in rows if row.peer == theirs.party]
     told = [row for row in theirs.shown() if row.peer == party]
     stated = [heads.read(kept.party, kept.text) for kept in ledger.kept(theirs.job)]
     # Of what they have signed since, the file can hold nothing.
@@ -181,8 +182,9 @@ def compare(ledger: Ledger, party: str, theirs: Export) -> list[Difference]:
 
 def review(ledger: Ledger, party: str, job: str) -> list[Difference]:
     """Where a party's rows of a job do not fit what it and its peers have signed at each commit."""
-    stated = [heads.read(kept.party, kept.text) for kept in ledger.kept(job)]
     rows, since = ledger.rows(job), dict[int, int]()
+    _check_known(job, rows, ledger.kept(job))
+    stated = [heads.read(kept.party, kept.text) for kept in ledger.kept(job)]
     found: list[Difference] = []
     for own in (one for one in stated if one.party == party):
         told = [
@@ -203,6 +205,15 @@ def review(ledger: Ledger, party: str, job: str) -> list[Difference]:
                     )
                 )
     return found
+
+
+def _check_known(job: str, rows: Sequence[Row], kept: Sequence[Kept]) -> None:
+    """Refuses a job of which a ledger holds nothing: that is no agreement."""
+    if not rows and not kept:
+        raise DataError(
+            f"the ledger knows no job {job[:80]}",
+            todo="fedboost party jobs; a store that was restored from a backup lacks later jobs",
+        )
 
 
 def _shown(row: Row, job: str, reader: str | None) -> Row | Hidden:

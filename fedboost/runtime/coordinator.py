@@ -35,12 +35,18 @@ from fedboost.runtime.errands import TELL_S, Errands
 from fedboost.runtime.forgetting import Forgetting, check_over
 from fedboost.runtime.identity import Identity, Peer
 from fedboost.runtime.journals import Journals
-from fedboost.runtime.manifest import Manifest, Member
+from fedboost.runtime.manifest import Manifest, Member, Submission
 from fedboost.runtime.reading import greeting
 from fedboost.runtime.returns import Answering, Returns
 from fedboost.runtime.standing import at_rest, awaited, outlined
 from fedboost.runtime.store import Job, JobState, Store
-from fedboost.runtime.submitted import KEY_BYTES, read_spec, submission_id
+from fedboost.runtime.submitted import (
+    KEY_BYTES,
+    read_spec,
+    sign_submission,
+    submission_id,
+    submitter_of,
+)
 from fedboost.runtime.vigil import first_gone
 from fedboost.runtime.walker import JobWalk, UnapprovedError
 from fedboost.settings import parse
@@ -97,9 +103,22 @@ class CoordinatorNode:
         One key of a caller's names one job, however often it comes: an answer may have been lost.
         """
         self._check(caller, "submit")
-        spec = read_spec(request.spec)
-        id_ = submission_id(spec, caller.name, request.key or secrets.token_hex(KEY_BYTES))
-        if self._is_taken(id_, caller.name, spec):
+        spec, key = read_spec(request.spec), request.key or secrets.token_hex(KEY_BYTES)
+        submission = None if self.config.tls is None else _signed(caller, request)
+        return await self._take_in(caller.name, spec, key, submission)
+
+    async def submit_here(self, user: Peer, spec: JobSpec, key: str) -> job_pb2.SubmitReply:
+        """Takes in a job from our own page, whose user's key is not here: we sign for ourselves."""
+        self._check(user, "submit")
+        own, key = self._identity(), key or secrets.token_hex(KEY_BYTES)
+        signature = None if self.config.tls is None else sign_submission(spec, key, own.name, own)
+        return await self._take_in(str(own.peer), spec, key, signature)
+
+    async def _take_in(
+        self, submitter: str, spec: JobSpec, key: str, submission: Submission | None
+    ) -> job_pb2.SubmitReply:
+        id_ = submission_id(spec, submitter, key)
+        if self._is_taken(id_, submitter, spec):
             return job_pb2.SubmitReply(id=id_)
         for party in spec.parties.table().of(tuple(flow.Role)):
             if party not in self.config.parties:
@@ -110,15 +129,18 @@ class CoordinatorNode:
         members = await asyncio.gather(
             *(self._member(p) for p in spec.parties.table().of(tuple(flow.Role)))
         )
-        if self._is_taken(id_, caller.name, spec):  # meanwhile
+        if self._is_taken(id_, submitter, spec):  # meanwhile
             return job_pb2.SubmitReply(id=id_)
         terms = Manifest(
             job=id_,
             coordinator=self.config.name,
-            submitter=caller.name,
+            submitter=submitter,
             spec=spec,
             members=list(members),
+            submission=submission,
         )
+        if self.config.tls is not None:  # what every party will ask, so that its user hears it
+            submitter_of(terms, self.config.tls.read().ca)
         self.store.add_job(id_, spec.name, terms.encode(), JobState.WAITING)
         self._drive(self._walk(terms, self.store.next_attempt(id_)))
         return job_pb2.SubmitReply(id=id_)
@@ -404,8 +426,6 @@ class CoordinatorNode:
             reason.todo = _todo(reason.todo, job, alone=changed.goes_on)
         if reason is not None:
             changed.reason.CopyFrom(faults.to_message(reason))
-        if state is JobState.PAUSED and self.store.job(job).state is JobState.WAITING:
-            self.store.move(job, JobState.RUNNING)
         self._journals.rest(job, changed)
         if reason is not None:
             log.warning("%s is %s: %s", job, state, "; ".join(reason.lines()))
@@ -433,6 +453,21 @@ class CoordinatorNode:
         status.waiting.extend(driven.walk.waited_for)
         status.warnings.extend(driven.walk.warned)
         return status
+
+
+def _signed(caller: Peer, request: job_pb2.SubmitRequest) -> Submission:
+    if not request.signature:
+        raise ConfigError(
+            "the submission is not signed",
+            todo="hand it in with this version of fedboost, by the user's own certificate",
+            user=caller.name,
+        )
+    raw = {
+        "key": request.key,
+        "certificate": request.certificate.decode("ascii", "replace"),
+        "signature": request.signature.hex(),
+    }
+    return parse(Submission, raw, section="the submission")
 
 
 def _todo(first: str, job: str, *, alone: bool) -> str:

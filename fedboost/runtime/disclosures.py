@@ -95,5 +95,6 @@ def rows_again(frame: Frame, kept: Artefact) -> Frame:
             f"the table lacks {absent} of the {len(ids)} rows whose buckets are used again",
             rows=absent,
             todo="give the table of that job, or train without reuse",
+            kind="the table lacks rows whose buckets are used again",
         )
     return frame.take([place[row] for row in ids])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedboost.errors import StoreError
+from fedboost.printable import printable
 
 FOLDER_MODE, SECRET_MODE, PUBLIC_MODE = 0o700, 0o600, 0o644
 NEW = ".new"  # ends the name of a file that is being written
@@ -39,7 +40,7 @@ def on_disk(path: Path) -> Iterator[None]:
 def _refused(reason: str, full: bool, path: Path) -> StoreError:
     todo = "free some space" if full else "check that the folder is ours and the disk is well"
     # Peers may read this error: they learn the file's name, the log the whole path.
-    said = "".join(c if c.isprintable() else " " for c in reason[:REASON_CHARS_MAX])
+    said = printable(reason, instead=" ", most=REASON_CHARS_MAX)
     what = f"cannot read or write the file: {said}"
     return StoreError(what, todo=todo, private=str(path), file=path.name)
 

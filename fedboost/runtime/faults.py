@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedboost.errors import BY_CODE, FedboostError
 from fedboost.messages.fault_pb2 import Fault, Place
+from fedboost.printable import printable
 
 TEXT_MAX = 2000  # characters of one line of somebody else's error
 
@@ -25,4 +26,4 @@ def from_message(fault: Fault) -> FedboostError:
 
 def _clean(text: str) -> str:
     """A peer's words, without what a terminal would obey."""
-    return "".join(c for c in text[:TEXT_MAX] if c.isprintable())
+    return printable(text, most=TEXT_MAX)

@@ -6,57 +6,34 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from fedboost.errors import FedboostError, StoreError, UnreachableError
+from fedboost.errors import FedboostError, UnreachableError
 from fedboost.runtime.clock import now
-from fedboost.runtime.store import FINAL, Job, JobState, Store
+from fedboost.runtime.job_states import JobEvent, JobStates
+from fedboost.runtime.store import Store
 from fedboost.runtime.work import Work
 
 log = logging.getLogger(__name__)
-
-UNBEGUN = (JobState.WAITING, JobState.FAILED)  # nothing runs here that could pause
 
 
 class Halting:
     """The ends of one party's jobs. All methods belong to the event loop's thread."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._untold: dict[str, tuple[JobState, FedboostError]] = {}  # what the store did not take
+    def __init__(self, store: Store, states: JobStates) -> None:
+        self._store, self._states = store, states
 
-    async def halt(self, work: Work, state: JobState, reason: FedboostError) -> None:
+    async def halt(self, work: Work, event: JobEvent, reason: FedboostError) -> None:
         """Ends this attempt of a job; every wait in it ends with `reason`."""
         work.halted = work.halted or reason
         if work.session is not None:
             await work.session.stop(reason)
             work.settle()
-        self.note(work.id, state, reason)
-        if state is JobState.PAUSED:  # the table is needed again, soon
+        self._states.ends(work.id, event, work.fault or reason)
+        if event is JobEvent.PAUSED:  # the table is needed again, soon
             return
         await work.answers.settled()  # what still writes would leave files behind
         work.frame = work.id_cells = None
-        if state is JobState.CANCELLED:
+        if event in (JobEvent.CANCELLED, JobEvent.DENIED):
             self._store.discard(work.id)
-
-    def note(self, id_: str, state: JobState, reason: FedboostError) -> None:
-        """Has the store say how a job stands; `again` tries once more what a full disk refused."""
-        self._untold.pop(id_, None)
-        try:
-            moved = self._moved(self._store.job(id_), state, reason)
-        except StoreError as error:
-            log.error("the store cannot note that %s is %s: %s", id_, state, error.what)
-            self._untold[id_] = state, reason
-            return
-        if moved:
-            log.warning("%s is %s: %s", id_, state, "; ".join(reason.lines()))
-
-    def again(self) -> None:
-        """Tries to note what the store has not taken."""
-        for id_, (state, reason) in list(self._untold.items()):
-            self.note(id_, state, reason)
-
-    def begins(self, id_: str) -> None:
-        """Forgets what could not be noted: a new attempt runs."""
-        self._untold.pop(id_, None)
 
     async def watch(
         self,
@@ -70,7 +47,7 @@ class Halting:
         """
         while True:
             await asyncio.sleep(min(1.0, lost_s / 4))
-            self.again()
+            self._states.again()
             silent = [
                 work
                 for work in works.values()
@@ -85,21 +62,12 @@ class Halting:
                 error.todo = f"{error.todo}; {by_itself}" if error.todo else by_itself
                 for work in silent:
                     if now() - work.heard > lost_s:
-                        await self.halt(work, JobState.PAUSED, error)
+                        await self.halt(work, JobEvent.PAUSED, error)
             except FedboostError as error:
                 log.warning("the coordinator: %s", "; ".join(error.lines()))
             else:
                 for work in silent:
                     work.heard = now()
-
-    def _moved(self, job: Job, state: JobState, reason: FedboostError) -> bool:
-        if job.state in FINAL or (state is JobState.PAUSED and job.state in UNBEGUN):
-            return False
-        if job.state is JobState.PAUSED and state is JobState.FAILED:
-            self._store.move(job.id, JobState.RUNNING)
-        named = reason.where.get("party", "")
-        self._store.move(job.id, state, reason=reason.what, waiting_for=named)
-        return True
 
 
 def restarted(party: str) -> FedboostError:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from fedboost.errors import ConfigError, PeerError
+from fedboost.errors import ConfigError, PeerError, UnreachableError
 
 Role: TypeAlias = Literal["party", "coordinator", "user"]
 PrivateKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
@@ -163,16 +163,30 @@ def peer_from_auth_context(auth_context: Mapping[str, Sequence[bytes]]) -> Peer:
     if len(pems) != 1:
         raise PeerError("the caller showed no certificate", todo="connect with mTLS")
     try:
-        return _peer_of(bytes(pems[0]))
+        return _peer_of(bytes(pems[0]))[0]
     except CertificateFaultError as fault:
         raise PeerError(f"the caller's certificate {fault}") from None
 
 
+def refuse_expired(auth_context: Mapping[str, Sequence[bytes]], now: datetime) -> None:
+    """Refuses, by an UnreachableError, a caller whose certificate has expired meanwhile.
+
+    TLS looks at dates only when a connection opens, and one may stay open for months.
+    """
+    peer, not_after = _peer_of(bytes(auth_context["x509_pem_cert"][0]))
+    if now > not_after:
+        raise UnreachableError(
+            f"the certificate of {peer} expired on {_day(not_after)}",
+            todo="ask whoever runs the CA for a new one: fedboost certs rotate",
+            **({"party": peer.name} if peer.role == "party" else {}),
+        )
+
+
 @lru_cache(maxsize=1024)
-def _peer_of(certificate_pem: bytes) -> Peer:
+def _peer_of(certificate_pem: bytes) -> tuple[Peer, datetime]:
     certificate = read_certificate(certificate_pem)
     _check_strength(certificate)
-    return owner(certificate)
+    return owner(certificate), certificate.not_valid_after_utc
 
 
 def read_certificate(pem: bytes) -> x509.Certificate:

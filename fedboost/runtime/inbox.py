@@ -51,6 +51,10 @@ class Inbox:
         """The parties whose messages are waited for now."""
         return sorted({party for of in self._waits for party in of()})
 
+    def waiting(self, kind: str, sender: str) -> int:
+        """How many messages of a sender lie here and are not used yet."""
+        return len(self._waiting.get((kind, sender), ()))
+
     def seen(self, key: Key, digest: bytes) -> bool:
         """Whether the message of that key arrived before; other bytes under it are a PeerError."""
         before = self._seen.get(key)

@@ -6,10 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from fedboost import __version__, flow, wire
+import numpy as np
+
+from fedboost import __version__, flow, protocols, wire
+from fedboost.core.params import CLASSIFYING
 from fedboost.errors import ConfigError, PeerError, PolicyError
-from fedboost.flow import GUEST
+from fedboost.flow import GUEST, Seat
 from fedboost.messages.party_pb2 import Signature
+from fedboost.runtime import declared
 from fedboost.runtime.alignments import count_alignment
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.heads import Check
@@ -23,6 +27,7 @@ from fedboost.runtime.identity import (
 from fedboost.runtime.manifest import Manifest
 from fedboost.runtime.policy import Ask
 from fedboost.runtime.store import Store
+from fedboost.runtime.submitted import submitter_of
 from fedboost.runtime.work import Work
 
 SEPARATOR = b"\0"  # between a certificate, which is text, and the signature made with its key
@@ -113,6 +118,11 @@ class Judge:
             if (peer.role, peer.name) != ("party", member.name):
                 raise PeerError(f"the manifest shows a certificate of {peer} for {member.name}")
             self._trust.refuse_revoked(peer)
+        self._submission(terms)
+
+    def _submission(self, terms: Manifest) -> None:
+        """Refuses a job that its submitter, as the manifest names it, did not sign like this."""
+        self._trust.refuse_revoked(submitter_of(terms, self._trust.ca_pem()))
 
     def _is_known(self, terms: Manifest) -> bool:
         """Whether we have looked at the same terms before; certificates may be renewed since."""
@@ -146,6 +156,9 @@ class Judge:
         ask = self.ask(work)
         try:
             policy.judge(ask)
+            use = self.use(work)
+            if use is not None:
+                declared.judge(self.config.datasets[use.name], use)
             if work.model is not None and work.role is not GUEST:
                 policy.judge_prediction(work.table.guest, 0)
         except PolicyError as error:
@@ -155,6 +168,14 @@ class Judge:
                 raise ConfigError(
                     f"{name} has no address for {peer}", party=name, todo="add it to `peers`"
                 )
+
+    def use(self, work: Work) -> declared.Use | None:
+        """What a job wants of our table; None where it wants none."""
+        selection = work.selection()
+        if selection is None or selection.dataset is None:
+            return None
+        peers = tuple(p for p in work.table.of(tuple(flow.Role)) if p != self.config.name)
+        return declared.Use(selection.dataset, selection, work.role, peers)
 
     def ask(self, work: Work) -> Ask:
         """What a job wants of this party; a ConfigError where it does not say which data set."""
@@ -178,7 +199,26 @@ class Judge:
             insecure=asked.insecure,
             contributors=work.contributors,
             host_noise=None if work.role is GUEST else asked.host_noise,
+            quantile_tolerance=None if dataset is None else asked.quantile_tolerance,
+            roles=tuple(str(role) for role in work.table.roles_of(name)),
         )
+
+    def holdout(self, work: Work, stage: str, seat: Seat) -> None:
+        """Refuses to measure on so few rows of ours that a metric tells their labels."""
+        if seat.frame is None or seat.frame.label is None or not seat.validation.any():
+            return
+        if protocols.named(stage).leaves != "model":
+            return
+        held = seat.frame.label[seat.validation]
+        try:
+            self.config.policy.judge_holdout(len(held), "held-out rows")
+            self.config.policy.judge_holdout(seat.frame.n_rows - len(held), "training rows")
+            classes = getattr(work.params, "objective", "") in CLASSIFYING
+            if classes and not work.protocol.is_horizontal:  # others' rows are in the sums, too
+                fewest = np.unique(held, return_counts=True)[1].min()
+                self.config.policy.judge_holdout(int(fewest), "held-out rows of each class")
+        except PolicyError as error:
+            raise error.at(party=self.config.name) from None
 
     def alignment(self, work: Work) -> None:
         """Counts an attempt at an alignment; refuses more a day than policy allows.
@@ -190,25 +230,20 @@ class Judge:
         if selection is None or selection.dataset is None:
             return
         peers = [party for party in work.table.of(flow.EVERYBODY) if party != name]
+        table = (selection.dataset, self.config.datasets[selection.dataset].identity)
         try:
-            count_alignment(self._store, peers, selection.dataset, policy.alignments_per_day)
+            count_alignment(self._store, peers, table, policy.alignments_per_day)
         except PolicyError as error:
             raise error.at(party=name) from None
 
     def prediction(self, work: Work, rows: int) -> None:
-        """Counts the rows that a peer has scored today; refuses more than policy allows.
-
-        Once a job: what an attempt has counted, a later one has not to pay again.
-        """
-        if work.role is GUEST or work.is_counted:
+        """Refuses more rows than policy allows a day; `Spending` counts them as they leave."""
+        if work.role is GUEST:
             return
-        policy = self.config.policy
         try:
-            policy.judge_prediction(work.table.guest, rows)
-            self._store.count_prediction(work.table.guest, rows, policy.predict.rows_per_day)
+            self.config.policy.judge_prediction(work.table.guest, rows)
         except PolicyError as error:
             raise error.at(party=self.config.name) from None
-        work.note_counted(rows)
 
     def owner(self, caller: Peer) -> None:
         """Refuses everybody but the users whom the policy lets approve and deny."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -21,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 
 from fedboost.errors import DataError, StoreError
 from fedboost.runtime.disk import on_disk, opened, transaction
+from fedboost.runtime.schema import hashes
 
 Direction: TypeAlias = Literal["out", "in"]
 
@@ -177,7 +179,7 @@ class Ledger:
         self._path = path
         self._clock = clock
         self._mutex = threading.RLock()
-        self._connection = opened(path, "ro" if read_only else "rwc")
+        self._connection = hashes(opened(path, "ro" if read_only else "rwc"))
         with on_disk(path):
             try:
                 self._prepare(read_only=read_only)
@@ -194,13 +196,21 @@ class Ledger:
         """The moment, by the clock of the rows."""
         return self._clock().astimezone(UTC)
 
-    def record(self, *disclosures: Disclosure) -> list[Row]:
-        """Append a row for each, in their order; all on the disk when this returns."""
+    def record(
+        self,
+        *disclosures: Disclosure,
+        first: Callable[[sqlite3.Connection], None] = lambda _: None,
+    ) -> list[Row]:
+        """Append a row for each, in their order; all on the disk when this returns.
+
+        What `first` writes is there with the rows or not at all; nothing is where it raises.
+        """
         for disclosure in disclosures:
             _check(disclosure)
         at = self.now().isoformat(timespec="microseconds")
         rows: list[Row] = []
         with self._mutex, transaction(self._connection, self._path):
+            first(self._connection)
             head = self._head()
             for disclosure in disclosures:
                 bare = Row(n=head.n + 1, at=at, **vars(disclosure), previous=head.hash, hash="")

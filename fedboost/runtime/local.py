@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedboost import protocols, wire
 from fedboost.crypto.workers import Workers
+from fedboost.data.selection import declared_for
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
 from fedboost.job import JobSpec
@@ -23,9 +25,10 @@ from fedboost.runtime import authority
 from fedboost.runtime.addresses import Remote, Timers
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.config import CoordinatorConfig, PartyConfig, Users
-from fedboost.runtime.identity import Peer
+from fedboost.runtime.identity import Identity, Peer
 from fedboost.runtime.policy import Policy, PredictPolicy
 from fedboost.runtime.store import Store
+from fedboost.runtime.submitted import KEY_BYTES, submission_request
 from fedboost.runtime.tls import Revocations, TlsFiles, load_identity
 
 if TYPE_CHECKING:
@@ -51,9 +54,9 @@ class LocalLinks:
             raise UnreachableError(f"{envelope.receiver} is not there", party=envelope.receiver)
         caller = Peer("party", envelope.sender, fingerprint="", serial=0)
         arrived = Envelope.FromString(wire.encode(envelope))
-        node.admit(caller, arrived)
-        pieces = [wire.piece_data(piece, envelope.sender) for piece in wire.pieces(payload)]
-        await node.accept(caller, arrived, b"".join(pieces))
+        with node.admit(caller, arrived):
+            pieces = [wire.piece_data(piece, envelope.sender) for piece in wire.pieces(payload)]
+            await node.accept(caller, arrived, b"".join(pieces))
 
 
 class LocalControl:
@@ -93,6 +96,7 @@ class LocalCluster:
     coordinator: CoordinatorNode
     parties: dict[str, PartyNode]
     user: Peer
+    identity: Identity  # the user's
 
     async def run(
         self, spec: JobSpec, hear: Callable[[job_pb2.Event], None] | None = None
@@ -115,10 +119,13 @@ class LocalClient:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._coordinator, self._user = cluster.coordinator, cluster.user
+        self._identity = cluster.identity
 
-    async def submit(self, spec: bytes) -> str:
-        """See `client.Jobs`."""
-        return (await self._coordinator.submit(self._user, job_pb2.SubmitRequest(spec=spec))).id
+    async def submit(self, spec: bytes, key: str = "") -> str:
+        """See `client.Jobs`; the same `key` again is the same job."""
+        named = key or secrets.token_hex(KEY_BYTES)
+        request = submission_request(spec, named, self._coordinator.config.name, self._identity)
+        return (await self._coordinator.submit(self._user, request)).id
 
     async def status(self, job: str) -> job_pb2.JobStatus:
         """See `client.Jobs`."""
@@ -161,10 +168,20 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
         disclosure_max=math.inf,
         aggregation_parties_min=2,
         group_rows_min=1,
+        quantile_tolerance_min=0,
+        holdout_rows_min=1,
         intersection_min=1,
         alignments_per_day=1_000_000_000,
+        tells=("metrics", "curves", "figures"),
         predict=PredictPolicy(peers=peers, rows_per_day=1_000_000_000),
     )
+
+
+def declared(name: str, spec: JobSpec, sources: Mapping[str, SourceSpec]) -> dict[str, SourceSpec]:
+    """A party's data sets as the jobs of one file need them declared, which are ours as well."""
+    if name not in sources:
+        return {}
+    return {DATASET: declared_for(sources[name], spec.data[name])}
 
 
 @asynccontextmanager
@@ -202,7 +219,7 @@ async def cluster(
                 coordinator=Remote(name=COORDINATOR, address=NOWHERE),
                 peers=dict.fromkeys((n for n in names if n != name), NOWHERE),
                 store=folder / "var" / name,
-                datasets={DATASET: sources[name]} if name in sources else {},
+                datasets=declared(name, spec, sources),
                 policy=permissive(name, spec, has_data=name in sources),
                 timers=waits,
             )
@@ -228,7 +245,8 @@ async def cluster(
         controls = {name: LocalControl(node, COORDINATOR) for name, node in nodes.items()}
         coordinator = CoordinatorNode(leading, _always(own), store, controls.__getitem__)
         stack.push_async_callback(coordinator.close)
-        yield LocalCluster(coordinator, nodes, Peer("user", USER, fingerprint="", serial=0))
+        user = Peer("user", USER, fingerprint="", serial=0)
+        yield LocalCluster(coordinator, nodes, user, load_identity(tls_of(certs, USER)))
 
 
 def _trust(tls: TlsFiles) -> Trust:

@@ -10,8 +10,11 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
+from fedboost.printable import printable
+
 LogFormat: TypeAlias = Literal["text", "json"]
 PLACES = ("job", "attempt", "stage", "step", "party")  # in this order in every line
+LINE_CHARS_MAX = 8000
 PLACE_CHARS_MAX = 80  # a peer may send anything as the name of a job
 
 _about: ContextVar[Mapping[str, str]] = ContextVar("about", default={})  # noqa: B039  never changed
@@ -22,7 +25,7 @@ def note(**places: str | int) -> None:
 
     `places` are some of PLACES; an empty one is left as it was.
     """
-    known = {key: _printable(str(value)) for key, value in places.items() if value}
+    known = {key: _short(str(value)) for key, value in places.items() if value}
     assert known.keys() <= set(PLACES)
     _about.set({**_about.get(), **known})
 
@@ -76,7 +79,14 @@ class _Places(logging.Filter):
         return True
 
 
-class _Text(logging.Formatter):
+class _Plain(logging.Formatter):
+    """Nothing that a terminal obeys, whoever's words are quoted; a message is one line."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  logging's own name
+        return printable(super().formatException(ei), instead="?", keeps="\n", most=None)
+
+
+class _Text(_Plain):
     """``2026-01-31 10:00:00,000 INFO fedboost.runtime.daemon [job, 2, align, blind]: words``."""
 
     def __init__(self) -> None:
@@ -86,10 +96,11 @@ class _Text(logging.Formatter):
         about: Mapping[str, str] = getattr(record, "about", {})
         named = [about[key] for key in PLACES[:-1] if key in about]
         record.where = f" [{', '.join(named)}]" if named else ""
+        record.message = printable(record.message, instead="?", most=LINE_CHARS_MAX)
         return super().formatMessage(record)
 
 
-class _Json(logging.Formatter):
+class _Json(_Plain):
     """One object a line: time (UTC), level, logger, daemon, places, message, exception."""
 
     def __init__(self, daemon: str) -> None:
@@ -105,7 +116,7 @@ class _Json(logging.Formatter):
             "logger": record.name,
             **self._daemon,
             **{key: about[key] for key in PLACES if key in about},
-            "message": record.getMessage(),
+            "message": printable(record.getMessage(), instead="?", keeps="\n", most=LINE_CHARS_MAX),
         }
         if "attempt" in said and said["attempt"].isdigit():
             said["attempt"] = int(said["attempt"])
@@ -114,6 +125,6 @@ class _Json(logging.Formatter):
         return json.dumps(said)
 
 
-def _printable(text: str) -> str:
+def _short(text: str) -> str:
     """One short line, whatever a peer has sent."""
-    return "".join(c if c.isprintable() else "?" for c in text[:PLACE_CHARS_MAX])
+    return printable(text, instead="?", most=PLACE_CHARS_MAX)

@@ -15,6 +15,9 @@ from fedboost.job import JobSpec, Name
 from fedboost.settings import Settings, parse
 from fedboost.wire import CONTROL_BYTES_MAX, WIRE_VERSION, json_object
 
+# A user's name, or a coordinator's, on whose page somebody has handed in a job.
+SUBMITTER = r"^(coordinator )?[a-z][a-z0-9-]{0,62}$"
+
 
 class Member(Settings):
     """One party of the job, known by its certificate; it may sign with a later one."""
@@ -23,14 +26,28 @@ class Member(Settings):
     certificate: str  # PEM, as the job was submitted
 
 
+class Submission(Settings):
+    """What its submitter signed beside the job; see `submitted.sign_submission`."""
+
+    key: str = Field(pattern=r"^[!-~]{1,64}$")
+    certificate: str  # PEM, as the job was submitted
+    signature: str = Field(pattern=r"^(?:[0-9a-f]{2})+$")
+
+    @property
+    def octets(self) -> bytes:
+        """The signature itself."""
+        return bytes.fromhex(self.signature)
+
+
 class Manifest(Settings):
     """What is signed. Its hash is in every message of the job."""
 
     job: str = Field(pattern=r"^[a-z0-9-]{1,80}$")
     coordinator: Name
-    submitter: str
+    submitter: str = Field(pattern=SUBMITTER)
     spec: JobSpec
     members: list[Member]
+    submission: Submission | None = None  # none where nobody has certificates
     wire_version: int = WIRE_VERSION
     version: str = __version__
 

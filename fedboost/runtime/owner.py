@@ -9,7 +9,7 @@ import grpc
 
 from fedboost.messages import job_pb2, party_pb2, party_pb2_grpc
 from fedboost.messages.job_pb2 import JobId
-from fedboost.messages.party_pb2 import ModelId, OwnedJob, OwnedJobs, OwnedModels
+from fedboost.messages.party_pb2 import DenyRequest, ModelId, OwnedJob, OwnedJobs, OwnedModels
 from fedboost.runtime import status
 from fedboost.runtime.client import Caller
 from fedboost.runtime.client_config import ClientConfig
@@ -31,9 +31,9 @@ class Owner(Caller):
         reply: OwnedJob = await self.ask("Approve", JobId(id=job))
         return reply
 
-    async def deny(self, job: str) -> OwnedJob:
-        """Refuses a job."""
-        reply: OwnedJob = await self.ask("Deny", JobId(id=job))
+    async def deny(self, job: str, reason: str = "") -> OwnedJob:
+        """Refuses a job; everybody in it reads the reason."""
+        reply: OwnedJob = await self.ask("Deny", DenyRequest(id=job, reason=reason))
         return reply
 
     async def models(self) -> OwnedModels:

@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 
 from fedboost import flow, protocols, wire
 from fedboost.crypto.workers import Workers
 from fedboost.errors import (
+    DataError,
     FedboostError,
     PeerError,
     PolicyError,
@@ -24,6 +27,7 @@ from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import faults, manifest, memory, shelf
 from fedboost.runtime.account import Account
+from fedboost.runtime.admission import Admission
 from fedboost.runtime.answers import Answers
 from fedboost.runtime.clock import now
 from fedboost.runtime.config import PartyConfig
@@ -31,11 +35,13 @@ from fedboost.runtime.forgetting import Forgetting
 from fedboost.runtime.halting import Halting, restarted
 from fedboost.runtime.heads import END, Heads
 from fedboost.runtime.identity import Peer
+from fedboost.runtime.job_states import JobEvent, JobStates
 from fedboost.runtime.judgement import Judge, Trust
 from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.outbox import Links, Noted, Terms
+from fedboost.runtime.quiet import quietly
 from fedboost.runtime.reading import disclosure, greeting, owned, owned_by
-from fedboost.runtime.records import check_leader, led, recorded
+from fedboost.runtime.records import check_leader, led
 from fedboost.runtime.session import Session
 from fedboost.runtime.spending import Spending
 from fedboost.runtime.store import Job, JobState, Store
@@ -43,7 +49,12 @@ from fedboost.runtime.work import Work
 
 log = logging.getLogger(__name__)
 
-ENDS = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)  # of an attempt
+# How a coordinator may end an attempt.
+ENDS: Mapping[str, JobEvent] = {
+    JobState.PAUSED: JobEvent.PAUSED,
+    JobState.FAILED: JobEvent.FAILED,
+    JobState.CANCELLED: JobEvent.CANCELLED,
+}
 WriteReport = Callable[[job_pb2.JobJournal, str], None]  # renders a journal into a file
 
 
@@ -66,14 +77,19 @@ class PartyNode:
         self._identity = trust.identity
         self.judge = Judge(config, trust, store)
         self._heads = Heads(config.name, self.ledger, self.judge.signatures_of_jobs)
-        self.spending = Spending(config.name, lambda: self.config.policy, Account(store.database))
+        self.spending = Spending(
+            config.name,
+            lambda: self.config.policy,
+            lambda: self.config.datasets,
+            Account(store.database),
+        )
         self._links = links
         self._workers = workers
         self._works: dict[str, Work] = {}
-        self._halting = Halting(store)
+        self.states = JobStates(store, config.name)
+        self._halting = Halting(store, self.states)
         self._forgetting = Forgetting(store)
-        for job in store.jobs(JobState.RUNNING):
-            store.move(job.id, JobState.PAUSED, reason="the party's daemon was restarted")
+        self._admission = Admission()
 
     def close(self) -> None:
         """Closes what the node opened."""
@@ -88,7 +104,7 @@ class PartyNode:
             todo="start it again",
         )
         for work in list(self._works.values()):
-            await self._halting.halt(work, JobState.PAUSED, reason)
+            await self._halting.halt(work, JobEvent.PAUSED, reason)
 
     # Anybody with a certificate
 
@@ -115,15 +131,14 @@ class PartyNode:
         if work is None:
             work = Work(self.config.name, terms, digest, self.store)
         self.judge.job(work)
-        needs_person = self.config.policy.approve == "always"
-        job = recorded(self.store, work, request.manifest, needs_person=needs_person)
+        consents = self._consents(work)
+        self.states.proposed(work.id, terms.spec.name, request.manifest, consents=consents)
         self._works[terms.job] = work
-        if job.state is JobState.CANCELLED:  # by our owner: the coordinator's own cancel is final
-            raise PolicyError(job.reason, party=self.config.name, job=job.id)
-        if job.state is JobState.WAITING and not job.approved_by:
+        if not consents:
             return party_pb2.Agreement()
         return party_pb2.Agreement(signature=self.judge.signatures_of_jobs.sign(digest))
 
+    @quietly
     async def begin(self, caller: Peer, request: party_pb2.BeginRequest) -> party_pb2.BeginReply:
         """Starts an attempt: every party has signed, our table is sound. Says how far we are."""
         work = self._work(caller, request.job)
@@ -137,16 +152,11 @@ class PartyNode:
     def _take_up(self, work: Work, request: party_pb2.BeginRequest) -> None:
         """Makes an attempt the one that counts; its number is used once, also by a restart."""
         self.judge.signatures(work, list(request.signatures))
-        job = self.store.job(work.id)
-        if request.attempt <= job.attempt:
-            raise ProtocolError(f"attempt {request.attempt} of the job is over", job=work.id)
-        if job.state is JobState.WAITING and not job.approved_by:
+        if not self._consents(work):
             raise PolicyError("nobody has approved the job here", party=self.config.name)
-        self.store.set_attempt(work.id, request.attempt)
-        if job.state is not JobState.FINISHED:
-            self.store.move(work.id, JobState.RUNNING)
-        self._halting.begins(work.id)
-        work.attempt, work.answers, work.halted = request.attempt, Answers(), None
+        self.states.begins(work.id, request.attempt)
+        work.attempt, work.answers = request.attempt, Answers()
+        work.halted = work.fault = None
         work.cpu_started = self._cpu_now()
         work.heard = now()
 
@@ -166,6 +176,7 @@ class PartyNode:
         await asyncio.to_thread(self.spending.judge_table, work)
         return await asyncio.to_thread(work.how_far)
 
+    @quietly
     async def open_stage(
         self, caller: Peer, request: party_pb2.StageRequest
     ) -> party_pb2.StageReply:
@@ -183,6 +194,7 @@ class PartyNode:
         )
         place = (request.round, *request.within)
         checkpoint = await asyncio.to_thread(work.kept, request.stage, place)
+        self.judge.holdout(work, request.stage, seat)
         leaves = protocols.named(request.stage).leaves
         if leaves == "rows":
             await asyncio.to_thread(self.judge.alignment, work)
@@ -195,6 +207,7 @@ class PartyNode:
             seat=seat,
             links=self._links,
             record=self._record,
+            tell=partial(self.spending.tell, work),
             wait_s=self.config.timers.step_s,
         )
         told.MergeFrom(await asyncio.to_thread(work.told_again, request.stage))
@@ -203,6 +216,7 @@ class PartyNode:
         told.MergeFrom(await session.open(checkpoint))
         return party_pb2.StageReply(told=told)
 
+    @quietly
     async def run_step(self, caller: Peer, request: StepCall) -> StepReply:
         """Does one step."""
         work = self._at(caller, request.job, request.attempt)
@@ -211,11 +225,16 @@ class PartyNode:
         work.cpu_steps += sum(turn.cost.cpu_seconds for turn in reply.turns)
         return reply
 
+    def check_leads(self, caller: Peer, job: str) -> None:
+        """Refuses whoever does not lead the job, before anything of it is told."""
+        self._led(caller, job)
+
     def sign_of_life(self, request: StepCall) -> StepReply:
         """What we say every few seconds while the steps of a call take their time."""
         session = self._works[request.job].session if request.job in self._works else None
         return StepReply(working=True) if session is None else session.sign_of_life()
 
+    @quietly
     async def commit(self, caller: Peer, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
         """Keeps where we stand, behind a round or inside one."""
         work = self._at(caller, request.job, request.attempt)
@@ -227,6 +246,7 @@ class PartyNode:
 
         return await work.answers.once(("place", request.stage, place), request, keep)
 
+    @quietly
     async def close_stage(
         self, caller: Peer, request: party_pb2.StageRequest
     ) -> party_pb2.StageReply:
@@ -235,12 +255,13 @@ class PartyNode:
 
         async def close() -> party_pb2.StageReply:
             left = await self._session(work, request.stage).close()
-            await asyncio.to_thread(self._close, work, request.stage, left)
+            await asyncio.to_thread(work.close, request.stage, left)
             work.settle()
             return party_pb2.StageReply()
 
         return await work.answers.once(("end of", request.stage), request, close)
 
+    @quietly
     async def finish(self, caller: Peer, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
         """First our share of the result; then, told the result, the end of the job here."""
         if request.result and request.job not in self._works:
@@ -280,24 +301,25 @@ class PartyNode:
         check_leader(caller)
         if request.state not in ENDS:
             raise PeerError(f"the coordinator puts a job into the state {request.state[:32]!r}")
-        state, reason = JobState(request.state), faults.from_message(request.reason)
+        event, reason = ENDS[request.state], faults.from_message(request.reason)
         if request.job in self._works:
             work = self._work(caller, request.job)
             if request.attempt >= self.store.job(work.id).attempt:
-                await self._halting.halt(work, state, reason)
-                if state is JobState.CANCELLED:
+                await self._halting.halt(work, event, reason)
+                if event is JobEvent.CANCELLED:
                     self._works.pop(work.id, None)
         elif led(self.store, caller, request.job, request.attempt):  # we were restarted meanwhile
-            self._halting.note(request.job, state, reason)
-            if state is JobState.CANCELLED:
+            self.states.ends(request.job, event, reason)
+            if event is JobEvent.CANCELLED:
                 self.store.discard(request.job)
         return party_pb2.StopReply()
 
     # Other parties
 
-    def admit(self, caller: Peer, envelope: Envelope) -> None:
-        """Refuses a message by its envelope, before a byte of it is read."""
+    def admit(self, caller: Peer, envelope: Envelope) -> AbstractContextManager[None]:
+        """Room for a message; refuses one by its envelope, before a byte of it is read."""
         self._receiver(caller, envelope).admit(envelope)
+        return self._admission.room(envelope)
 
     async def accept(self, caller: Peer, envelope: Envelope, payload: bytes) -> bool:
         """Takes in a message; True if it had arrived before. A forged one ends the job."""
@@ -315,29 +337,29 @@ class PartyNode:
     async def jobs(self, caller: Peer, _: job_pb2.ListRequest) -> party_pb2.OwnedJobs:
         """Every job this party has seen."""
         self.judge.owner(caller)
-        return owned_by(self.config.name, self.store.jobs(), self.spending.said)
+        return owned_by(self.config, self.store.jobs(), self.spending.said)
 
     async def approve(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.OwnedJob:
-        """Lets a job run that waits for it."""
+        """Lets a job run, as it was proposed."""
         self.judge.owner(caller)
-        return owned(self.config.name, self.store.approve(request.id, caller.name))
+        return owned(self.config, self.states.approve(request.id, caller.name))
 
-    async def deny(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.OwnedJob:
+    async def deny(self, caller: Peer, request: party_pb2.DenyRequest) -> party_pb2.OwnedJob:
         """Refuses a job; it fails at the coordinator's next look."""
         self.judge.owner(caller)
-        reason = f"{self.config.name}'s owner denied the job"
+        denied = self.states.deny(request.id, caller.name, request.reason)
+        denial = PolicyError(denied, party=self.config.name)
         if request.id in self._works:
-            work = self._works.pop(request.id)
-            denial = PolicyError(reason, party=self.config.name)
-            await self._halting.halt(work, JobState.CANCELLED, denial)
+            await self._halting.halt(self._works.pop(request.id), JobEvent.DENIED, denial)
         else:
-            self.store.move(request.id, JobState.CANCELLED, reason=reason)
-        return owned(self.config.name, self.store.job(request.id))
+            self.states.ends(request.id, JobEvent.DENIED, denial)
+            self.store.discard(request.id)
+        return owned(self.config, self.store.job(request.id))
 
     async def forget(self, caller: Peer, request: party_pb2.ForgetRequest) -> party_pb2.OwnedJob:
         """Deletes what is kept here of a job that is over; gives what it was."""
         self.judge.owner(caller)
-        return owned(self.config.name, await self._forget(request.id, request.keeps_model))
+        return owned(self.config, await self._forget(request.id, request.keeps_model))
 
     async def models(self, caller: Peer, _: job_pb2.ListRequest) -> party_pb2.OwnedModels:
         """Every model of which a shard lies here."""
@@ -357,6 +379,13 @@ class PartyNode:
 
     # Inside
 
+    def hush(self, job: str, error: DataError) -> FedboostError:
+        """What others may read of a fault of our table, which we keep for the owner."""
+        log.warning("%s: %s", job, "; ".join(error.lines()))
+        if job in self._works:
+            self._works[job].fault = error
+        return error if "figures" in self.config.policy.tells else error.quiet()
+
     async def _forget(self, id_: str, keeps_model: bool) -> Job:
         forgotten = await asyncio.to_thread(self._forgetting.forget, id_, keeps_model=keeps_model)
         self._works.pop(id_, None)  # of one that has failed
@@ -374,14 +403,23 @@ class PartyNode:
         """Pauses jobs whose coordinator is gone, as long as the daemon runs."""
         await self._halting.watch(self._works, is_there, self.config.timers.peer_lost_s)
 
+    def _consents(self, work: Work) -> bool:
+        """Whether nobody needs to be asked now, or somebody approved exactly this job."""
+        asks = self.config.policy.approve != "never"
+        return self.states.consents(work.id, work.manifest_sha256, asks=asks)
+
     def _work(self, caller: Peer, job: str) -> Work:
+        work = self._led(caller, job)
+        work.heard = now()
+        return work
+
+    def _led(self, caller: Peer, job: str) -> Work:
         check_leader(caller)
         work = self._works.get(job)
         if work is None:
             raise restarted(self.config.name)
         if caller.name != work.terms.coordinator:
             raise PolicyError(f"{caller} does not lead this job")
-        work.heard = now()
         return work
 
     def _at(self, caller: Peer, job: str, attempt: int) -> Work:
@@ -425,12 +463,7 @@ class PartyNode:
         place = (request.round, *request.within)
         work.keep(request.stage, place, taken)
         head = self._heads.exchange(work, request.stage, place, request.heads)
-        self.spending.count(work, taken)
         return party_pb2.CommitReply(head=head)
-
-    def _close(self, work: Work, stage: str, left: flow.Artefact) -> None:
-        self.spending.count(work, left, is_all=True)
-        work.close(stage, left)
 
     def _conclude(self, work: Work, request: party_pb2.FinishRequest) -> None:
         result = wire.json_object(request.result, "the job's result")
@@ -441,13 +474,15 @@ class PartyNode:
                 result["report"] = str(work.report_file)
             work.write_result(result)
             self.store.set_result(work.id, result)
-        if self.store.job(work.id).state is not JobState.FINISHED:
-            self.store.move(work.id, JobState.FINISHED)
+        self.states.finishes(work.id)
         self.store.clear(work.id)
 
     def _record(self, direction: str, messages: Sequence[Noted]) -> None:
-        self.spending.passes(direction, messages[0].envelope)
-        self.ledger.record(*(disclosure(direction, one) for one in messages))
+        rows = [disclosure(direction, one) for one in messages]
+        if direction == "in":
+            self.ledger.record(*rows)
+        else:
+            self.ledger.record(*rows, first=partial(self.spending.charge, messages))
 
     def _cpu_now(self) -> float:
         return (self.cpu_clock() if self.cpu_clock else 0.0) + self._workers.cpu_seconds()

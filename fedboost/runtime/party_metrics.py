@@ -82,10 +82,10 @@ class PartyMetrics(Metrics):
         noise: dict[str, float] = {}
         for entry in self._node.spending.account.entries():
             dataset = entry.dataset if entry.dataset in self._party.datasets else OTHER
-            if entry.planned:
+            if entry.sums:
                 key = dataset, self.name(entry.guest)
                 sums[key] = sums.get(key, 0.0) + entry.sums
-            if entry.epsilon:
+            if entry.noise:
                 noise[dataset] = noise.get(dataset, 0.0) + entry.noise
         for labels, value in sums.items():
             yield "fedboost_disclosed_sums", labels, value

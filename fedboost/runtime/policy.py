@@ -8,7 +8,7 @@ each prediction.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -19,7 +19,8 @@ from fedboost.errors import PolicyError
 from fedboost.runtime.addresses import Name
 from fedboost.settings import Settings
 
-Tell = Literal["metrics", "curves"]
+Tell = Literal["metrics", "curves", "figures"]
+Part = Literal["guest", "host", "aggregator"]
 
 
 def _or_unlimited(given: object) -> object:
@@ -45,7 +46,7 @@ class Ask:
     without a modulus and protocols without a key; `gradient_bits` is None where no encrypted
     gradients travel; `insecure` is what the scheme declares of itself; `contributors` is None
     where nothing is added up under masks; `host_noise` is None for a guest and for protocols whose
-    hosts release no sums.
+    hosts release no sums; `quantile_tolerance` is None where the job does not say one.
     """
 
     coordinator: str
@@ -58,6 +59,8 @@ class Ask:
     insecure: bool
     contributors: int | None
     host_noise: float | None
+    quantile_tolerance: int | None
+    roles: tuple[str, ...]
 
 
 class PredictPolicy(Settings):
@@ -76,6 +79,8 @@ class Policy(Settings):
     peers: Names = ()  # parties that may take part in one job with us
     datasets: Words = ()  # data sets that jobs may use
     protocols: Words = ()  # protocols that may run
+    # Parts that jobs may give us.
+    roles: Annotated[tuple[Part, ...], Field(strict=False)] = ("guest", "host", "aggregator")
     allow_insecure: bool = False  # whether schemes that hide nothing (plain, broken ones) may run
     key_bits_min: int = Field(2048, ge=2048)  # bits of the modulus
     gradient_bits_max: int = Field(64, ge=1)  # declared bits of one gradient; bounds a bad guest
@@ -84,17 +89,22 @@ class Policy(Settings):
     epsilon_row_max: float | None = Field(None, gt=0.0)  # per row, added up over its columns
     # Of what released sums tell the guest: equations about a bin of a column, by training rows.
     disclosure_warn: Ratio = 0.06  # above it the owner is warned
-    disclosure_max: Ratio = 0.15  # above it a job is refused; earlier jobs with the guest count
+    disclosure_max: Ratio = 0.15  # above it nothing leaves; what all guests have got adds up
+    # Guests that compare notes with no other: what each of them has got counts alone.
+    disclosure_apart: Names = ()
     aggregation_parties_min: int = Field(3, ge=2)  # contributors of one secure sum
     # Rows between released cuts of our columns, and of each leaf (core.groups); 1: any number.
     group_rows_min: int = Field(20, ge=1)
     host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
+    quantile_tolerance_min: int = Field(20, ge=0)  # rows by which a job's cuts may miss a quantile
+    # Rows of ours that a metric is about, and held-out rows of each class; see `judge_holdout`.
+    holdout_rows_min: int = Field(20, ge=1)
     intersection_min: int = Field(20, ge=1)  # ids in common: of fewer, none is opened
     alignments_per_day: int = Field(100, ge=0)  # per peer and data set, UTC
     ids_padded_to: int | None = Field(None, ge=1, le=SET_IDS_MAX)  # what peers see of a set's size
     predict: PredictPolicy = PredictPolicy()
     tells: Annotated[tuple[Tell, ...], Field(strict=False)] = ("metrics", "curves")
-    # what the guest tells the coordinator
+    # what we tell the coordinator: a guest its metrics and curves, all the figures of data errors
 
     def judge(self, ask: Ask) -> None:
         """Nothing; a PolicyError names the first key that forbids what the job asks."""
@@ -104,6 +114,11 @@ class Policy(Settings):
         if ask.dataset is not None:
             _listed("datasets", self.datasets, ask.dataset, "jobs with the data set")
         _listed("protocols", self.protocols, ask.protocol, "the protocol")
+        for role in ask.roles:
+            _listed("roles", self.roles, role, "jobs that make this party their")
+        self._judge_numbers(ask)
+
+    def _judge_numbers(self, ask: Ask) -> None:
         if ask.insecure and not self.allow_insecure:
             raise _denied(
                 "allow_insecure",
@@ -121,7 +136,6 @@ class Policy(Settings):
                 f"allows {self.gradient_bits_max} bits per "
                 f"gradient, the job has {ask.gradient_bits}",
             )
-
         if ask.contributors is not None and ask.contributors < self.aggregation_parties_min:
             raise _denied(
                 "aggregation_parties_min",
@@ -134,6 +148,14 @@ class Policy(Settings):
                 f"asks for a host_noise of {self.host_noise_min:g} at least, "
                 f"the job has {ask.host_noise:g}",
                 f"set host_noise: {self.host_noise_min:g} in the job's params",
+            )
+        tolerance = ask.quantile_tolerance
+        if tolerance is not None and tolerance < self.quantile_tolerance_min:
+            raise _denied(
+                "quantile_tolerance_min",
+                f"asks for a quantile_tolerance of {self.quantile_tolerance_min} rows at least, "
+                f"the job has {tolerance}",
+                "leave quantile_tolerance out of the job's params",
             )
 
     def judge_disclosure(self, epsilon: float, columns: int, before: float = 0.0) -> None:
@@ -170,6 +192,48 @@ class Policy(Settings):
             )
         return _exceeds(before + ratio, self.disclosure_warn)
 
+    def judge_told_sums(self, told: float) -> None:
+        """Nothing; a PolicyError where so many equations by rows may not have left."""
+        if _exceeds(told, self.disclosure_max):
+            raise _denied(
+                "disclosure_max",
+                f"allows {self.disclosure_max:g} released sums per bin and row, with the next "
+                f"message it would be {told:.2g}",
+            )
+
+    def judge_told_noise(self, epsilon: float) -> None:
+        """Nothing; a PolicyError where values of this ε per row may not have left."""
+        most = self.epsilon_row_max
+        if most is None or _exceeds(epsilon, most):
+            allowed = "no disclosed values" if most is None else f"epsilon {most:g} per row"
+            told = f"with the next message it would be {_epsilon(epsilon)}"
+            raise _denied("epsilon_row_max", f"allows {allowed}, {told}")
+
+    def judge_holdout(self, rows: int, what: str) -> None:
+        """Nothing; a PolicyError where a metric would be about so few rows, `what` they are."""
+        if rows < self.holdout_rows_min:
+            raise _denied(
+                "holdout_rows_min",
+                f"asks for {self.holdout_rows_min} {what} at least, the job has fewer",
+                "hold out more rows: a larger fraction, or fewer folds",
+            )
+
+    def judge_rows(self, peer: str, rows: int, today: int) -> None:
+        """Nothing; a PolicyError where `rows` more make too many that `peer` has had `today`."""
+        if today > self.predict.rows_per_day:
+            raise PolicyError(
+                f"the policy allows {self.predict.rows_per_day} rows per day; {peer} used "
+                f"{today - rows} today and asks for {rows}",
+                todo="wait for tomorrow (UTC), or ask the party's owner",
+                key="policy.predict.rows_per_day",
+            )
+
+    def together(self, guest: str) -> Callable[[str], bool]:
+        """Whether another guest may compare notes with this one: what both got adds up."""
+        if guest in self.disclosure_apart:
+            return lambda other: other == guest
+        return lambda other: other not in self.disclosure_apart
+
     def allows_sums(self, ratio: float, before: float) -> bool:
         """Whether `judge_sums` would let them pass."""
         return not _exceeds(before + ratio, self.disclosure_max)
@@ -177,7 +241,7 @@ class Policy(Settings):
     def judge_prediction(self, peer: str, rows: int) -> None:
         """Nothing; a PolicyError unless `peer` may ask for `rows` rows at all.
 
-        What `peer` has used today is counted by `store.Store.count_prediction`.
+        What `peer` has used today is counted by `spending.Spending.charge`.
         """
         _listed("predict.peers", self.predict.peers, peer, "predictions for the party")
         if rows > self.predict.rows_per_day:

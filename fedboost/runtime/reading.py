@@ -9,7 +9,8 @@ from fedboost import __version__, flow, wire
 from fedboost.messages import party_pb2
 from fedboost.messages.job_pb2 import HelloReply, Told
 from fedboost.messages.reveals import REVEALS
-from fedboost.runtime import manifest
+from fedboost.runtime import declared, manifest
+from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.identity import Identity
 from fedboost.runtime.ledger import Disclosure
 from fedboost.runtime.outbox import Noted
@@ -55,10 +56,10 @@ def greeting(ours: Identity) -> HelloReply:
     )
 
 
-def owned(party: str, job: Job, tells: str = "") -> party_pb2.OwnedJob:
+def owned(config: PartyConfig, job: Job, tells: str = "") -> party_pb2.OwnedJob:
     """A job as its party's owner sees it; `tells` says what sums tell of its table."""
     terms = manifest.decode(job.manifest)
-    selection = terms.spec.data.get(party)
+    selection = terms.spec.data.get(config.name)
     shown = party_pb2.OwnedJob(
         id=job.id,
         name=job.name,
@@ -70,15 +71,25 @@ def owned(party: str, job: Job, tells: str = "") -> party_pb2.OwnedJob:
         dataset="" if selection is None else selection.dataset or "",
         updated=job.updated,
         tells=tells,
+        uses=[party_pb2.Use(about=a, says=s) for a, s in declared.in_words(config, terms)],
     )
     if job.reason:
         shown.reason.what = job.reason
     return shown
 
 
-def owned_by(party: str, jobs: Iterable[Job], tells: Callable[[Job], str]) -> party_pb2.OwnedJobs:
+def owned_by(
+    config: PartyConfig, jobs: Iterable[Job], tells: Callable[[Job], str]
+) -> party_pb2.OwnedJobs:
     """All jobs of a party."""
-    return party_pb2.OwnedJobs(jobs=[owned(party, job, tells(job)) for job in jobs])
+    return party_pb2.OwnedJobs(jobs=[owned(config, job, tells(job)) for job in jobs])
+
+
+def values_told(told: Told) -> int:
+    """How many values about labels the coordinator hears: metrics, and the points of curves."""
+    points = sum(wire.count_values(curve) for curve in told.curves)
+    rounds = sum(len(one.metrics) for one in told.rounds)
+    return len(told.metrics) + len(told.best) + rounds + points
 
 
 def let_out(told: Told, tells: Collection[str]) -> Told:

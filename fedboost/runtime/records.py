@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-from fedboost.errors import PeerError, PolicyError
+from fedboost.errors import PolicyError
 from fedboost.runtime import manifest
 from fedboost.runtime.identity import Peer
-from fedboost.runtime.store import Job, JobState, Store
-from fedboost.runtime.work import Work
-
-
-def recorded(store: Store, work: Work, text: bytes, *, needs_person: bool) -> Job:
-    """The job as the store has it, new or known; a PeerError where it was proposed otherwise."""
-    for job in store.jobs():
-        if job.id == work.id:
-            if job.manifest != text:
-                raise PeerError("the coordinator proposed two different jobs under one name")
-            return job
-    state = JobState.WAITING if needs_person else JobState.RUNNING
-    job = store.add_job(work.id, work.terms.spec.name, text, state)
-    if not needs_person:
-        store.move(work.id, JobState.PAUSED, reason="agreed to, not begun")
-    return store.job(work.id)
+from fedboost.runtime.store import Job, Store
 
 
 def check_leader(caller: Peer) -> None:

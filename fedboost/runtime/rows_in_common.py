@@ -84,6 +84,7 @@ class RowsInCommon:
                 todo="put the old table back, or leave alignment out to align anew",
                 key="alignment",
                 party=party,
+                kind="the table has other ids than when they were aligned",
             )
         for size in _sizes(kept):
             try:

@@ -15,19 +15,24 @@ from fedboost.runtime.disk import transaction
 HASHED = {
     "jobs": (
         "id", "name", "manifest", "state", "reason", "waiting_for", "since", "created", "updated",
-        "attempt", "approved_by", "result",
+        "attempt", "result",
     ),
     "events": ("job", "n", "at", "json"),
     "predictions": ("peer", "day", "rows"),
     "alignments": ("peer", "dataset", "day", "runs"),
     "account": (
-        "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted",
-        "epsilon", "told",
+        "job", "at", "dataset", "source", "guest", "protocol", "rows", "planned", "epsilon",
     ),
+    "decisions": ("job", "manifest_sha256", "verdict", "user", "at", "reason"),
+    "charges": ("dataset", "source", "kind", "about", "peer", "job", "amount"),
 }  # fmt: skip
+_ACCOUNT_3 = (
+    "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted", "epsilon",
+    "told",
+)  # fmt: skip
 # Of them, those whose rows are looked for by what they say, so that a damaged one is not found: all
 # their rows are checked when the store is opened.
-COUNTERS = ("predictions", "alignments", "account")
+COUNTERS = ("predictions", "alignments", "account", "decisions", "charges")
 
 
 def _row_hash(*values: object) -> str:
@@ -38,12 +43,13 @@ def _row_hash(*values: object) -> str:
 def hashes(connection: sqlite3.Connection) -> sqlite3.Connection:
     """The same connection, which may write into hashed tables from here on."""
     connection.create_function("row_hash", -1, _row_hash, deterministic=True)
+    connection.create_function("sha256", 1, lambda text: hashlib.sha256(text).hexdigest())
     return connection
 
 
-def _hashing(table: str) -> Iterator[str]:
+def _hashing(table: str, columns: tuple[str, ...] = ()) -> Iterator[str]:
     """What gives a table's rows their hashes, those that are there and all that will be."""
-    columns = HASHED[table]
+    columns = columns or HASHED[table]
     new = ", ".join(f"NEW.{column}" for column in columns)
     hashed = f"UPDATE {table} SET hash = row_hash({new}) WHERE rowid = NEW.rowid"  # noqa: S608  our words
     yield f"ALTER TABLE {table} ADD COLUMN hash TEXT NOT NULL DEFAULT ''"
@@ -84,7 +90,49 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             protocol TEXT NOT NULL, rows INTEGER NOT NULL, planned REAL NOT NULL,
             round REAL NOT NULL, counted REAL NOT NULL, epsilon REAL NOT NULL, told INTEGER NOT NULL
         ) STRICT""",
-        *(statement for name in COUNTERS for statement in _hashing(name)),
+        *(statement for name in ("predictions", "alignments") for statement in _hashing(name)),
+        *_hashing("account", _ACCOUNT_3),
+    ),
+    4: (
+        """CREATE TABLE decisions (
+            job TEXT NOT NULL, manifest_sha256 TEXT NOT NULL, verdict TEXT NOT NULL,
+            user TEXT NOT NULL, at REAL NOT NULL, reason TEXT NOT NULL
+        ) STRICT""",
+        *_hashing("decisions"),
+        """INSERT INTO decisions (job, manifest_sha256, verdict, user, at, reason)
+            SELECT id, sha256(manifest), 'approved', approved_by, updated, '' FROM jobs
+            WHERE approved_by != ''""",
+        *(f"DROP TRIGGER jobs_{when}" for when in ("insert", "update")),
+        *(f"ALTER TABLE jobs DROP COLUMN {column}" for column in ("hash", "approved_by")),
+        *_hashing("jobs"),
+    ),
+    5: (
+        # What has been told: only ever more. `about` is a column, or empty: of the whole table.
+        """CREATE TABLE charges (
+            dataset TEXT NOT NULL, source TEXT NOT NULL, kind TEXT NOT NULL, about TEXT NOT NULL,
+            peer TEXT NOT NULL, job TEXT NOT NULL, amount REAL NOT NULL,
+            PRIMARY KEY (dataset, kind, about, peer, job, source)
+        ) STRICT""",
+        "CREATE INDEX charges_source ON charges (source, kind, about)",
+        "CREATE INDEX charges_job ON charges (job)",
+        """INSERT INTO charges SELECT dataset, '', 'sums', '', guest, job,
+            min(planned, counted + round) FROM account WHERE told AND planned > 0""",
+        """INSERT INTO charges SELECT dataset, '', 'epsilon', '', guest, job, epsilon
+            FROM account WHERE told AND epsilon > 0""",
+        *_hashing("charges"),
+        """CREATE TRIGGER charges_stay BEFORE DELETE ON charges
+        BEGIN SELECT raise(ABORT, 'charges only add up'); END""",
+        """CREATE TRIGGER charges_rise BEFORE UPDATE OF amount ON charges
+        WHEN NEW.amount < OLD.amount BEGIN SELECT raise(ABORT, 'charges only add up'); END""",
+        # What a job was expected to tell, which is no bound.
+        "DROP TRIGGER account_insert",
+        "DROP TRIGGER account_update",
+        *(
+            f"ALTER TABLE account DROP COLUMN {name}"
+            for name in ("hash", "round", "counted", "told")
+        ),
+        "ALTER TABLE account ADD COLUMN source TEXT NOT NULL DEFAULT ''",
+        *_hashing("account"),
     ),
 }
 SCHEMA_VERSION = max(VERSIONS)

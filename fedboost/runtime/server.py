@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -24,28 +25,42 @@ from fedboost.runtime import logs, status
 from fedboost.runtime.addresses import Timers
 from fedboost.runtime.asked import hear_out
 from fedboost.runtime.channel import CLAIM_KEY, options
-from fedboost.runtime.identity import ROLES, Peer, peer_from_auth_context
+from fedboost.runtime.identity import (
+    NAME_PATTERN,
+    ROLES,
+    Peer,
+    peer_from_auth_context,
+    refuse_expired,
+)
 from fedboost.runtime.tls import Revocations, ServerCertificates
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 2.0  # between two signs of life while a step works
-PAYLOAD_FIRST_ALLOCATION = 1 << 20  # a buffer grows with what arrives, not with what is announced
+STREAMS_MAX = 256  # calls of one connection at once; further ones wait at the caller
 
 
 class Gate:
     """Says who a caller is, from the certificate; without TLS (loopback) from its claim."""
 
-    def __init__(self, revocations: Revocations | None) -> None:
+    def __init__(
+        self, revocations: Revocations | None, clock: Callable[[], datetime] | None = None
+    ) -> None:
         self._revocations = revocations
+        self._clock = clock or (lambda: datetime.now(UTC))
         self.refused: Callable[[FedboostError], None] = lambda _: None  # told of every refusal
 
     def caller(self, context: Any) -> Peer:
-        """The caller; refuses one without a certificate of our CA, or with a revoked one."""
+        """The caller; refuses one whose certificate is not our CA's, revoked or expired by now.
+
+        Asked at each call, and again before each message of a stream.
+        """
         if self._revocations is None:
             return self._claimed(context)
-        peer = peer_from_auth_context(context.auth_context())
+        shown = context.auth_context()
+        peer = peer_from_auth_context(shown)
         try:
+            refuse_expired(shown, self._clock())
             self._revocations.check(peer)
         except UnreachableError as error:
             if peer.role == "user":  # no job waits for it
@@ -58,7 +73,7 @@ class Gate:
         claim = dict(context.invocation_metadata()).get(CLAIM_KEY, "")
         role, _, name = str(claim).partition(":")
         for known in ROLES:
-            if role == known and name:
+            if role == known and NAME_PATTERN.fullmatch(name):
                 return Peer(known, name, fingerprint="", serial=0)
         raise PolicyError(
             "the caller does not say who it is", todo="set insecure_loopback there too"
@@ -120,6 +135,7 @@ def _stream(function: Callable[[Peer, Any], AsyncIterator[Any]], gate: Gate) -> 
         logs.note_call(request)
         try:
             async for reply in function(gate.caller(context), request):
+                gate.caller(context)
                 yield reply
         except Exception as error:
             await _refuse(context, error, gate)
@@ -131,11 +147,14 @@ def _heartbeats(node: Any, gate: Gate) -> Any:
     async def handler(request: StepCall, context: Any) -> AsyncIterator[StepReply]:
         logs.note_call(request)
         try:
-            task = asyncio.ensure_future(node.run_step(gate.caller(context), request))
+            caller = gate.caller(context)
+            node.check_leads(caller, request.job)
+            task = asyncio.ensure_future(node.run_step(caller, request))
             task.add_done_callback(hear_out)  # the caller may have gone when it ends
             while not task.done():
                 yield node.sign_of_life(request)
                 await asyncio.wait((task,), timeout=HEARTBEAT_S)
+                gate.caller(context)
             yield task.result()
         except Exception as error:
             await _refuse(context, error, gate)
@@ -152,9 +171,10 @@ def _deliveries(node: Any, gate: Gate) -> Any:
                 raise PeerError(f"{caller} began a message without an envelope")
             envelope = first.envelope
             logs.note_call(envelope)
-            node.admit(caller, envelope)
-            payload = await _assemble(chunks, envelope)
-            return Receipt(duplicate=await node.accept(caller, envelope, payload))
+            with node.admit(caller, envelope):
+                payload = await _assemble(chunks, envelope)
+                gate.caller(context)
+                return Receipt(duplicate=await node.accept(caller, envelope, payload))
         except Exception as error:
             await _refuse(context, error, gate)
             raise
@@ -164,9 +184,9 @@ def _deliveries(node: Any, gate: Gate) -> Any:
 
 def _posts(node: Any) -> Callable[[Peer, Parcel], Awaitable[Receipt]]:
     async def post(caller: Peer, parcel: Parcel) -> Receipt:
-        node.admit(caller, parcel.envelope)
-        payload = wire.piece_data(parcel.piece, parcel.envelope.sender)
-        return Receipt(duplicate=await node.accept(caller, parcel.envelope, payload))
+        with node.admit(caller, parcel.envelope):
+            payload = wire.piece_data(parcel.piece, parcel.envelope.sender)
+            return Receipt(duplicate=await node.accept(caller, parcel.envelope, payload))
 
     return post
 
@@ -192,7 +212,8 @@ async def _assemble(chunks: AsyncIterator[Chunk], envelope: Envelope) -> bytes:
 
 def bind(certificates: ServerCertificates | None, listen: str, timers: Timers) -> Any:
     """A gRPC server on `listen`, not started; a ConfigError where the address is taken."""
-    server = grpc.aio.server(options=[*options(timers), ("grpc.so_reuseport", 0)])
+    own = [("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)]
+    server = grpc.aio.server(options=[*options(timers), *own])
     try:
         if certificates is None:
             port = server.add_insecure_port(listen)

@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,13 +28,15 @@ from fedboost.runtime import logs
 from fedboost.runtime.asked import Asked, Started, hear_out
 from fedboost.runtime.bridge import Bridge
 from fedboost.runtime.clock import now
-from fedboost.runtime.inbox import Arrived, Inbox, Key
+from fedboost.runtime.inbox import PARTS_WAITING_MAX, Arrived, Inbox, Key
 from fedboost.runtime.ledger import SALT_BYTES
 from fedboost.runtime.outbox import Links, Noted, Outbox, Place, Record, Sent, Terms
 from fedboost.runtime.reading import let_out
 from fedboost.runtime.roles import Roles
 
 PARTS_IN_FLIGHT_MAX = 4  # of a stream, computed and not yet acknowledged
+# Of one kind and sender, here and not used: those that may wait, and those that wait to wait.
+PARTS_HELD_MAX = PARTS_WAITING_MAX + 2 * (PARTS_IN_FLIGHT_MAX + 1)
 STEPS_AT_ONCE = 2  # the one that was asked for, and one that reads a stream ahead of its call
 
 
@@ -48,6 +50,7 @@ class Session:
     links: Links
     record: Record
     wait_s: float
+    tell: Callable[[Told], None] = lambda _: None  # before the coordinator hears what a step told
     told: list[Told] = field(default_factory=list)  # everything, also what policy keeps back
     _numbers: tuple[int, ...] = ()  # of the steps that were asked for last
     _current: asyncio.Task[StepReply] | None = None
@@ -173,6 +176,11 @@ class Session:
         if key in self._coming:  # a second time, while the first waits for room
             await asyncio.shield(self._coming[key])
             return self._inbox.seen(key, digest)
+        if sender != self.seat.party and self._held(step, sender) >= PARTS_HELD_MAX:
+            raise PeerError(
+                f"{sender} sent more than {PARTS_HELD_MAX} parts before one of them could be used",
+                step=step.name,
+            )
         starts = self._starts_early(step) and envelope.part == 0
         if starts and not self._roles.may_start(step):
             raise PeerError(f"{sender} sent a {envelope.kind} out of turn", step=step.name)
@@ -186,6 +194,12 @@ class Session:
             self._eager[step.name] = self._start(step)
         await asyncio.shield(coming)
         return False
+
+    def _held(self, step: Step, sender: str) -> int:
+        """How much of what a step takes has come from a sender and is not used yet."""
+        assert step.takes is not None
+        coming = sum(key[0] == sender and key[2] == step.name for key in self._coming)
+        return coming + self._inbox.waiting(step.takes.DESCRIPTOR.full_name, sender)
 
     async def _keep(self, envelope: Envelope, message: Message) -> None:
         """Puts a message where it lies until it is used."""
@@ -386,7 +400,9 @@ class Session:
             ahead, part = following, part + 1
         cpu = time.thread_time() - started
         self.told.append(told)
-        return let_out(told, self.seat.limits.tells), cpu
+        heard = let_out(told, self.seat.limits.tells)
+        self.tell(heard)
+        return heard, cpu
 
     def _asked(self, step: Step, call: Future[Asked]) -> Asked:
         """What the coordinator says of a step; waits in its thread, and raises why none comes."""

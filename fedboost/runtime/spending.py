@@ -1,29 +1,31 @@
-"""What a job may tell of this party's table: judged together with what earlier jobs have told.
+"""What a job may tell of this party's table: judged together with what all jobs have told.
 
 begin        the table is read          refused where even all its rows were too few
-open stage   the common rows are known  refused, warned of, or reserved in the account
-a message    before it leaves           the job has told something
-a round      is kept                    counted
+open stage   the common rows are known  refused, warned of, or expected in the account
+a message    before its row is written  charged; refused where the table has told too much
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import sqlite3
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from fedboost import protocols
+from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, PolicyError
-from fedboost.flow import HOST, Artefact, Asks, Releases, Seat
-from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.flow import HOST, Asks, Charge, Releases, Seat, Spent
 from fedboost.messages.job_pb2 import Released, Told
+from fedboost.runtime import account as accounts
 from fedboost.runtime import manifest
-from fedboost.runtime.account import Account, Entry
+from fedboost.runtime.account import Account, Entry, Guests, Owned
+from fedboost.runtime.outbox import Noted
 from fedboost.runtime.policy import Policy
+from fedboost.runtime.reading import values_told
 from fedboost.runtime.remedies import in_words, remedies
 from fedboost.runtime.store import Job, JobState
 from fedboost.runtime.work import Work
@@ -34,28 +36,29 @@ log = logging.getLogger(__name__)
 UNBEGUN = (JobState.WAITING, JobState.PAUSED)  # agreed to, perhaps not begun
 
 
-@dataclass
-class Reserved:
-    """A job that may tell something from now on."""
-
-    stage: str
-    rows: int
-    is_silent: bool = True  # in this process: nothing has left yet
-
-
 class Spending:
     """One party's judgement of what jobs tell, and its accounts of it."""
 
-    def __init__(self, party: str, policy: Callable[[], Policy], account: Account) -> None:
-        self._party, self._policy, self.account = party, policy, account
-        self._reserved: dict[str, Reserved] = {}
+    def __init__(
+        self,
+        party: str,
+        policy: Callable[[], Policy],
+        tables: Callable[[], Mapping[str, SourceSpec]],
+        account: Account,
+    ) -> None:
+        self._party, self._policy, self._tables = party, policy, tables
+        self.account = account
+        self._jobs: dict[str, Entry] = {}  # that have begun in this process
         self._mutex = threading.Lock()  # two jobs must not both be given the last of an account
 
     # Before anything leaves
 
     def judge_table(self, work: Work) -> None:
         """Refuses what the account or all rows of the table are too few for."""
-        if work.role is not HOST or work.frame is None:
+        if work.frame is None:
+            return
+        self._jobs[work.id] = self._entry(work, Releases(0), 0, work.frame.n_rows)
+        if work.role is not HOST:
             return
         training = int(np.count_nonzero(~work.validation(work.frame)))
         try:
@@ -65,22 +68,18 @@ class Spending:
             raise
 
     def judge_seat(self, work: Work, stage: str, seat: Seat) -> Told:
-        """Refuses what the rows in common are too few for; gives what the others are told.
-
-        What the job may tell is reserved from here on, in every attempt.
-        """
+        """Refuses what the rows in common are too few for; gives what the others are told."""
         told = Told()
         if seat.role is not HOST or seat.frame is None or stage != work.protocol.name:
             return told
         columns, rows = len(seat.frame.columns), int(np.count_nonzero(~seat.validation))
         with self._mutex:
             planned, warns = self._judge(work, columns, rows)
-            entry = _entry(work, planned, columns, rows)
+            entry = self._jobs[work.id] = self._entry(work, planned, columns, rows)
             if not entry.planned and not entry.epsilon:
                 return told
-            before = self._before(work)
-            self.account.open(entry)
-        self._reserved[work.id] = Reserved(stage, rows)
+            before = self._before(entry)
+            self.account.expect(entry)
         if entry.planned:
             released = told.released.add(before=before, planned=entry.planned)
             self._limits(released)
@@ -91,27 +90,59 @@ class Spending:
 
     # While the job runs
 
-    def passes(self, direction: str, envelope: Envelope) -> None:
-        """Notes, before a job's first message of its own stage leaves, that it tells something."""
-        own = self._reserved.get(envelope.job) if direction == "out" else None
-        if own is not None and own.is_silent and envelope.stage == own.stage:
-            self.account.tell(envelope.job)
-            own.is_silent = False
+    def charge(self, messages: Sequence[Noted], sql: sqlite3.Connection) -> None:
+        """Charges messages that are about to leave, in the transaction of their ledger's rows.
 
-    def count(self, work: Work, left: Artefact, *, is_all: bool = False) -> None:
-        """Counts what a checkpoint, or what a stage leaves, says of sums."""
-        own = self._reserved.get(work.id)
-        if own is not None and left.released is not None:
-            self.account.count(work.id, left.released / max(1, own.rows), is_all=is_all)
-            if is_all:
-                del self._reserved[work.id]
+        A PolicyError where the table would have told more than its owner allows: then nothing is
+        charged, nothing is noted and nothing leaves.
+        """
+        for one in messages:
+            about, envelope = one.about, one.envelope
+            if not about.charges:
+                continue
+            job, peer = envelope.job, envelope.receiver
+            digest = envelope.payload_sha256.hex()
+            if about.is_free_again and accounts.has_left(sql, job, peer, digest):
+                continue
+            try:
+                self._charge(sql, self._jobs[job], peer, about.charges)
+            except PolicyError as error:
+                raise error.at(party=self._party) from None
+
+    def tell(self, work: Work, told: Told) -> None:
+        """Charges values about our labels that the coordinator is about to hear."""
+        values, entry = values_told(told), self._jobs.get(work.id)
+        if values and entry is not None:
+            charge = Charge(Spent.METRICS, values)
+            self.account.charge(entry, work.terms.coordinator, [charge])
+
+    def _charge(
+        self, sql: sqlite3.Connection, entry: Entry, peer: str, charges: Sequence[Charge]
+    ) -> None:
+        table, policy = Owned(entry.dataset, entry.source), self._policy()
+        kinds = {one.kind for one in charges}
+        if Spent.ROWS in kinds:
+            [rows] = [one.amount for one in charges if one.kind is Spent.ROWS]
+            more = accounts.new_rows(sql, entry.job, peer, rows)
+            charges = [one for one in charges if one.kind is not Spent.ROWS]
+            if more:
+                charges = [*charges, Charge(Spent.ROWS, more)]
+                today = self.account.today
+                policy.judge_rows(peer, more, accounts.count_prediction(sql, peer, today, more))
+        self.account.note(sql, entry, is_new=False)
+        accounts.charge(sql, table, entry.job, peer, charges)
+        if Spent.SUMS in kinds:
+            policy.judge_told_sums(accounts.told_sums(sql, table, policy.together(peer)))
+        if Spent.EPSILON in kinds:
+            policy.judge_told_noise(accounts.told_noise(sql, table))
 
     def share(self, work: Work) -> list[Released]:
         """What this party's sums have told in the job, for its result; none where it has none."""
         entry = self.account.entry(work.id)
         if entry is None or not entry.planned:
             return []
-        released = Released(planned=entry.planned, counted=entry.counted, before=self._before(work))
+        before = self._before(entry)
+        released = Released(planned=entry.planned, counted=entry.counted, before=before)
         self._limits(released)
         return [released]
 
@@ -136,26 +167,26 @@ class Spending:
             return ""
         if protocol.releases is None or self._party not in table.hosts:
             return ""
-        whole = protocol.releases(params, table, self._party, None).whole
-        dataset = terms.spec.data[self._party].dataset or ""
-        before = self.account.sums(dataset, table.guest, besides=job.id)
-        return _unbegun(whole, table.guest, before, self._policy())
+        planned = protocol.releases(params, table, self._party, None)
+        owned = self._owned(terms.spec.data[self._party].dataset or "")
+        before = self._told(owned, table.guest, besides=job.id)
+        return _unbegun(planned, table.guest, before, self._policy())
 
     # Inside
 
     def _judge(self, work: Work, columns: int, rows: int) -> tuple[Releases, bool]:
         """The most that sums can tell, and whether the owner must be warned."""
         policy = self._policy()
-        planned = _bound(work, work.params, columns)
+        planned, entry = _expected(work, work.params, columns), self._jobs[work.id]
         try:
             epsilon = _asks(work).epsilon
             if epsilon is not None:
-                noise = self.account.noise(_dataset(work), besides=work.id)
-                policy.judge_disclosure(epsilon, columns, noise)
-            if not planned.whole:
+                others = self.account.others(Owned(entry.dataset, entry.source), work.id)
+                policy.judge_disclosure(epsilon, columns, sum(one.noise for one in others))
+            ratio = planned.ratio(rows)
+            if not ratio:
                 return planned, False
-            ratio = planned.whole / max(1, rows)
-            return planned, policy.judge_sums(ratio, self._before(work))
+            return planned, policy.judge_sums(ratio, self._before(entry))
         except PolicyError as error:
             if error.where.get("key") == "policy.disclosure_max":
                 error.todo = self._remedy(work, columns, rows)
@@ -163,11 +194,10 @@ class Spending:
 
     def _remedy(self, work: Work, columns: int, rows: int) -> str:
         """Settings with which the job would be allowed, as words."""
-        before, policy = self._before(work), self._policy()
+        before, policy = self._before(self._jobs[work.id]), self._policy()
 
         def fits(params: Settings) -> bool:
-            whole = _bound(work, params, columns).whole
-            return policy.allows_sums(whole / max(1, rows), before)
+            return policy.allows_sums(_expected(work, params, columns).ratio(rows), before)
 
         raw = work.terms.spec.params
         found = remedies(work.protocol.params, raw, fits)
@@ -176,8 +206,31 @@ class Spending:
             return f"no smaller job fits either: ask {owner}"
         return f"set {', or '.join(in_words(one, raw) for one in found)}; or ask {owner}"
 
-    def _before(self, work: Work) -> float:
-        return self.account.sums(_dataset(work), work.table.guest, besides=work.id)
+    def _before(self, entry: Entry) -> float:
+        return self._told(Owned(entry.dataset, entry.source), entry.guest, besides=entry.job)
+
+    def _told(self, table: Owned, guest: str, *, besides: str) -> float:
+        """What a guest, and whoever may compare notes with it, has got of sums or still may."""
+        guests: Guests = self._policy().together(guest)
+        return accounts.sums_of([e for e in self.account.others(table, besides) if guests(e.guest)])
+
+    def _owned(self, dataset: str) -> Owned:
+        source = self._tables().get(dataset)
+        return Owned(dataset, "" if source is None else source.identity)
+
+    def _entry(self, work: Work, planned: Releases, columns: int, rows: int) -> Entry:
+        """What a job is expected to tell from now on."""
+        epsilon = _asks(work).epsilon
+        return Entry(
+            job=work.id,
+            at="",
+            **vars(self._owned(work.terms.spec.data[work.party].dataset or "")),
+            guest=work.table.guest,
+            protocol=work.protocol.name,
+            rows=rows,
+            planned=planned.ratio(rows),
+            epsilon=0.0 if epsilon is None or not columns else epsilon * columns,
+        )
 
     def _limits(self, released: Released) -> None:
         policy = self._policy()
@@ -197,50 +250,30 @@ def _asks(work: Work) -> Asks:
     return work.protocol.asks(work.params) if work.protocol.asks else Asks()
 
 
-def _entry(work: Work, planned: Releases, columns: int, rows: int) -> Entry:
-    """What a job may tell from now on."""
-    epsilon = _asks(work).epsilon
-    return Entry(
-        job=work.id,
-        at="",
-        dataset=_dataset(work),
-        guest=work.table.guest,
-        protocol=work.protocol.name,
-        rows=rows,
-        planned=planned.whole / max(1, rows),
-        round=planned.round / max(1, rows),
-        counted=0.0,
-        epsilon=0.0 if epsilon is None else epsilon * columns,
-        told=0,
-        state="",
-    )
-
-
-def _dataset(work: Work) -> str:
-    return work.terms.spec.data[work.party].dataset or ""
-
-
-def _bound(work: Work, params: Settings, columns: int) -> Releases:
-    """The most that sums can tell; a model that is continued has used draws of columns before."""
+def _expected(work: Work, params: Settings, columns: int) -> Releases:
+    """What sums will tell; a model that is continued has used draws of columns before."""
     if work.protocol.releases is None or not work.table.hosts:
-        return Releases(whole=0, round=0)
+        return Releases(0)
     known = None if work.model is not None else columns
     return work.protocol.releases(params, work.table, work.party, known)
 
 
-def _unbegun(whole: int, guest: str, before: float, policy: Policy) -> str:
+def _unbegun(planned: Releases, guest: str, before: float, policy: Policy) -> str:
     """What a job that waits could tell, before anybody knows how many rows are common."""
-    if not whole:
+    whole, share = planned.whole, planned.by_row
+    if not whole and not share:
         return ""
     said = f"would release up to {whole:,} sums for each bin of a column to {guest}"
+    if not whole:
+        said = f"would tell {guest} as much as {share:.2g} sums per bin and row"
     if before:
         said += f", after {before:.2g} per row by earlier jobs"
     left = policy.disclosure_max - before
-    if left <= 0.0:
+    if left <= share:
         return f"{said}: the policy allows none any more"
     margin, below = policy.disclosure_warn - before, []
-    if left < math.inf:
+    if whole and left < math.inf:
         below.append(f"refused below {math.ceil(whole / left):,}")
-    if 0.0 < margin < math.inf:
+    if whole and 0.0 < margin < math.inf:
         below.append(f"with a warning below {math.ceil(whole / margin):,}")
     return f"{said}: {', '.join(below)} rows in common" if below else said

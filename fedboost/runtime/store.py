@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedboost.errors import JobError, PolicyError, ProtocolError
+from fedboost.errors import JobError, ProtocolError
 from fedboost.runtime.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, transaction
 from fedboost.runtime.lock import StoreLock
 from fedboost.runtime.schema import damaged, migrate, whole
@@ -52,7 +52,9 @@ class JobState(StrEnum):
 
 # From each state, where it may go. A failed job can be resumed; the last two states are final.
 MOVES: Mapping[JobState, frozenset[JobState]] = {
-    JobState.WAITING: frozenset({JobState.RUNNING, JobState.FAILED, JobState.CANCELLED}),
+    JobState.WAITING: frozenset(
+        {JobState.RUNNING, JobState.PAUSED, JobState.FAILED, JobState.CANCELLED}
+    ),
     JobState.RUNNING: frozenset(
         {JobState.PAUSED, JobState.FAILED, JobState.CANCELLED, JobState.FINISHED}
     ),
@@ -80,7 +82,6 @@ class Job:
     created: float
     updated: float
     attempt: int
-    approved_by: str
     result: dict[str, Any] | None = field(repr=False)
 
 
@@ -134,18 +135,20 @@ class Store:
             self._connection.close()
             self._lock.release()
 
-    def add_job(self, id_: str, name: str, manifest: bytes, state: JobState) -> Job:
-        """A new job, waiting or running; a ProtocolError where the id is taken."""
-        if state not in (JobState.WAITING, JobState.RUNNING):
+    def add_job(
+        self, id_: str, name: str, manifest: bytes, state: JobState, *, reason: str = ""
+    ) -> Job:
+        """A new job, which is not over; a ProtocolError where the id is taken."""
+        if state in (JobState.FAILED, *FINAL):
             raise ProtocolError(f"a job cannot begin as {state}", job=job_id(id_))
         now = self._clock()
-        row = (job_id(id_), name, manifest, state, now, now, now)
+        row = (job_id(id_), name, manifest, state, reason, now, now, now)
         with self._write() as sql:
             if sql.execute("SELECT 1 FROM jobs WHERE id = ?", (id_,)).fetchone():
                 raise ProtocolError("there is a job of that id already", job=id_)
             sql.execute(
-                "INSERT INTO jobs (id, name, manifest, state, since, created, updated)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO jobs (id, name, manifest, state, reason, since, created, updated)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
         return self.job(id_)
@@ -200,15 +203,6 @@ class Store:
             self._append(id_, () if event is None else (event,))
         if state in FINAL:
             self.vault.destroy(id_)
-        return self.job(id_)
-
-    def approve(self, id_: str, user: str) -> Job:
-        """Note who approved the job; a ProtocolError unless it waits for that."""
-        with self._write():
-            state = self.job(id_).state
-            if state != JobState.WAITING:
-                raise ProtocolError(f"the job is {state}, it does not wait for approval", job=id_)
-            self._set(id_, "approved_by", user)
         return self.job(id_)
 
     def next_attempt(self, id_: str) -> int:
@@ -278,30 +272,6 @@ class Store:
         with self._sound():
             return list(_events(self._read(text, (id_, after)), after))
 
-    def count_prediction(self, peer: str, rows: int, rows_max: int) -> int:
-        """Add `rows` to what `peer` used today (UTC); returns the day's total.
-
-        A PolicyError, and nothing counted, where the total would pass `rows_max`.
-        """
-        if rows < 0:
-            raise ProtocolError(f"{rows} rows cannot be predicted")
-        day = self.today()
-        with self._write() as sql:
-            used = self.predicted(peer, day)
-            if used + rows > rows_max:
-                raise PolicyError(
-                    f"the policy allows {rows_max} rows per day; {peer} used {used} today and "
-                    f"asks for {rows}",
-                    todo="wait for tomorrow (UTC), or ask the party's owner",
-                    key="policy.predict.rows_per_day",
-                )
-            sql.execute(
-                "INSERT INTO predictions (peer, day, rows) VALUES (?, ?, ?)"
-                " ON CONFLICT (peer, day) DO UPDATE SET rows = rows + excluded.rows",
-                (peer, day, rows),
-            )
-        return used + rows
-
     def now(self) -> float:
         """Seconds since 1970, UTC, by the clock of all that is written here."""
         return self._clock()
@@ -313,11 +283,6 @@ class Store:
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """Everything inside is durable at its end, or nothing happened."""
         return self._write()
-
-    def predicted(self, peer: str, day: str) -> int:
-        """The rows that `peer` used on `day` (``2026-01-31``, UTC)."""
-        text = "SELECT coalesce(sum(rows), 0) FROM predictions WHERE peer = ? AND day = ?"
-        return int(self._read(text, (peer, day))[0][0])
 
     def job_folder(self, id_: str) -> Path:
         """The job's folder; a ProtocolError where the id could lead elsewhere."""

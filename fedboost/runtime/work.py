@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedboost import flow, protocols
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
+from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, FedboostError, ProtocolError
 from fedboost.flow import START, Artefact, Place, Role, Seat, Signer
@@ -56,6 +57,7 @@ class Work:
     attempt: int = -1  # none has begun in this process
     session: Session | None = None
     halted: FedboostError | None = None  # why this attempt is over here
+    fault: FedboostError | None = None  # of our table; others read its kind
     frame: Frame | None = None
     id_cells: pa.Table | None = None  # of `frame`, as the party's table has them
     answers: Answers = field(default_factory=Answers)  # of this attempt
@@ -128,18 +130,24 @@ class Work:
 
     # The table
 
+    def selection(self) -> Selection | None:
+        """What the job says of our table, or the model that it only uses; None without one."""
+        said = self.terms.spec.data.get(self.party)
+        trains = self.protocol.leaves == "model"  # and may look at further columns
+        if said is None or self.model is None or trains:
+            return said
+        facts = self.used_model()
+        own = facts["columns"] if said.columns is None else said.columns
+        kinds = [name for name in own if name in facts["categories"]]
+        return said.model_copy(update={"columns": own, "categorical": kinds})
+
     def read_table(self, source: SourceSpec) -> None:
         """Loads the party's table; refuses one that changed since the first attempt."""
         from fedboost.data.loading import load_with_ids
 
-        selection = self.terms.spec.data[self.party]
         self.check_disclosure()
-        trains = self.protocol.leaves == "model"  # and may look at further columns
-        if self.model is not None and not trains:
-            facts = self.used_model()
-            own = facts["columns"] if selection.columns is None else selection.columns
-            kinds = [name for name in own if name in facts["categories"]]
-            selection = selection.model_copy(update={"columns": own, "categorical": kinds})
+        selection = self.selection()
+        assert selection is not None
         labelled = self.role in self.protocol.labelled
         self.frame, self.id_cells = load_with_ids(
             source,
@@ -160,6 +168,7 @@ class Work:
                 party=self.party,
                 file=source.name,
                 todo="put the old table back, or submit a new job",
+                kind="the table has changed since the job began",
             )
 
     def used_model(self) -> dict[str, Any]:
@@ -233,6 +242,7 @@ class Work:
         if self.reused is not None and self.role is not flow.AGGREGATOR:
             artefacts[flow.DISCLOSURE] = self.disclosures.load(self.reused)
         frame = self._rows(stage, artefacts)
+        self._pin(stage, frame)
         seed = Secrets(self.store.vault.seed(self.id))
         return Seat(
             party=self.party,
@@ -343,15 +353,6 @@ class Work:
         self._checkpoints.save(done, START, left.facts, left.arrays)
 
     @property
-    def is_counted(self) -> bool:
-        """Whether the rows that this job scores have been counted, by this attempt or another."""
-        return bool(self._checkpoints.places(self._folder("counted")))
-
-    def note_counted(self, rows: int) -> None:
-        """Keeps that they have."""
-        self._checkpoints.save(self._folder("counted"), START, {"rows": rows}, {})
-
-    @property
     def model_folder(self) -> Path:
         """Where the model's shard lies once the job is done."""
         return self.store.folder / "models" / self.id
@@ -398,6 +399,21 @@ class Work:
                 raise error.at(party=self.party) from None
         rows = None if protocols.named(stage).leaves == "rows" else self._aligned()
         return self.frame if rows is None else self.frame.take(rows)
+
+    def _pin(self, stage: str, frame: Frame | None) -> None:
+        """Refuses a stage with other rows than an earlier attempt at it had."""
+        if frame is None:
+            return
+        folder, digest = self._folder(f"{stage}-rows"), frame.ids_digest().hex()
+        before = self._checkpoints.load(folder)
+        if before is None:
+            self._checkpoints.save(folder, START, {"digest": digest}, {})
+        elif before.state["digest"] != digest:
+            raise DataError(
+                "the rows in common are not those with which the job began",
+                party=self.party,
+                todo="submit a new job",
+            )
 
     def _aligned(self) -> NDArray[np.int64] | None:
         """Of our table the rows that an alignment has left, in their order; None without one."""

@@ -34,6 +34,7 @@ class OwnedJob:
     dataset: str  # ours that it uses; empty: none
     updated: datetime  # UTC
     tells: str  # what sums tell of our table, in a sentence; empty: nothing
+    uses: dict[str, str]  # what the job wants of us, in words: id columns, columns, label, …
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,9 @@ class Party(Connected):
         """Lets a job run that waits for a person's approval."""
         return _job(self.run(self._owner.approve(job)))
 
-    def deny(self, job: str) -> OwnedJob:
-        """Refuses a job."""
-        return _job(self.run(self._owner.deny(job)))
+    def deny(self, job: str, reason: str = "") -> OwnedJob:
+        """Refuses a job; everybody in it reads the reason."""
+        return _job(self.run(self._owner.deny(job, reason)))
 
     def models(self) -> list[OwnedModel]:
         """Every model of which the party holds a shard."""
@@ -105,6 +106,7 @@ def _job(said: party_pb2.OwnedJob) -> OwnedJob:
         dataset=said.dataset,
         updated=moment(said.updated),
         tells=said.tells,
+        uses={use.about: use.says for use in said.uses},
     )
 
 

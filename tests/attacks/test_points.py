@@ -7,10 +7,10 @@ import pytest
 from gmpy2 import mpz
 
 from fedboost.crypto import intersection
-from fedboost.crypto.intersection import FIELD, ORDER, Exponent, check_points, multiply
+from fedboost.crypto.intersection import FIELD, Exponent, check_points, multiply
 from fedboost.crypto.workers import Serial
 from fedboost.errors import PeerError
-from tests.unit.test_crypto_intersection import naive_multiple, point
+from tests.unit.test_crypto_intersection import ORDER, naive_multiple, point
 
 ON_THE_CURVE, ON_THE_TWIST = mpz(1), FIELD - 1  # of order 4 each
 TRIALS = 40
@@ -29,7 +29,7 @@ def parities(u, drawn):
 
 def of_the_ladder():
     """An exponent as fedboost draws it."""
-    return int.from_bytes(Exponent.random().seal()[0], "little")
+    return int.from_bytes(Exponent.random().seal(), "little")
 
 
 def of_any_form():

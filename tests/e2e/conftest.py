@@ -44,7 +44,7 @@ def town(tmp_path_factory):
     bad = {name: world.write(folder / f"{name}.parquet", t) for name, t in bad_tables().items()}
 
     def bank(raw):
-        raw["datasets"] |= {name: {"path": source.path} for name, source in bad.items()}
+        raw["datasets"] |= {n: {"path": one.path, "labels": ["y"]} for n, one in bad.items()}
         raw["policy"]["datasets"] = list(raw["datasets"])
         raw["peers"][ABSENT] = "127.0.0.1:9"
         raw["policy"]["peers"].append(ABSENT)

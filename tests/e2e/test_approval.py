@@ -28,7 +28,10 @@ def test_a_job_waits_for_a_person_and_runs_once_that_person_agrees(town):
     assert "waiting for manual, approval" in said.out
     assert [w.party for w in world.call(town, "status", id_).waiting] == ["manual"]
     assert seen_by_manual(town, id_)["state"] == "waiting for approval"
-    approved = world.owner(town, "manual", "approve", id_, user=OWNER)
+    asked = world.owner(town, "manual", "approve", id_, user=OWNER)
+    assert (asked.code, asked.out) == (130, "")  # nobody answers
+    assert "id columns: id\ncolumns: all but id\nlabel: none\n" in asked.err
+    approved = world.owner(town, "manual", "approve", id_, "--yes", user=OWNER)
     assert (approved.code, approved.out) == (0, f"{id_} is approved\n")
     world.watch(town, id_)
     world.result(world.call(town, "journal", id_))
@@ -53,7 +56,7 @@ def test_a_denied_job_fails_as_refused_by_that_party_everywhere(town):
 
 def test_only_an_approver_of_that_party_may_look_approve_and_deny(town):
     id_ = waiting(town)
-    for command in (("jobs",), ("approve", id_), ("deny", id_)):
+    for command in (("jobs",), ("approve", id_, "--yes"), ("deny", id_)):
         said = world.owner(town, "manual", *command, user=MALLORY)
         assert said.code == 4, said.err
         assert f"approvals by the user {MALLORY}" in said.err
@@ -62,6 +65,6 @@ def test_only_an_approver_of_that_party_may_look_approve_and_deny(town):
     said = world.ask(town, "job", "cancel", id_)
     assert (said.code, said.out) == (0, f"{id_} is cancelled\n")
     assert seen_by_manual(town, id_)["state"] == "cancelled"
-    late = world.owner(town, "manual", "approve", id_, user=OWNER)
+    late = world.owner(town, "manual", "approve", id_, "--yes", user=OWNER)
     assert late.code == 1
     assert "the job is cancelled" in late.err

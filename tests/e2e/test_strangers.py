@@ -22,6 +22,8 @@ from fedboost.messages.protocol.echo_pb2 import Call
 from fedboost.runtime import manifest
 from fedboost.runtime.channel import Dialer
 from fedboost.runtime.local import COORDINATOR, tls_of
+from fedboost.runtime.submitted import sign_submission, submission_id
+from fedboost.runtime.tls import load_identity
 from tests.e2e import world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("town")]
@@ -151,7 +153,17 @@ def test_a_coordinator_of_another_name_cannot_lead(town, running):
     terms = manifest.decode(manifest_of(town, running))
     with pytest.raises(PolicyError, match="rival may not propose jobs of coordinator"):
         ask(town, "rival", "bank", "Propose", party_pb2.Proposal(manifest=terms.encode()))
-    own = terms.model_copy(update={"coordinator": "rival", "job": "theirs"})
+    stolen = terms.model_copy(update={"coordinator": "rival"})
+    with pytest.raises(PeerError, match="signature of user user does not fit"):
+        ask(town, "rival", "bank", "Propose", party_pb2.Proposal(manifest=stolen.encode()))
+    rival = load_identity(tls_of(town.folder / "certs", "rival"))
+    changes = {
+        "coordinator": "rival",
+        "submitter": "coordinator rival",
+        "job": submission_id(terms.spec, "coordinator rival", "k"),
+        "submission": sign_submission(terms.spec, "k", "rival", rival),
+    }
+    own = terms.model_copy(update=changes)
     with pytest.raises(PolicyError, match="does not allow jobs of the coordinator rival"):
         ask(town, "rival", "bank", "Propose", party_pb2.Proposal(manifest=own.encode()))
     stop = party_pb2.StopRequest(job=running, attempt=1, state="cancelled")
@@ -163,7 +175,10 @@ def test_a_coordinator_of_another_name_cannot_lead(town, running):
 
 def test_a_changed_manifest_is_refused_even_from_the_coordinator(town, running):
     terms = manifest.decode(manifest_of(town, running))
-    changed = terms.model_copy(update={"submitter": "somebody"})
+    invented = terms.model_copy(update={"submitter": "somebody"})
+    with pytest.raises(PeerError, match="names somebody as its submitter"):
+        ask(town, COORDINATOR, "bank", "Propose", party_pb2.Proposal(manifest=invented.encode()))
+    changed = terms.model_copy(update={"members": terms.members[::-1]})
     with pytest.raises(PeerError, match="two different jobs under one name"):
         ask(town, COORDINATOR, "bank", "Propose", party_pb2.Proposal(manifest=changed.encode()))
     begin = party_pb2.BeginRequest(job=running, manifest_sha256=b"other", attempt=2)

@@ -23,6 +23,7 @@ from fedboost.protocols.secureboost import guest as training
 from fedboost.runtime import faults
 from fedboost.runtime.local import cluster
 from fedboost.runtime.policy import PredictPolicy
+from tests.accounts import predict
 from tests.federated import PLAIN, job_spec, run_job
 from tests.models import leaves, margins
 
@@ -235,14 +236,14 @@ def test_a_paused_prediction_goes_on_behind_its_last_batch_and_counts_its_rows_o
     async def work():
         async with cluster(trained.folder / "cluster", spec, sources, Serial()) as made:
             host = made.parties["telco"].store
-            used.append(host.count_prediction("bank", 0, 1 << 62))
+            used.append(predict(host, "bank", 0))
             paused = await made.run(spec)
             assert paused.status.state == "paused"
             job = JobId(id=paused.status.id)
             await made.coordinator.resume(made.user, job)
             async for _ in made.events(job.id):
                 pass
-            used.append(host.count_prediction("bank", 0, 1 << 62))
+            used.append(predict(host, "bank", 0))
             return await made.coordinator.journal(made.user, job)
 
     journal = asyncio.run(work())
@@ -275,7 +276,7 @@ def test_more_rows_than_a_host_allows_a_day_are_refused(trained, breast):
 
     def limited(parties):
         store = parties["telco"].store
-        used.append(store.count_prediction("bank", 0, 1 << 62))
+        used.append(predict(store, "bank", 0))
         allowing(peers=("bank",), rows_per_day=used[0] + n)(parties)
 
     assert len(score(trained.folder, trained.tables, trained.model, node=limited)) == n

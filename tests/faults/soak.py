@@ -148,7 +148,7 @@ def town(folder: Path) -> Cluster:
 
 def _holding(name: str, path: str) -> Callable[[dict[str, Any]], None]:
     def change(raw: dict[str, Any]) -> None:
-        raw["datasets"][name] = {"path": path}
+        raw["datasets"][name] = {**raw["datasets"]["data"], "path": path, "labels": ["y"]}
         raw["policy"]["datasets"] = list(raw["datasets"])
 
     return change

@@ -20,7 +20,7 @@ from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.sealing import Vault
 from fedboost.runtime.store import JobState, Store
 from tests import tiers
-from tests.accounts import SUMS
+from tests.accounts import SUMS, predict, sums, tell
 from tests.decoders import entry
 from tests.tiers import Tier
 
@@ -99,11 +99,11 @@ def keep_store(folder):
         store.set_result("job-3", {"metrics": {"auc": 0.75}})
         store.move("job-3", JobState.FINISHED)
         for peer in PEERS:
-            store.count_prediction(peer, 40, 100)
-        count_alignment(store, PEERS, "credit", 2)
+            predict(store, peer, 40)
+        count_alignment(store, PEERS, ("credit",), 2)
         with closing(Account(store.database, clock=lambda: NOON)) as own:
-            own.open(TOLD)
-            own.tell(TOLD.job)
+            own.expect(TOLD)
+            tell(own, TOLD, sums(0.03))
     alone(folder)
 
 
@@ -112,9 +112,9 @@ def read_store(folder):
         jobs = store.jobs()
         assert [store.job(job.id) for job in jobs] == jobs
         found: dict[str, object] = {job.id: (job, store.events(job.id)) for job in jobs}
-        found |= {peer: store.predicted(peer, store.today()) for peer in PEERS}
+        found |= {peer: predict(store, peer, 0) for peer in PEERS}
         with pytest.raises(PolicyError) as refused:
-            count_alignment(store, PEERS, "credit", 1)
+            count_alignment(store, PEERS, ("credit",), 1)
         found["alignments"] = refused.value.what
         with closing(Account(store.database)) as own:
             found["account"] = own.entries()

@@ -11,7 +11,7 @@ from fedboost import __version__
 from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, UnreachableError
-from fedboost.messages.job_pb2 import JobId, SubmitRequest
+from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
 from fedboost.runtime import coordinator as coordinators
 from fedboost.runtime import local
@@ -59,7 +59,7 @@ async def until(cluster, job, *states):
 async def begun(cluster):
     """A job that has been handed in."""
     text = spec_of(JOB).model_dump_json().encode()
-    return (await cluster.coordinator.submit(cluster.user, SubmitRequest(spec=text))).id
+    return await local.LocalClient(cluster).submit(text)
 
 
 def left(cluster, job):
@@ -278,7 +278,7 @@ def test_a_job_nobody_approved_waits_for_a_person_and_goes_on_waiting_after_a_re
             async with asyncio.timeout(10):
                 while new.store.job(job).state != "waiting for approval":
                     await asyncio.sleep(0.01)
-            node.store.approve(job, "olga")
+            node.states.approve(job, "olga")
             async with asyncio.timeout(30):
                 while new.store.job(job).state != "finished":
                     await asyncio.sleep(0.01)

@@ -11,11 +11,11 @@ import pytest
 from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import PeerError, ProtocolError
-from fedboost.messages.job_pb2 import SubmitRequest
 from fedboost.messages.party_pb2 import BeginRequest, StageRequest
-from fedboost.runtime import coordinator, local
+from fedboost.runtime import coordinator, local, submitted
 from fedboost.runtime.config import Users
 from fedboost.runtime.identity import Peer
+from fedboost.runtime.tls import load_identity
 from tests.e2e import world
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.federated import now, run_job
@@ -108,23 +108,25 @@ def test_one_key_of_a_user_names_one_job(tmp_path):
     tables = {party: world.toy() for party in spec.parties.everybody}
     sources = {p: world.write(tmp_path / f"{p}.parquet", table) for p, table in tables.items()}
 
-    def asked(one, key):
-        return SubmitRequest(spec=one.model_dump_json().encode(), key=key)
-
     async def run():
         async with local.cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
-            node, somebody = cluster.coordinator, cluster.user
-            users = Users(submit=(somebody.name, "eve"))
-            node.config, submit = node.config.model_copy(update={"users": users}), node.submit
-            same = await asyncio.gather(*(submit(somebody, asked(spec, "k")) for _ in range(3)))
-            same.append(await submit(somebody, asked(spec, "k")))
+            node, certs = cluster.coordinator, tmp_path / "c" / "certs"
+            users = Users(submit=(cluster.user.name, "eve"))
+            node.config = node.config.model_copy(update={"users": users})
+            world.issue(certs, [("user", "eve")])
+            identity = load_identity(local.tls_of(certs, "eve"))
+            eve = local.LocalClient(replace(cluster, user=identity.peer, identity=identity))
+            jobs = local.LocalClient(cluster)
+            text, another = spec.model_dump_json().encode(), other.model_dump_json().encode()
+            same = await asyncio.gather(*(jobs.submit(text, "k") for _ in range(3)))
+            same.append(await jobs.submit(text, "k"))
             others = [
-                await submit(somebody, asked(spec, "l")),
-                await submit(somebody, asked(other, "k")),
-                await submit(replace(somebody, name="eve"), asked(spec, "k")),
-                *[await submit(somebody, asked(spec, "")) for _ in range(2)],
+                await jobs.submit(text, "l"),
+                await jobs.submit(another, "k"),
+                await eve.submit(text, "k"),
+                *[await jobs.submit(text) for _ in range(2)],
             ]
-            return [r.id for r in same], [r.id for r in others], node.store.jobs()
+            return same, others, node.store.jobs()
 
     same, others, jobs = now(run())
     assert len(set(same)) == 1
@@ -133,7 +135,8 @@ def test_one_key_of_a_user_names_one_job(tmp_path):
 
 
 def test_a_job_of_another_with_the_same_id_is_not_taken_for_ours(tmp_path, monkeypatch):
-    monkeypatch.setattr(coordinator, "submission_id", lambda *_: "the-same")
+    for module in (coordinator, submitted):
+        monkeypatch.setattr(module, "submission_id", lambda *_: "the-same")
     spec = world.spec(world.echo())
     other = spec.model_copy(update={"name": "other"})
     sources = {
@@ -143,8 +146,7 @@ def test_a_job_of_another_with_the_same_id_is_not_taken_for_ours(tmp_path, monke
     async def run():
         async with local.cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
             for one in (spec, other):
-                asked = SubmitRequest(spec=one.model_dump_json().encode())
-                await cluster.coordinator.submit(cluster.user, asked)
+                await local.LocalClient(cluster).submit(one.model_dump_json().encode())
 
     with pytest.raises(ProtocolError, match="a job of that id"):
         now(run())

@@ -31,7 +31,7 @@ from fedboost.runtime.channel import Dialer
 from fedboost.runtime.client import Client
 from fedboost.runtime.client_config import ClientConfig
 from fedboost.runtime.config import CoordinatorConfig, PartyConfig, Users
-from fedboost.runtime.local import COORDINATOR, DATASET, NOWHERE, USER, permissive, tls_of
+from fedboost.runtime.local import COORDINATOR, NOWHERE, USER, declared, permissive, tls_of
 from fedboost.runtime.policy import Policy
 from tests.simulator import chance, disk
 from tests.simulator.clock import MockLoop, mocked_time
@@ -82,7 +82,7 @@ class Place:
             coordinator=Remote(name=COORDINATOR, address=NOWHERE),
             peers=dict.fromkeys((n for n in self.names[1:] if n != name), NOWHERE),
             store=self.folder / name,
-            datasets={DATASET: self.sources[name]} if has_data else {},
+            datasets=declared(name, self.spec, self.sources),
             policy=self.policies.get(name) or permissive(name, self.spec, has_data=has_data),
             timers=self.timers,
             workers=1,

@@ -14,7 +14,7 @@ from fedboost.errors import FedboostError, PeerError, PolicyError
 from fedboost.messages.protocol import align_pairs_pb2
 from fedboost.protocols.align_pairs import guest as pairs_guest
 from fedboost.protocols.align_pairs import host as pairs_host
-from fedboost.protocols.align_pairs.pair import DOMAIN, points_of
+from fedboost.protocols.align_pairs.pair import points_of
 from tests.federated import (
     GUEST,
     HOSTS,
@@ -27,6 +27,7 @@ from tests.federated import (
     room_for,
     run_job,
 )
+from tests.unit.test_crypto_intersection import taken_off
 
 EVERYBODY = (GUEST, *HOSTS)
 TELCO, SHOP = HOSTS[:2]
@@ -223,7 +224,7 @@ def test_a_host_that_returns_fewer_points_than_it_got_is_refused():
 
 
 def test_a_host_that_returns_more_points_than_it_got_is_refused():
-    more = intersection.hash_to_points([b"more"], DOMAIN, Serial()).tobytes()
+    more = intersection.hash_to_points([b"more"], b"of nobody", Serial()).tobytes()
 
     def lengthen(points):
         points.points += 1
@@ -318,7 +319,7 @@ def test_the_guest_can_link_nothing_of_a_host_but_what_it_shares_with_it():
     names, workers = sorted(set().union(*ids)), Serial()
     exponents = {h: m.exponent for h, m in room.state(GUEST).meetings.items()}
     for host in (TELCO, SHOP):
-        bare = points_of(names, host, workers)
+        bare = points_of(names, host, room.seats[GUEST])
         known = set(as_keys(bare))
         for exponent in exponents.values():
             known |= set(as_keys(intersection.multiply(bare, exponent, workers)))
@@ -358,32 +359,32 @@ def test_a_guest_that_has_hosts_blind_each_others_points_cannot_compare_them():
     ]  # fmt: skip
     assert not crossed[0] & crossed[1]
     # The same sets of points hashed for one pair would show all thirty ids.
-    bare = points_of(ids[0], TELCO, workers)
+    bare = points_of(ids[0], TELCO, room.seats[GUEST])
     one, other = (room.state(host).exponent for host in hosts)
     there = intersection.multiply(intersection.multiply(bare, one, workers), other, workers)
     back = intersection.multiply(intersection.multiply(bare, other, workers), one, workers)
     assert set(as_keys(there)) == set(as_keys(back))
 
 
-def order_of(points, exponent, ids, host):
+def order_of(points, exponent, ids, seat, host):
     """The ids of blinded points, in their order, for whoever knows the exponent."""
-    bare = points_of(ids, host, Serial())
+    bare = points_of(ids, host, seat)
     name = dict(zip(as_keys(bare), ids, strict=True))
-    return [name[key] for key in as_keys(intersection.remove(points, exponent, Serial()))]
+    return [name[key] for key in as_keys(taken_off(points, exponent))]
 
 
 def test_sets_leave_in_secret_orders_and_return_as_they_came():
     ids = random_ids(4, 3, count=30, of=30)
     frames = frames_of(*ids)
     _, room = aligned(frames)
-    orders = []
+    orders, seat = [], room.seats[GUEST]
     for host in (TELCO, SHOP):
         own = room.state(GUEST).meetings[host].exponent
         theirs = room.state(host).exponent
-        sent = order_of(sets_of(room, "GuestSet", host), own, ids[0], host)
-        offered = order_of(sets_of(room, "HostSet", host), theirs, frames[host].ids, host)
-        unblinded = intersection.remove(sets_of(room, "ReturnedSet", host), theirs, Serial())
-        assert order_of(unblinded, own, ids[0], host) == sent
+        sent = order_of(sets_of(room, "GuestSet", host), own, ids[0], seat, host)
+        offered = order_of(sets_of(room, "HostSet", host), theirs, frames[host].ids, seat, host)
+        unblinded = taken_off(sets_of(room, "ReturnedSet", host), theirs)
+        assert order_of(unblinded, own, ids[0], seat, host) == sent
         orders += [sent, offered, frames[host].ids]
     seen = [tuple(order) for order in (*orders, ids[0], sorted(ids[0]))]
     assert len(set(seen)) == len(seen)

@@ -22,7 +22,7 @@ from tests.lattices import LATTICE, LATTICE_4096, ORIGIN, unguarded
     [
         {"ring": 1024},
         {"ring": 2047},
-        {"modulus_bits": 55},
+        {"modulus_bits": 54},
         {"modulus_bits": 64},
         {"modulus_bits": 0},
         {"ring": 8192, "modulus_bits": 65},  # strong enough, but no machine word

@@ -29,6 +29,8 @@ def ask_of(params):
         insecure=wanted.insecure,
         contributors=None,
         host_noise=wanted.host_noise,
+        quantile_tolerance=None,
+        roles=("host",),
     )
 
 

@@ -263,10 +263,10 @@ def test_a_job_stops_when_two_ledgers_do_not_agree(tmp_path):
     def meddle(nodes):
         record = nodes[TELCO].ledger.record
 
-        def lying(*disclosures):
+        def lying(*disclosures, **more):
             if disclosures[0].direction == "out" and disclosures[0].number > 3:
-                return record(*[replace(one, sha256="0" * 64) for one in disclosures])
-            return record(*disclosures)
+                return record(*[replace(one, sha256="0" * 64) for one in disclosures], **more)
+            return record(*disclosures, **more)
 
         nodes[TELCO].ledger.record = lying
 

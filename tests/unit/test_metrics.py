@@ -246,9 +246,7 @@ def test_the_account_of_data_sets_is_shown(party, store):
         ("c", "credit", "telco", 0.0, 2.5), ("d", SECRET, SECRET, 0.01, 0.0),
     ):  # fmt: skip
         store.add_job(job, job, b"{}", JobState.RUNNING)
-        account.open(
-            Entry(job, "", dataset, guest, "secureboost", 10, planned, 0, 0, epsilon, 0, "")
-        )
+        account.expect(Entry(job, "", dataset, "", guest, "secureboost", 10, planned, epsilon))
     found = page(party, store)
     assert found["fedboost_disclosed_sums", ("credit", "telco")] == pytest.approx(0.05)
     assert found["fedboost_disclosed_sums", ("other", "other")] == pytest.approx(0.01)

@@ -6,6 +6,7 @@ from fedboost.errors import ConfigError, StoreError
 from fedboost.pages import token
 from fedboost.pages.sessions import (
     SESSIONS_MAX,
+    SOURCES_MAX,
     WRONG_MAX,
     WRONG_S,
     Sessions,
@@ -54,7 +55,7 @@ def party(**page):
 
 
 def test_a_session_is_found_by_its_cookie_until_it_ends(sessions, clock):
-    cookie = sessions.sign_in("good")
+    cookie = sessions.sign_in("good", "::1")
     assert sessions.find(cookie) is not None
     assert sessions.find(cookie[:-1]) is None
     assert sessions.find("") is None
@@ -65,7 +66,7 @@ def test_a_session_is_found_by_its_cookie_until_it_ends(sessions, clock):
 
 
 def test_who_has_signed_out_is_out_and_nobody_else(sessions):
-    one, other = sessions.sign_in("good"), sessions.sign_in("good")
+    one, other = sessions.sign_in("good", "::1"), sessions.sign_in("good", "::1")
     sessions.sign_out(one)
     sessions.sign_out("unknown")
     assert sessions.find(one) is None
@@ -73,7 +74,7 @@ def test_who_has_signed_out_is_out_and_nobody_else(sessions):
 
 
 def test_cookies_and_forms_have_secrets_of_their_own(sessions):
-    cookies = [sessions.sign_in("good") for _ in range(4)]
+    cookies = [sessions.sign_in("good", "::1") for _ in range(4)]
     secrets = [*cookies, *(sessions.find(cookie).csrf for cookie in cookies)]
     assert len(set(secrets)) == 8
     assert all(len(one) == 43 for one in secrets)
@@ -82,28 +83,45 @@ def test_cookies_and_forms_have_secrets_of_their_own(sessions):
 def test_another_token_ends_every_session(clock):
     current = ["first"]
     sessions = Sessions(lambda: current[0], LASTS_S, clock)
-    cookie = sessions.sign_in("first")
+    cookie = sessions.sign_in("first", "::1")
     current[0] = "second"
     assert sessions.find(cookie) is None
     with pytest.raises(SignInRefusedError, match="not the token"):
-        sessions.sign_in("first")
+        sessions.sign_in("first", "::1")
 
 
-def test_after_many_wrong_tokens_the_right_one_has_to_wait(sessions, clock):
-    inside = sessions.sign_in("good")
+def test_after_many_wrong_tokens_their_source_has_to_wait_and_nobody_else(sessions, clock):
+    inside = sessions.sign_in("good", "10.0.0.1")
     for _ in range(WRONG_MAX):
         with pytest.raises(SignInRefusedError, match="not the token"):
-            sessions.sign_in("bad")
+            sessions.sign_in("bad", "10.0.0.1")
     with pytest.raises(SignInRefusedError, match="too many") as refused:
-        sessions.sign_in("good")
+        sessions.sign_in("bad", "10.0.0.1")
     assert refused.value.wait_s == WRONG_S
+    with pytest.raises(SignInRefusedError, match="not the token"):
+        sessions.sign_in("bad", "10.0.0.2")
     assert sessions.find(inside) is not None
     clock.now += WRONG_S
-    assert sessions.find(sessions.sign_in("good")) is not None
+    with pytest.raises(SignInRefusedError, match="not the token"):
+        sessions.sign_in("bad", "10.0.0.1")
+
+
+def test_the_right_token_waits_for_no_wrong_ones_even_of_its_own_source(sessions):
+    for _ in range(2 * WRONG_MAX):
+        with pytest.raises(SignInRefusedError):
+            sessions.sign_in("bad", "127.0.0.1")
+    assert sessions.find(sessions.sign_in("good", "127.0.0.1")) is not None
+
+
+def test_sources_of_wrong_tokens_are_remembered_up_to_a_bound(sessions):
+    for n in range(SOURCES_MAX + 5):
+        with pytest.raises(SignInRefusedError):
+            sessions.sign_in("bad", f"source {n}")
+    assert len(sessions._wrong) == SOURCES_MAX
 
 
 def test_the_oldest_session_makes_room(sessions):
-    cookies = [sessions.sign_in("good") for _ in range(SESSIONS_MAX + 1)]
+    cookies = [sessions.sign_in("good", "::1") for _ in range(SESSIONS_MAX + 1)]
     assert sessions.find(cookies[0]) is None
     assert all(sessions.find(cookie) is not None for cookie in cookies[1:])
 

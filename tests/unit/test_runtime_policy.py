@@ -25,6 +25,8 @@ ASK = Ask(
     insecure=False,
     contributors=None,
     host_noise=None,
+    quantile_tolerance=None,
+    roles=("host",),
 )
 
 
@@ -259,8 +261,9 @@ def test_every_key_is_enforced_somewhere():
         "approve", "approvers", "coordinators", "peers", "datasets", "protocols",
         "allow_insecure", "key_bits_min", "gradient_bits_max", "predict", "tells",
         "epsilon_element_max", "epsilon_row_max", "aggregation_parties_min",
-        "group_rows_min", "disclosure_warn", "disclosure_max", "host_noise_min",
-        "intersection_min", "alignments_per_day", "ids_padded_to",
+        "group_rows_min", "disclosure_warn", "disclosure_max", "disclosure_apart", "host_noise_min",
+        "intersection_min", "alignments_per_day", "ids_padded_to", "roles", "holdout_rows_min",
+        "quantile_tolerance_min",
     }  # fmt: skip
     assert judged == set(Policy.model_fields)
 

@@ -105,19 +105,19 @@ def test_every_remedy_of_a_refused_hybrid_job_does(raw, share):
 @pytest.mark.parametrize(
     ("raw", "most", "words"),
     [
-        ({"n_estimators": 25, "max_depth": 5}, 399, ["n_estimators: 12", "max_depth: 3"]),
-        ({"n_estimators": 25, "max_depth": 5}, 799, ["n_estimators: 24", "max_depth: 4"]),
+        ({"n_estimators": 25, "max_depth": 5}, 770, ["n_estimators: 12", "max_depth: 3"]),
+        ({"n_estimators": 25, "max_depth": 5}, 1574, ["n_estimators: 24", "max_depth: 4"]),
         (
             {"n_estimators": 9, "mode": "layered", "host_depth": 4, "guest_depth": 1},
-            100,
+            200,
             ["n_estimators: 6", "host_depth: 3"],
         ),
         (
             {"n_estimators": 10, "max_depth": 3, "forest": {"n_trees": 4}},
-            200,
+            390,
             ["n_estimators: 6", "max_depth: 2", "forest.n_trees: 2"],
         ),
-        ({"n_estimators": 1, "max_depth": 3}, 4, ["max_depth: 2"]),
+        ({"n_estimators": 1, "max_depth": 3}, 7, ["max_depth: 2"]),
     ],
 )
 def test_the_words_say_what_to_write_into_the_job(raw, most, words):
@@ -128,7 +128,7 @@ def test_the_words_say_what_to_write_into_the_job(raw, most, words):
 
 def test_where_no_setting_suffices_alone_two_do():
     raw = {"n_estimators": 200, "max_depth": 8}
-    assert [in_words(change, raw) for change in fitting("secureboost", raw, 200)] == [
+    assert [in_words(change, raw) for change in fitting("secureboost", raw, 300)] == [
         "max_depth: 7 and n_estimators: 1"
     ]
 

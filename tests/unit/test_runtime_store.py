@@ -1,5 +1,6 @@
 """The store: what was written is there after any death, and nothing else is accepted."""
 
+import hashlib
 import math
 import os
 import resource
@@ -16,15 +17,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedboost.errors import JobError, PolicyError, ProtocolError, StoreError
+from fedboost.errors import JobError, ProtocolError, StoreError
 from fedboost.runtime.account import Account
 from fedboost.runtime.alignments import count_alignment
 from fedboost.runtime.checkpoints import Checkpoints
+from fedboost.runtime.decisions import Decisions
 from fedboost.runtime.disk import write_file
 from fedboost.runtime.forgetting import Forgetting
-from fedboost.runtime.schema import COUNTERS, HASHED
+from fedboost.runtime.schema import _ACCOUNT_3, COUNTERS, HASHED, _hashing, hashes
 from fedboost.runtime.store import FINAL, MOVES, JobState, Store
-from tests.accounts import SUMS
+from tests.accounts import SUMS, predict, sums, tell
 
 START = 1_700_000_000.0  # 2023-11-14 22:13:20 UTC
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,21 +81,19 @@ def test_a_job_is_what_was_added(store):
 def test_everything_survives_a_restart(tmp_path):
     with Store(tmp_path, "party bank") as first:
         begin(first, state=JobState.WAITING)
-        first.approve("j1", "ana")
         first.move("j1", JobState.RUNNING)
         first.next_attempt("j1")
         first.add_event("j1", {"step": "encrypt"})
         first.set_result("j1", {"auc": 0.5})
-        first.count_prediction("telco", 5, 10)
+        predict(first, "telco", 5)
         secret = first.vault.seed("j1")
         job, events = first.job("j1"), first.events("j1")
     with Store(tmp_path, "party bank") as second:
         assert second.job("j1") == job
-        assert (job.approved_by, job.attempt, job.result) == ("ana", 1, {"auc": 0.5})
+        assert (job.attempt, job.result) == (1, {"auc": 0.5})
         assert second.events("j1") == events
         assert second.vault.seed("j1") == secret
-        with pytest.raises(PolicyError):
-            second.count_prediction("telco", 6, 10)
+        assert predict(second, "telco", 6) == 11
 
 
 @pytest.mark.parametrize("start", JobState)
@@ -148,8 +148,6 @@ def test_what_makes_no_sense_is_refused(store):
     assert not store.events("nobody")
     with pytest.raises(JobError):
         store.add_event("nobody", {})
-    with pytest.raises(ProtocolError, match="does not wait"):
-        store.approve("j1", "ana")
     store.set_attempt("j1", 3)
     with pytest.raises(ProtocolError, match="is over"):
         store.set_attempt("j1", 2)
@@ -193,16 +191,11 @@ def test_threads_lose_no_event(store):
 
 
 def test_predictions_are_counted_per_peer_and_day(store, clock):
-    assert store.count_prediction("telco", 6, 10) == 6
-    with pytest.raises(PolicyError, match="6 today"):
-        store.count_prediction("telco", 5, 10)
-    assert store.count_prediction("telco", 4, 10) == 10
-    assert store.count_prediction("shop", 10, 10) == 10
+    assert predict(store, "telco", 6) == 6
+    assert predict(store, "telco", 4) == 10
+    assert predict(store, "shop", 10) == 10
     clock.now += 86_400
-    assert store.count_prediction("telco", 10, 10) == 10
-    assert store.predicted("telco", "2023-11-14") == 10
-    with pytest.raises(ProtocolError):
-        store.count_prediction("telco", -1, 10)
+    assert predict(store, "telco", 10) == 10
 
 
 # --- the folder
@@ -367,8 +360,9 @@ CHANGES = {
     "rows that were predicted": ("predictions", "rows = 0"),
     "who asked for them": ("predictions", "peer = 'telcp'"),
     "an alignment's day": ("alignments", "day = '2026-01-32'"),
-    "what was told": ("account", "told = 0"),
-    "who was told it": ("account", "guest = 'bang'"),
+    "what was told": ("charges", "amount = 1.0"),
+    "who was told it": ("charges", "peer = 'bang'"),
+    "what is expected": ("account", "planned = 0.0"),
 }
 
 
@@ -377,11 +371,11 @@ def test_a_row_in_which_something_else_stands_than_was_written_is_damaged(tmp_pa
     with Store(tmp_path / "s", "party bank") as store:
         begin(store)
         store.add_event("j1", {"auc": 0.75})
-        store.count_prediction("telco", 40, 100)
-        count_alignment(store, ("telco",), "credit", 2)
+        predict(store, "telco", 40)
+        count_alignment(store, ("telco",), ("credit",), 2)
         with closing(Account(store.database)) as account:
-            account.open(replace(SUMS, epsilon=math.inf))
-            account.tell("j1")
+            account.expect(replace(SUMS, epsilon=math.inf))
+            tell(account, SUMS, sums(0.03))
     with closing(sqlite3.connect(tmp_path / "s" / "store.sqlite")) as connection, connection:
         connection.execute(f"DROP TRIGGER {table}_update")
         connection.execute(f"UPDATE {table} SET {change}")
@@ -403,29 +397,58 @@ def test_a_journal_that_lacks_an_entry_is_damaged(store):
     assert [event.n for event in store.events("j1", after=2)] == [3, 4]
 
 
-@pytest.mark.parametrize("version", [1, 2])
+ACCOUNT_3 = """CREATE TABLE account (
+    job TEXT PRIMARY KEY, at TEXT NOT NULL, dataset TEXT NOT NULL, guest TEXT NOT NULL,
+    protocol TEXT NOT NULL, rows INTEGER NOT NULL, planned REAL NOT NULL,
+    round REAL NOT NULL, counted REAL NOT NULL, epsilon REAL NOT NULL, told INTEGER NOT NULL
+) STRICT"""
+OLD = (
+    ("j1", "2026", "credit", "bank", "secureboost", 10, 0.08, 0.004, 0.03, 0.0, 1),  # half way
+    ("j2", "2026", "credit", "bank", "secureboost", 10, 0.08, 0.0, 0.08, 0.0, 1),  # finished
+    ("j3", "2026", "credit", "bank", "secureboost", 10, 0.08, 0.004, 0.0, 4.0, 0),  # told nothing
+    ("j4", "2026", "credit", "shop", "federboost-vertical", 10, 0.0, 0.0, 0.0, 4.0, 1),
+)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_store_of_an_earlier_version_is_read_and_its_rows_get_their_hashes(tmp_path, version):
     folder = tmp_path / "s"
     with Store(folder, "party bank", clock=Clock()) as store:
         begin(store)
         store.add_event("j1", {"auc": 0.75}, {"auc": 0.5})
-        store.count_prediction("telco", 40, 100)
+        predict(store, "telco", 40)
         known = store.job("j1"), store.events("j1")
     with closing(sqlite3.connect(folder / "store.sqlite")) as connection, connection:
-        for table in HASHED:
-            if version == 1 or table in COUNTERS:
+        hashes(connection)
+        connection.execute("DROP TABLE decisions")
+        connection.execute("DROP TABLE charges")
+        connection.execute("DROP TABLE account")
+        connection.execute(ACCOUNT_3)
+        connection.executemany(f"INSERT INTO account VALUES ({'?, ' * 10}?)", OLD)
+        for statement in _hashing("account", _ACCOUNT_3):
+            connection.execute(statement)
+        for table in HASHED.keys() - {"charges", "decisions"}:
+            if version == 1 or (version == 2 and table in COUNTERS):
                 for when in ("insert", "update"):
                     connection.execute(f"DROP TRIGGER {table}_{when}")
                 connection.execute(f"ALTER TABLE {table} DROP COLUMN hash")
-        connection.execute("DROP TABLE alignments")  # nobody has asked for an alignment yet
+        if version < 3:
+            connection.execute("DROP TABLE alignments")  # nobody has asked for an alignment yet
+        connection.execute("ALTER TABLE jobs ADD COLUMN approved_by TEXT NOT NULL DEFAULT 'ana'")
         connection.execute(f"PRAGMA user_version = {version}")
     with pytest.raises(StoreError, match="belongs to party bank"):
         Store(folder, "party telco")
     for _ in range(2):
         with Store(folder, "party bank", clock=Clock()) as store:
             assert (store.job("j1"), store.events("j1")) == known
-            assert store.predicted("telco", store.today()) == 40
-            count_alignment(store, ("telco",), "credit", 2)
+            assert predict(store, "telco", 0) == 40
+            count_alignment(store, ("telco",), ("credit",), 2)
+            decided = Decisions(store).of("j1", hashlib.sha256(store.job("j1").manifest).digest())
+            assert decided is not None
+            assert (decided.verdict, decided.user) == ("approved", "ana")
+            with closing(Account(store.database)) as account:
+                told = {entry.job: (entry.counted, entry.noise) for entry in account.entries()}
+            assert told == {"j1": (0.034, 0.0), "j2": (0.08, 0.0), "j3": (0, 0), "j4": (0, 4.0)}
     with Store(folder, "party bank") as store:
         store.move("j1", JobState.FAILED)
         assert store.job("j1").state is JobState.FAILED

@@ -176,7 +176,7 @@ def test_a_job_that_cannot_be_trained_raises_its_own_error(client):
     raw = small_jobs.raw(TOY)
     raw["data"]["bank"]["label"] = "no such column"
     job = client.submit(raw)
-    with pytest.raises(DataError, match="no label column") as ended:
+    with pytest.raises(PolicyError, match="the label 'no such column'") as ended:
         job.wait(progress=False)
     assert ended.value.where["party"] == "bank"
     assert job.status().reason is not None

@@ -79,6 +79,8 @@ def test_a_broken_scheme_needs_the_jobs_word_and_every_policys():
         insecure=wanted.insecure,
         contributors=None,
         host_noise=wanted.host_noise,
+        quantile_tolerance=None,
+        roles=("host",),
     )
     rules = {
         "coordinators": ["coord"],

@@ -26,13 +26,13 @@ DERIVED = "e7c588574e4c78989f77ab4bf1e695ab8673704536106605a358aa920e7d8c61"
 CHILD = "b71bb86fb9421301a7e42d7cbc021496ba277badd82512115ca0d0fa095fc8c6"
 STREAM = "2efef4758ffda715f9195446ef51714352f0a787"
 ORDER = [3, 5, 0, 2, 11, 9, 4, 8, 10, 7, 6, 1]
-EXPONENT = "a57f570937954171b391fc858ab3da5aa8719455b629a7bcc4f3918f8aad6840"
+EXPONENT = "e27e3968848e64c650746e360766dc6ae876c032439f1835c46fe4ad0611593c"
 POINTS = [
     "fa7db1d731c993aeffb54fe7e368a38fc325d598e56c6b960958bac3ca9cb869",
     "2dca6c99bc11bc279f9a29036591da117ff4049c5d40ff23205fd6363c22f61c",
     "a97b72ef9b3ceb06ad0dc74cee0ea62103fe829deabc84419c8db87dd2872d0a",
 ]
-PRODUCT = "7ace657b10ddbcb07d8623c4e6d5db2fb6a1fa0815c19996cd2aa6077a3bf975"
+PRODUCT = "6de048e9f4ff5980474714698a68776a41fb4f0d4dec632ce4f8ebcfe47d53f4"
 PROOF = "0a687f4c96549b4b3b8f06af9e0dce6727b677c66749bfb7b807014ec28f6b12"
 OU_PROOF = "0ddfc1b3007bac1bb97ec743ecdb7d1884e36961fc94454bc6790e7393496d6e"
 FIELDS = [
@@ -87,7 +87,7 @@ def test_shares_are_the_same_in_every_release():
 def test_exponents_and_hashed_ids_are_the_same_in_every_release():
     exponent = intersection.Exponent.from_seed(SEED)
     points = intersection.hash_to_points([b"alice", b"bob", b""], b"demo", Serial())
-    assert hashlib.sha256(b"".join(exponent.seal())).hexdigest() == EXPONENT
+    assert hashlib.sha256(exponent.seal()).hexdigest() == EXPONENT
     assert [bytes(row).hex() for row in points] == POINTS
     product = intersection.multiply(points, exponent, Serial())
     assert hashlib.sha256(product.tobytes()).hexdigest() == PRODUCT

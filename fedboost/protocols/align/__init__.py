@@ -1,7 +1,7 @@
 """Finds the rows that all parties share, by Diffie-Hellman on Curve25519, and nothing else.
 
     every party ── BlindedSet ──► the next ──► … ──► all have blinded it ── FullSet ──► guest
-    guest ── CommonSet ──► last host ──► … ──► first host ──► guest     each host unblinds
+    guest ── CommonSet ──► last host ──► … ──► first host ──► guest     each host gives back
     guest ── CommonDigests ──► hosts ── RowsDigest ──► guest            all keep the same rows
 
 Every party shuffles what it passes on, so the guest sees how many ids the sets share, never which:

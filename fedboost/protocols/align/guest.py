@@ -45,6 +45,7 @@ def intersect(me: Member, got: Mapping[str, FullSet]) -> Out:
             "no id is held by all parties",
             party=me.seat.party,
             todo="check that every party names the same id columns, written the same way",
+            kind="no id is held by all parties",
         )
     me.shared = len(common)
     check_common(me.shared, me.seat.limits.intersection_min)

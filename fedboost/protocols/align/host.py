@@ -1,10 +1,12 @@
-"""A host of an alignment: takes its exponent away from what is common, and finds its rows."""
+"""A host of an alignment: gives back what is common as it came, and finds its rows."""
+
+import numpy as np
 
 from fedboost.crypto import id_digests
-from fedboost.crypto.intersection import check_points, read_points, remove
+from fedboost.crypto.intersection import Points, as_keys, read_points
 from fedboost.crypto.set_sizes import check_common
-from fedboost.errors import PeerError
-from fedboost.flow import Out
+from fedboost.errors import PeerError, ProtocolError
+from fedboost.flow import About, Charge, Out, Spent
 from fedboost.messages.protocol.align_pb2 import CommonDigests, CommonSet, RowsDigest
 from fedboost.protocols.align.ring import (
     Member,
@@ -26,17 +28,33 @@ __all__ = (
 
 
 def unblind(me: Member, got: CommonSet) -> Out:
-    """The common points without the own exponent, to the host before, at last to the guest; not
-    if they are fewer than our policy opens.
+    """The common points as they were before our exponent, to the host before, at last to the
+    guest; not if they are fewer than our policy opens, nor any that is not of the guest's set.
     """
     me.shared = got.points
     check_common(me.shared, me.seat.limits.intersection_min)
     points = read_points(got.points, got.data, "the common set")
-    check_points(points, me.seat.workers)
-    opened = remove(points, me.exponent, me.seat.workers)
+    opened = given_back(me, points)
     place = me.seat.table.hosts.index(me.seat.party)
     before = me.seat.table.hosts[place - 1] if place else me.seat.table.guest
-    return Out(send={before: CommonSet(points=len(opened), data=opened.tobytes())})
+    message = CommonSet(points=len(opened), data=opened.tobytes())
+    return Out(send={before: message}, about=About(charges=(Charge(Spent.IDS, len(opened)),)))
+
+
+def given_back(me: Member, points: Points) -> Points:
+    """For points that we made of the guest's set what we made them of; a PeerError for any other.
+
+    Whoever asks has sent us these before, so that opening tells which they are and nothing else.
+    """
+    if me.passed_on is None:
+        raise ProtocolError("no set of the guest has passed this party")
+    came, left = me.passed_on
+    row_of = {point: row for row, point in enumerate(as_keys(left))}
+    try:
+        rows = np.array([row_of[point] for point in as_keys(points)], np.int64)
+    except KeyError:
+        raise PeerError("points are to be opened that are not of the guest's set") from None
+    return came[rows]
 
 
 def keep_rows(me: Member, got: CommonDigests) -> Out:

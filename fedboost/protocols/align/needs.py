@@ -49,8 +49,6 @@ def _opened(scene: Scene) -> Iterator[Phase]:
     for host in reversed(scene.hosts):
         tally = Tally()
         tally.send((asked, host), POINT_BYTES * common)
-        tally.add(host, needs.CHECK, common)
-        tally.add(host, needs.MULTIPLY, common)
         if host == scene.hosts[0]:
             tally.send((host, guest), POINT_BYTES * common)
         asked = host

@@ -22,7 +22,7 @@ from fedboost.flow import Artefact, Out, Place, Seat, Table
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.align_pb2 import BlindedSet, FullSet
 
-DOMAIN = b"fedboost align v1"  # ids hash to other points in any other use of the group
+DOMAIN = b"fedboost align v2 "  # ids hash to other points in any other use of the group
 
 
 @dataclass
@@ -37,6 +37,7 @@ class Member:
     shared: int = 0  # points in every set
     digest: bytes = b""  # over the rows the guest keeps
     kept: Points | None = None  # the fully blinded set that ended at this party
+    passed_on: tuple[Points, Points] | None = None  # of a host: the guest's set as it came and left
     rows: NDArray[np.int64] | None = None
 
     @property
@@ -49,6 +50,11 @@ def behind(table: Table, party: str, steps: int) -> str:
     """Who stands so many steps behind a party in the ring; before it, where they are negative."""
     ring = (table.guest, *table.hosts)
     return ring[(ring.index(party) + steps) % len(ring)]
+
+
+def domain_of(seat: Seat) -> bytes:
+    """Which points ids hash to: others in every job, stage and attempt."""
+    return DOMAIN + seat.context
 
 
 def check_origin(said: str, expected: str, sender: str) -> None:
@@ -68,7 +74,7 @@ def blind_ids(me: Member) -> Out:
     padded where our policy says to what size.
     """
     size, workers = me.seat.limits.ids_padded_to, me.seat.workers
-    points = set_sizes.padded_points(me.ids, DOMAIN, size, workers)
+    points = set_sizes.padded_points(me.ids, domain_of(me.seat), size, workers)
     blinded = intersection.multiply(points, me.exponent, workers)
     me.own = blinded[: len(me.ids)]
     data = _shuffled(me, blinded)
@@ -128,7 +134,10 @@ def _blind_again(me: Member, got: BlindedSet) -> Points:
     check_origin(got.origin, origin, behind(table, party, -1))
     points = read_points(got.points, got.data, f"the set of {origin}")
     check_points(points, me.seat.workers)
-    return _shuffled(me, intersection.multiply(points, me.exponent, me.seat.workers))
+    blinded = intersection.multiply(points, me.exponent, me.seat.workers)
+    if origin == table.guest:
+        me.passed_on = points, blinded
+    return _shuffled(me, blinded)
 
 
 def _shuffled(me: Member, points: Points) -> Points:

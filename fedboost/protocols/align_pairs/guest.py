@@ -70,8 +70,7 @@ def blind_ids(me: Guest) -> Out:
     """
     sets = {}
     for host, meeting in me.meetings.items():
-        size = me.seat.limits.ids_padded_to
-        points = pair.points_of(me.ids, host, me.seat.workers, size)
+        points = pair.points_of(me.ids, host, me.seat)
         meeting.order = me.seat.secrets.permutation(len(points), "order", host)
         blinded = multiply(points[meeting.order], meeting.exponent, me.seat.workers)
         sets[host] = GuestSet(points=len(blinded), data=blinded.tobytes())

@@ -11,7 +11,7 @@ from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import POINT_BYTES, Exponent, multiply
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.data.holdout import canonical_rows
-from fedboost.flow import Artefact, Out, Place, Seat
+from fedboost.flow import About, Artefact, Charge, Out, Place, Seat, Spent
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.align_pairs_pb2 import (
     CommonDigests,
@@ -41,8 +41,7 @@ def begin(seat: Seat) -> Host:
 
 def offer_ids(me: Host) -> Out:
     """The own ids as points under the own exponent, in secret order; padded as our policy says."""
-    size = me.seat.limits.ids_padded_to
-    points = pair.points_of(me.ids, me.seat.party, me.seat.workers, size)
+    points = pair.points_of(me.ids, me.seat.party, me.seat)
     order = me.seat.secrets.permutation(len(points), "order")
     blinded = multiply(points[order], me.exponent, me.seat.workers)
     return Out(send=HostSet(points=len(blinded), data=blinded.tobytes()))
@@ -60,7 +59,8 @@ def keep_rows(me: Host, got: CommonDigests) -> Out:
     common = id_digests.named_rows(me.ids, got.key, got.ids, got.data)
     me.rows = canonical_rows(me.ids, common)
     digest = id_digests.digest_of_all((me.ids[row] for row in me.rows), got.key)
-    return Out(send=RowsDigest(digest=digest, rows=len(me.rows)))
+    about = About(len(me.rows), charges=(Charge(Spent.IDS, len(me.rows)),))
+    return Out(send=RowsDigest(digest=digest, rows=len(me.rows)), about=about)
 
 
 def snapshot(_: Host, __: Place) -> Artefact:

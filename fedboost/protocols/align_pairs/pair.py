@@ -10,23 +10,22 @@ from fedboost.crypto.intersection import (
     read_points,
 )
 from fedboost.crypto.set_sizes import check_common, padded_points
-from fedboost.crypto.workers import Workers
 from fedboost.flow import Seat
 from fedboost.messages.protocol.align_pairs_pb2 import GuestSet, HostSet
 
-DOMAIN = b"fedboost align-pairs v1 "  # ids hash to other points in any other use of the group
+DOMAIN = b"fedboost align-pairs v2 "  # ids hash to other points in any other use of the group
 
 
-def points_of(
-    ids: list[bytes], host: str, workers: Workers, padded_to: int | None = None
-) -> Points:
+def points_of(ids: list[bytes], host: str, seat: Seat) -> Points:
     """The ids as points for the pair with that host, uint8 (n, 32), behind them nobody's up to the
-    size `padded_to`; they must not leave as such.
+    size that the seat's policy says; they must not leave as such.
 
     An id is another point for every host. So a guest that sent one host's points to another
-    to have them blinded, and the other's to the first, could not compare what comes back.
+    to have them blinded, and the other's to the first, could not compare what comes back. And it is
+    another in every job and attempt.
     """
-    return padded_points(ids, DOMAIN + host.encode(), padded_to, workers)
+    domain = DOMAIN + seat.context + host.encode()
+    return padded_points(ids, domain, seat.limits.ids_padded_to, seat.workers)
 
 
 def check_opened(common: int, seat: Seat) -> None:

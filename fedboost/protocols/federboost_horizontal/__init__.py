@@ -18,6 +18,7 @@ from fedboost.protocols.federboost_horizontal.checks import check
 from fedboost.protocols.federboost_horizontal.params import (
     SETTLED,
     FederBoostHorizontalParams,
+    asks,
 )
 from fedboost.protocols.federboost_horizontal.walk import FLOW, walk
 
@@ -37,5 +38,6 @@ PROTOCOL = Protocol(
     is_horizontal=True,
     reuses=lambda params: params.reuse,
     settled=SETTLED,
+    asks=asks,
     check=check,
 )

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from fedboost.aggregation.sums import Aggregation
 from fedboost.core.params import TreeParams
+from fedboost.flow import Asks
 
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
 SETTLED = ("domains", "max_bin", "quantile_tolerance")  # by cut points that are used again
@@ -78,6 +79,11 @@ class FederBoostHorizontalParams(TreeParams, Aggregation):
             return self.subsample
         moving = self.forest.dynamic
         return self.forest.subsample if moving is None else max(moving.subsample)
+
+
+def asks(params: FederBoostHorizontalParams) -> Asks:
+    """What the parameters ask of a party's policy: how near the search comes to single rows."""
+    return Asks(quantile_tolerance=params.quantile_tolerance)
 
 
 def _rise(values: Domain) -> bool:

@@ -47,6 +47,7 @@ class Table:
                 f"the table lacks {len(lacking)} columns that {whose} has",
                 column=lacking[0][:64],  # a peer's word
                 todo="every party needs the same columns: name them in data: columns",
+                kind="the parties have not the same columns",
             )
         more = [name for name in self.names if name not in names]
         if more:
@@ -54,6 +55,7 @@ class Table:
                 f"the table has {len(more)} columns that {whose} lacks",
                 column=more[0],
                 todo="every party needs the same columns: leave it out with data: ignore",
+                kind="the parties have not the same columns",
             )
         other = sorted(set(categorical) ^ set(self.categorical))
         if other:
@@ -61,6 +63,7 @@ class Table:
                 f"a column holds categories here or at {whose}, and numbers at the other",
                 column=other[0][:64],
                 todo="name the same columns in 'categorical' of every party",
+                kind="a column holds categories at one party and numbers at another",
             )
         places = [self.names.index(name) for name in names]
         values = self.values[:, places]

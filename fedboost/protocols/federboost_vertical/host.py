@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from fedboost.core.tree import NODES_MAX
 from fedboost.crypto import noise
 from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, DataError, PeerError, ProtocolError
-from fedboost.flow import DISCLOSURE, About, Artefact, Out, Place, Seat
+from fedboost.flow import DISCLOSURE, About, Artefact, Charge, Out, Place, Seat, Spent
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.federboost_vertical_pb2 import OwnSplits
 from fedboost.model import columns, vertical
@@ -83,7 +84,10 @@ def send_buckets(me: Host) -> Out:
             todo="select fewer columns, or fewer buckets",
         )
     smallest = min(int(np.unique(own, return_counts=True)[1].min()) for own in ids.T)
-    return Out(send=message, about=About(frame.n_rows, int(count.sum()), smallest, epsilon))
+    told_each = math.inf if epsilon is None else epsilon
+    charges = tuple(Charge(Spent.EPSILON, told_each, name) for name in me.names)
+    about = About(frame.n_rows, int(count.sum()), smallest, epsilon, charges, is_free_again=True)
+    return Out(send=message, about=about)
 
 
 def keep_splits(me: Host, got: OwnSplits) -> Out:

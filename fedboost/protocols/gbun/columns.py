@@ -27,6 +27,7 @@ def matched(own: tuple[str, ...], is_sparse: bool, guests: Inputs, guest: str) -
         raise DataError(
             f"the table is {kinds[0]} and that of {guest} is {kinds[1]}",
             todo="bring all tables in one form: svmlight for sparse ones, or csv, parquet",
+            kind="one party's table is sparse and another's is dense",
         )
     names = tuple(guests.names)
     other = sorted(set(names) ^ set(own))
@@ -35,6 +36,7 @@ def matched(own: tuple[str, ...], is_sparse: bool, guests: Inputs, guest: str) -
             f"the table has not the same columns as that of {guest}",
             column=(other or sorted(names))[0],
             todo="every party needs the same columns: name them in data: columns",
+            kind="the parties have not the same columns",
         )
     return names
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,13 @@ from fedboost.encrypted.growth import Growth, about_divisions, about_leaves, rea
 from fedboost.encrypted.host_tree import HostTree
 from fedboost.encrypted.leaf_answers import Answering, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
-from fedboost.encrypted.meter import Meter
-from fedboost.encrypted.offers import Offer, choices_bytes_max, read_choices
+from fedboost.encrypted.meter import Meter, ordered
+from fedboost.encrypted.offers import Named, Offer, choices_bytes_max, read_choices
 from fedboost.encrypted.packed import HostKey, PackedHost, PackedHostRows
 from fedboost.encrypted.record import HostRecord
 from fedboost.encrypted.sides import HostRows, HostSide
 from fedboost.errors import PeerError, ProtocolError
-from fedboost.flow import Artefact, Out, Place, Seat
+from fedboost.flow import Artefact, Charge, Out, Place, Seat
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.encrypted_pb2 import EncryptionKey, Nonce
@@ -98,7 +98,7 @@ def begin(seat: Seat) -> Host:
     if isinstance(bins, SparseBins) and not seat.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
     answering = Answering(seat) if seat.params.split == "unscored" else None
-    meter, record = Meter.of(seat.params, bins.shape[1]), HostRecord(seat, cuts, bins)
+    meter, record = Meter.of(seat), HostRecord(seat, cuts, bins)
     return Host(seat, cuts, bins, meter, record, answering=answering)
 
 
@@ -154,11 +154,15 @@ def sum_candidates(me: Host) -> Iterator[Out]:
     assert me.gradients is not None
     if me.answering is not None:
         raise ProtocolError("the job's splits are unscored: hosts offer no sums")
+    [tree] = me.growing().trees
+    if tree.growth.layers >= (layers := me.seat.params.host_depth):
+        raise PeerError(f"the guest asked for layer {layers + 1} of a tree, it has {layers}")
     me.offers = {}
+    me.meter.begin_layer()
     for part, offers in answers.offered(me.growing(), me.number, me.gradients, me.seat.secrets):
         me.offers |= offers
-        yield Out(send=part, about=answers.about_offers(me.growing(), offers))
-    me.meter.layer(me.offers)
+        about = answers.about_offers(me.growing(), offers)
+        yield Out(send=part, about=replace(about, charges=me.meter.offered(offers)))
 
 
 def divide_rows(me: Host, got: ChosenSplits) -> Out:
@@ -172,7 +176,7 @@ def divide_rows(me: Host, got: ChosenSplits) -> Out:
     me.splits += answers.named_splits(won, me.binning, me.number)
     tree.growth.divide(list(divided.items()))
     tree.opened, me.offers = opened, {}
-    about = about_divisions(divided.values())
+    about = replace(about_divisions(divided.values()), charges=me.meter.divided(won))
     return Out(send=answers.write_divisions(divided), about=about)
 
 
@@ -197,28 +201,27 @@ def answer_rows(me: Host) -> Out:
     assert isinstance(packing, LeafLayout)
     masks = me.answering.masks(me.number, slice(0, n_rows), packing)
     message = answered(own, leaves.of_rows(tree.growth, n_rows), masks)
-    return Out(send=message, about=about_leaves(tree.growth))
+    return Out(send=message, about=replace(about_leaves(tree.growth), charges=_order(me, won)))
 
 
 def snapshot(me: Host, place: Place) -> Artefact:
-    """The splits so far, what they have told, and what a tree under way has settled."""
-    arrays = {**_arrays(me), "equations": me.meter.equations.copy()}
+    """The splits so far, and what a tree under way has settled."""
+    arrays = _arrays(me)
     if len(place) > 1 and me.answering is None:
         [tree] = me.growing().trees
-        arrays |= under("halfway.tree", tree.halfway()) | under("halfway.meter", me.meter.halfway())
+        arrays |= under("halfway.tree", tree.halfway())
         arrays["halfway.sampled"] = tree.growth.is_training
     else:
         _note_tree(me)
     transcript = me.record.handed_over(place)
     facts = {"tree": me.number, "is_recorded": me.record.begun}
-    return Artefact(facts, arrays, released=me.meter.most, transcript=transcript)
+    return Artefact(facts, arrays, transcript=transcript)
 
 
 def restore(me: Host, kept: Artefact) -> Told:
     """Carries on behind the last finished tree, or behind a layer."""
     me.number, me.record.begun = kept.facts["tree"], kept.facts["is_recorded"]
     me.splits = vertical.arrays_to_splits(kept.arrays)
-    me.meter.resumed(kept.arrays["equations"])
     halfway = found_under("halfway", kept.arrays)
     if halfway:
         own = found_under("tree", halfway)
@@ -226,7 +229,6 @@ def restore(me: Host, kept: Artefact) -> Told:
         tree = _planted(me, me.number, halfway["sampled"].astype(np.bool_), at)
         tree.take_up(own)
         me.grove = Grove([tree])
-        me.meter.take_up(found_under("meter", halfway))
     if me.answering is not None:
         me.leaves = leaf_values.from_arrays(kept.arrays, me.number + 1)
         me.earlier_key = kept.arrays[hybrid.KEY].tobytes()
@@ -251,7 +253,7 @@ def finish(me: Host) -> Artefact:
     if me.answering is not None:
         facts["precision"] = asdict(_precision(me, _key(me).layout.value_bits))
         facts["encryption"] = params.encryption.model_dump()
-    return Artefact(facts, _arrays(me), released=me.meter.most)
+    return Artefact(facts, _arrays(me))
 
 
 def bytes_max(me: Host, step: str) -> int:
@@ -333,6 +335,20 @@ def _bottoms(me: Host, at: Rows) -> Rows:
     while (below := bottoms > last).any():
         bottoms[below] = (bottoms[below] - 1) // 2
     return bottoms
+
+
+def _order(me: Host, won: Mapping[int, Named]) -> tuple[Charge, ...]:
+    """What the cuts of the tree under way tell of the order of rows in our columns."""
+    assert me.seat.frame is not None
+    [tree] = me.growing().trees
+    sizes, at = dict.fromkeys(won, 0), tree.growth.everyone.node_of_rows(me.n_rows)
+    for _ in range(me.seat.params.host_depth):
+        at = (at - 1) // 2
+        nodes, rows = np.unique(at, return_counts=True)
+        for node, count in zip(nodes.tolist(), rows.tolist(), strict=True):
+            if node in sizes:
+                sizes[node] += count
+    return ordered(me.seat.frame, won, me.binning.n_bins.tolist(), sizes)
 
 
 def _note_tree(me: Host) -> None:

@@ -74,10 +74,11 @@ def check(role: Role, params: HybridTreeParams, frame: Frame, held_out: bool) ->
 
 
 def releases(params: HybridTreeParams, table: Table, host: str, columns: int | None) -> Releases:
-    """The most that the sums of a host tell; with unscored splits it releases none."""
-    if params.split == "unscored":
-        return Releases(whole=0, round=0)
+    """What the sums of a host tell; of unscored splits its cuts, as many of each column."""
     each = params.trees_per_round
+    if params.split == "unscored":
+        layers = params.n_estimators * each * params.host_depth
+        return Releases(0, layers / max(1, columns or 1) / (params.max_bin - 1))
     rounds = [range(number * each, (number + 1) * each) for number in range(params.n_estimators)]
     trees = meter.Trees(rounds, params.host_depth, roots=1 << params.guest_depth)
-    return meter.bound(params, trees, table.hosts.index(host) + 1, columns)
+    return meter.expected(params, trees, table.hosts.index(host) + 1, columns)

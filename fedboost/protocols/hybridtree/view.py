@@ -164,5 +164,6 @@ def views(seat: Seat) -> dict[str, HostView]:
                 f"{host} has none of the {int((~seat.validation).sum())} rows to learn from",
                 party=host,
                 todo="check that both name the same id columns, or leave the host out",
+                kind="a host has none of the rows to learn from",
             )
     return found

@@ -9,7 +9,7 @@ import numpy as np
 from fedboost import wire
 from fedboost.data.frame import Values, values_at
 from fedboost.errors import PeerError
-from fedboost.flow import MODEL, About, Artefact, Out, Place, Seat
+from fedboost.flow import MODEL, About, Artefact, Charge, Out, Place, Seat, Spent
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import columns, vertical
@@ -52,7 +52,8 @@ def direct_rows(me: Host, got: Questions) -> Out:
     arrays = me.model.arrays
     values = values_at(me.values, rows, arrays["feature"][split].astype(np.int64))
     right = vertical.goes_right(values, arrays, split)
-    about = About(len(np.unique(rows)))
+    charges = (Charge(Spent.ROWS, me.values.shape[0]),)
+    about = About(len(np.unique(rows)), charges=charges)
     return Out(send=Directions(goes_right=wire.pack_bits(right)), about=about)
 
 

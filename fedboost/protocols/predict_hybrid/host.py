@@ -21,7 +21,7 @@ from fedboost.encrypted.leaf_answers import Answering, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.packed import HostKey
 from fedboost.errors import PeerError, ProtocolError
-from fedboost.flow import MODEL, About, Artefact, Out, Place, Seat
+from fedboost.flow import MODEL, About, Artefact, Charge, Out, Place, Seat, Spent
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
 from fedboost.model import columns, hybrid, rounds
@@ -82,7 +82,7 @@ def find_leaves(me: Host, got: BottomPlaces) -> Out:
     rows, at = _batch(me, got)
     leaves = _leaves(me, rows, at)
     message = LeafPlaces(leaves=write_leaves(leaves, at, me.model.facts))
-    return Out(send=message, about=About(len(at)))
+    return Out(send=message, about=_about(me, at))
 
 
 def answer_rows(me: Host, got: BottomPlaces) -> Out:
@@ -104,7 +104,7 @@ def answer_rows(me: Host, got: BottomPlaces) -> Out:
     sums = me.keys.key.segment_sum(values, np.concatenate(held), cell, len(at) * each)
     packing = Precision(**facts["precision"]).layout(me.keys.key.plaintext_bits)
     masks = me.answering.masks(number, rows, packing, each)
-    return Out(send=answered(me.keys, sums, masks), about=About(len(at)))
+    return Out(send=answered(me.keys, sums, masks), about=_about(me, at))
 
 
 def snapshot(me: Host, _: Place) -> Artefact:
@@ -145,6 +145,11 @@ def _batch(me: Host, got: BottomPlaces) -> tuple[slice, Places]:
     at = read_slots(got.slots, (got.rows, trees), me.model.facts)
     me.scored, me.batches = rows.stop, me.batches + 1
     return rows, at
+
+
+def _about(me: Host, at: Places) -> About:
+    """Who is behind the leaves of rows that stand at these bottom nodes."""
+    return About(len(at), charges=(Charge(Spent.ROWS, me.n_rows),))
 
 
 def _leaves(me: Host, rows: slice, at: Places) -> Places:

@@ -57,6 +57,7 @@ class Host:
     # The trees that grow
     number: int = -1  # of the first, counted with the trees of the model that the job continues
     grove: Grove[HostTree[Any]] | None = None
+    layers: int = 0  # in which we offer candidates
     gradients: HostRows[Any] | None = None
     offers: dict[int, Offer] = field(default_factory=dict)  # of this layer
     divided: dict[int, NDArray[np.bool_]] = field(default_factory=dict)  # our own, this layer
@@ -77,8 +78,7 @@ def begin(seat: Seat) -> Host:
     bins = cuts.transform(frame.values)
     if isinstance(bins, SparseBins) and not seat.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
-    meter, record = Meter.of(seat.params, bins.shape[1]), HostRecord(seat, cuts, bins)
-    return Host(seat, cuts, bins, meter, record)
+    return Host(seat, cuts, bins, Meter.of(seat), HostRecord(seat, cuts, bins))
 
 
 def offer_nonce(me: Host) -> Out:
@@ -118,7 +118,7 @@ def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
     whole = gradients.whole()  # refuses before anything changes
     if grove is not me.grove:
         _note_trees(me)
-        me.number, me.grove = number, grove
+        me.number, me.grove, me.layers = number, grove, _layers(me, number)
         me.offers, me.divided = {}, {}
         me.meter.begin_trees()
     me.gradients = whole
@@ -130,10 +130,11 @@ def sum_candidates(me: Host, got: Frontier) -> Iterator[Out]:
     assert me.gradients is not None
     _follow(me, got)
     me.offers = {}
+    me.meter.begin_layer()
     for part, offers in answers.offered(me.growing(), me.number, me.gradients, me.seat.secrets):
         me.offers |= offers
-        yield Out(send=part, about=answers.about_offers(me.growing(), offers))
-    me.meter.layer(me.offers)
+        about = answers.about_offers(me.growing(), offers)
+        yield Out(send=part, about=replace(about, charges=me.meter.offered(offers)))
 
 
 def divide_rows(me: Host, got: pb.WonSplits) -> Out:
@@ -141,13 +142,13 @@ def divide_rows(me: Host, got: pb.WonSplits) -> Out:
     won = read_choices(got, me.offers)
     me.divided = answers.divisions(me.growing(), won, me.binning, me.bins)
     me.splits += answers.named_splits(won, me.binning, me.number)
-    about = about_divisions(me.divided.values())
+    about = replace(about_divisions(me.divided.values()), charges=me.meter.divided(won))
     return Out(send=answers.write_divisions(me.divided), about=about)
 
 
 def snapshot(me: Host, place: Place) -> Artefact:
-    """The splits so far, what they have told, and what trees under way have settled."""
-    arrays = {**vertical.splits_to_arrays(me.splits), "equations": me.meter.equations.copy()}
+    """The splits so far, and what trees under way have settled."""
+    arrays = vertical.splits_to_arrays(me.splits)
     if len(place) > 1 and me.seat.party in _plan(me, place[0]).hosts:
         arrays |= under("halfway", _halfway(me))
     else:
@@ -158,7 +159,7 @@ def snapshot(me: Host, place: Place) -> Artefact:
         "first_tree": me.first_tree,
         "is_recorded": me.record.begun,
     }
-    return Artefact(facts, arrays, released=me.meter.most, transcript=transcript)
+    return Artefact(facts, arrays, transcript=transcript)
 
 
 def restore(me: Host, kept: Artefact) -> Told:
@@ -166,21 +167,19 @@ def restore(me: Host, kept: Artefact) -> Told:
     me.number, me.first_tree = kept.facts["tree"], kept.facts["first_tree"]
     me.record.begun = kept.facts["is_recorded"]
     me.splits = vertical.arrays_to_splits(kept.arrays)
-    me.meter.resumed(kept.arrays["equations"])
     halfway = found_under("halfway", kept.arrays)
     if halfway:
         me.grove = _planted(me, me.number, halfway["sampled"].astype(np.bool_))
         me.grove.take_up(found_under("grove", halfway))
+        me.layers = _layers(me, me.number)
         me.divided = divisions_from(found_under("divided", halfway))
-        me.meter.take_up(found_under("meter", halfway))
     return Told()
 
 
 def finish(me: Host) -> Artefact:
     """The host's shard: its splits by column name."""
     assert me.first_tree is not None
-    shard = earlier.host_shard(me.seat, me.binning, me.first_tree, me.number, me.splits)
-    return replace(shard, released=me.meter.most)
+    return earlier.host_shard(me.seat, me.binning, me.first_tree, me.number, me.splits)
 
 
 def bytes_max(me: Host, step: str) -> int:
@@ -257,13 +256,20 @@ def _halfway(me: Host) -> Arrays:
         "sampled": _sampled(grove),
         **under("grove", grove.halfway()),
         **under("divided", divisions(me.divided)),
-        **under("meter", me.meter.halfway()),
     }
 
 
 def _plan(me: Host, number: int) -> plan.Plan:
     """That of a round of this job."""
     return plan.of_round(me.seat.params, me.seat.table, number)
+
+
+def _layers(me: Host, tree: int) -> int:
+    """In how many layers we offer candidates of the trees that begin with `tree`."""
+    assert me.first_tree is not None
+    before = tree - me.first_tree - 1
+    number, _, _ = plan.next_grove(me.seat.params, me.seat.table, me.seat.party, before)
+    return _plan(me, number).host_layers
 
 
 def _note_trees(me: Host) -> None:
@@ -275,6 +281,8 @@ def _note_trees(me: Host) -> None:
 def _follow(me: Host, got: Frontier) -> None:
     """Divides the rows as the guest says, and checks that what it opens can be open."""
     grove = me.growing()
+    if grove.trees[0].growth.layers >= me.layers:
+        raise PeerError(f"the guest asked for layer {me.layers + 1} of a tree, it has {me.layers}")
     divided = wire.unpack(got.divided, "i4", (None,), "the divided nodes").tolist()
     strangers = set(divided) - set(grove.opened)
     if strangers or len(set(divided)) != len(divided) or set(me.divided) - set(divided):

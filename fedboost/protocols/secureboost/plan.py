@@ -64,7 +64,7 @@ def next_grove(
 
 
 def releases(params: SecureBoostParams, table: Table, host: str, columns: int | None) -> Releases:
-    """The most that the sums of a host tell, by the trees in which it takes part."""
+    """What the sums of a host tell, by the trees in which it takes part."""
     own: dict[int, range] = {}
     layers = 1
     for number, first, size in groves(params):
@@ -74,4 +74,4 @@ def releases(params: SecureBoostParams, table: Table, host: str, columns: int | 
             start = own[number].start if number in own else first
             own[number] = range(start, first + size)  # the groves of a round's classes
     trees = meter.Trees(list(own.values()), layers)
-    return meter.bound(params, trees, table.hosts.index(host) + 1, columns)
+    return meter.expected(params, trees, table.hosts.index(host) + 1, columns)

@@ -1,0 +1,104 @@
+"""What a guest has opened that is not in its own set, and points of one job in another."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedboost.crypto import intersection
+from fedboost.crypto.intersection import Exponent, as_keys
+from fedboost.crypto.workers import Serial
+from fedboost.errors import PeerError
+from fedboost.flow import Out
+from fedboost.messages.protocol.align_pb2 import CommonSet
+from fedboost.protocols.align import guest, host, ring
+from tests.federated import GUEST, HOSTS, Room, frame_of, now, room_for
+from tests.unit.test_crypto_intersection import taken_off
+
+TELCO = HOSTS[0]
+OWN, THEIRS = 5, 12  # ids of the guest, all of them the host's, and of the host
+GUESSES = [b"%03d" % number for number in range(40)]  # whom the host may know
+
+
+def room():
+    values = np.zeros((THEIRS, 1), np.float32)
+    ids = GUESSES[3 : 3 + THEIRS]
+    return room_for(
+        "align", {GUEST: frame_of(ids[:OWN], values[:OWN]), TELCO: frame_of(ids, values)}
+    )
+
+
+def ids_opened(at):
+    """The host's ids that a guest finds which sends the host's own set back to be opened.
+
+    What returns bears the guest's exponent alone: without it, it is the hash of an id, and every
+    guess can be tried on it.
+    """
+
+    def intersect(me, _):
+        wanted = sorted(as_keys(me.kept))  # the host's whole set, blinded by both
+        me.shared = len(wanted)
+        return Out(send={TELCO: CommonSet(points=len(wanted), data=b"".join(wanted))})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(guest, "intersect", intersect)
+        patch.setattr(guest, "bytes_max", lambda *_: 1 << 20)
+        now(at.until("name_rows"))
+    [opened] = [p.message for p in at.posted if p.envelope.step == "unblind"]
+    bare = np.frombuffer(opened.data, np.uint8).reshape(-1, 32)
+    points = as_keys(taken_off(bare, at.state(GUEST).exponent))
+    hashed = as_keys(
+        intersection.hash_to_points(GUESSES, ring.domain_of(at.seats[GUEST]), Serial())
+    )
+    name = dict(zip(hashed, GUESSES, strict=True))
+    return sorted(name[point] for point in points if point in name)
+
+
+def test_a_guest_has_nothing_opened_that_is_not_of_its_own_set():
+    """The defence is `host.given_back`: a host has no inverse, it looks up what it has blinded."""
+    at = room()
+    with pytest.raises(PeerError, match="not of the guest's set"):
+        ids_opened(at)
+    assert not [p for p in at.posted if p.envelope.step == "unblind"]
+
+
+def test_a_guest_has_the_hosts_own_set_opened_where_any_point_is_unblinded(monkeypatch):
+    monkeypatch.setattr(host, "given_back", lambda me, points: taken_off(points, me.exponent))
+    assert ids_opened(room()) == GUESSES[3 : 3 + THEIRS]
+
+
+# The points of one job in another
+
+
+def known_again(context):
+    """How many of a host's points of one job a party knows again in a job of another context.
+
+    The worst case: a host whose exponent is the same in both.
+    """
+    drawn = Exponent.from_seed(bytes(32))
+    sets = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ring.Exponent, "random", lambda: drawn)
+        for one in (room(), room()):
+            at = one
+            if sets:
+                seats = {p: replace(seat, context=context) for p, seat in one.seats.items()}
+                at = Room(one.protocol, seats)
+            now(at.walk())
+            [sent] = [
+                p.message.data
+                for p in at.posted
+                if p.envelope.step == "blind_ids" and p.envelope.sender == TELCO
+            ]
+            sets.append(set(as_keys(np.frombuffer(sent, np.uint8).reshape(-1, 32))))
+    return len(sets[0] & sets[1])
+
+
+def test_points_of_one_job_are_not_known_again_in_another():
+    """The defence is `ring.domain_of`: the seat's context is in what ids hash to."""
+    assert known_again(bytes(32)) == 0
+
+
+def test_points_of_one_job_are_known_again_in_another_where_all_hash_alike(monkeypatch):
+    monkeypatch.setattr(ring, "domain_of", lambda _: ring.DOMAIN)
+    assert known_again(bytes(32)) == THEIRS

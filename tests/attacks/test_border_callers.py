@@ -1,0 +1,246 @@
+"""Callers who are told something before they are judged, or after they no longer may hear it."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fedboost import settings
+from fedboost.errors import ConfigError, PolicyError, UnreachableError
+from fedboost.messages import job_pb2, party_pb2
+from fedboost.pages.sessions import WRONG_MAX, Sessions, SignInRefusedError
+from fedboost.runtime import authority, local, server
+from fedboost.runtime.identity import Peer, Role
+from fedboost.runtime.local import COORDINATOR, USER, tls_of
+from fedboost.runtime.party import PartyNode
+from fedboost.runtime.server import Gate, Servicer
+from fedboost.runtime.tls import Revocations
+from tests.attacks.test_border_approval import JOB, town, until
+from tests.e2e import world
+from tests.federated import now
+
+
+class Context:
+    """A call's other end, as gRPC shows it; `certs` and a name say whose certificate it is."""
+
+    def __init__(self, certs, name):
+        self._pem = (certs / f"{name}.pem").read_bytes()
+
+    def auth_context(self):
+        """What TLS has found."""
+        return {"x509_pem_cert": [self._pem]}
+
+    async def abort(self, code, text, trailing_metadata):
+        """Ends the call."""
+        raise ConnectionAbortedError(text)
+
+
+def certificates(folder):
+    """The folder of a CA with everybody's certificates."""
+    leaves: list[tuple[Role, str]] = [
+        ("coordinator", COORDINATOR),
+        ("user", USER),
+        ("party", "telco"),
+        ("party", "shop"),
+    ]
+    world.issue(folder / "certs", leaves)
+    return folder / "certs"
+
+
+async def heard(replies):
+    """What a stream says until it ends or is refused."""
+    found = []
+    try:
+        async for reply in replies:
+            found.append(reply)
+    except ConnectionAbortedError:
+        pass
+    return found
+
+
+# The sign of life of a step
+
+
+async def signs_of_life(folder):
+    """What another party hears of a step that a host does, by asking for that step itself."""
+    async with town(folder) as cluster:
+        telco = cluster.parties["telco"]
+        running = asyncio.create_task(cluster.run(JOB))
+        await until(lambda: telco._works and next(iter(telco._works.values())).session)
+        certs = folder / "c" / "certs"
+        gate = Gate(Revocations(tls_of(certs, "telco")))
+        [work] = telco._works.values()
+        call = party_pb2.StepCall(job=work.id, attempt=work.attempt, stage="align")
+        served = party_pb2.DESCRIPTOR.services_by_name["Party"]
+        services: Any = Servicer(telco, gate, served)
+        found = await heard(services.RunStep(call, Context(certs, "shop")))
+        await running
+        return found
+
+
+class _Linked(PartyNode):
+    """A party that can also try its links, as a daemon does."""
+
+    async def check_link(self, *_):
+        """Nobody asks."""
+
+
+def test_another_party_hears_nothing_of_a_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "PartyNode", _Linked)
+    assert now(signs_of_life(tmp_path)) == []
+
+
+def test_another_party_hears_of_a_step_where_nobody_is_judged_before_the_first_sign(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(local, "PartyNode", _Linked)
+    monkeypatch.setattr(PartyNode, "check_leads", lambda *_: None)
+    [sign] = now(signs_of_life(tmp_path))
+    assert sign.working
+
+
+# Streams that are open
+
+
+class Journal:
+    """A coordinator's node that tells two events, between which something happens."""
+
+    def __init__(self, between):
+        self._between = between
+
+    def __getattr__(self, _):
+        return None
+
+    async def watch(self, _, __):
+        """What `fedboost job watch` reads."""
+        yield job_pb2.Event(number=1)
+        self._between()
+        yield job_pb2.Event(number=2)
+
+
+def watched(certs, between, clock=None):
+    """The numbers of the events that a user hears."""
+    gate = Gate(Revocations(tls_of(certs, COORDINATOR)), clock)
+    service = job_pb2.DESCRIPTOR.services_by_name["Coordinator"]
+    services: Any = Servicer(Journal(between), gate, service)
+    return [
+        one.number
+        for one in now(heard(services.Watch(job_pb2.WatchRequest(), Context(certs, USER))))
+    ]
+
+
+def revoke(certs):
+    """Takes the user's certificate back."""
+    authority.revoke(certs, USER, datetime.now(UTC))
+
+
+def test_a_revoked_user_hears_no_more_of_a_job_that_is_watched(tmp_path):
+    certs = certificates(tmp_path)
+    assert watched(certs, lambda: None) == [1, 2]
+    assert watched(certs, lambda: revoke(certs)) == [1]
+
+
+def test_a_revoked_user_hears_on_where_only_the_call_is_judged(tmp_path, monkeypatch):
+    certs = certificates(tmp_path)
+    judge = Gate.caller
+    judged: list[Peer] = []
+
+    def once(gate, context):
+        if not judged:
+            judged.append(judge(gate, context))
+        return judged[0]
+
+    monkeypatch.setattr(Gate, "caller", once)
+    assert watched(certs, lambda: revoke(certs)) == [1, 2]
+
+
+class Later:
+    """A clock that is put forward."""
+
+    def __init__(self):
+        self.days = 0
+
+    def __call__(self):
+        return datetime.now(UTC) + timedelta(days=self.days)
+
+    def forward(self):
+        """A year and more passes."""
+        self.days = 400
+
+
+def test_a_certificate_that_expires_on_an_open_connection_counts_no_more(tmp_path):
+    certs, clock = certificates(tmp_path), Later()
+    assert watched(certs, clock.forward, clock) == [1]
+    gate = Gate(Revocations(tls_of(certs, COORDINATOR)), clock)
+    with pytest.raises(UnreachableError, match="the certificate of party telco expired on"):
+        gate.caller(Context(certs, "telco"))
+    with pytest.raises(PolicyError, match="the certificate of user user expired on"):
+        gate.caller(Context(certs, USER))
+
+
+def test_a_certificate_that_expires_on_an_open_connection_counts_on_where_only_tls_looks_at_dates(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(server, "refuse_expired", lambda *_: None)
+    certs, clock = certificates(tmp_path), Later()
+    assert watched(certs, clock.forward, clock) == [1, 2]
+
+
+# Signing in to a page
+
+
+def test_wrong_tokens_of_a_local_process_do_not_lock_the_owner_out():
+    sessions = Sessions(lambda: "the token", 60.0)
+    for _ in range(WRONG_MAX + 1):
+        with pytest.raises(SignInRefusedError):
+            sessions.sign_in("a guess", "127.0.0.1")
+    assert sessions.find(sessions.sign_in("the token", "127.0.0.1"))
+
+
+def test_wrong_tokens_of_a_local_process_lock_the_owner_out_where_the_right_one_waits_for_them(
+    monkeypatch,
+):
+    sign_in = Sessions.sign_in
+
+    def counted(sessions, given, source):
+        if len(sessions._wrong.get(source, ())) == WRONG_MAX:
+            raise SignInRefusedError("too many wrong tokens")
+        return sign_in(sessions, given, source)
+
+    monkeypatch.setattr(Sessions, "sign_in", counted)
+    with pytest.raises(SignInRefusedError, match="too many wrong tokens"):
+        test_wrong_tokens_of_a_local_process_do_not_lock_the_owner_out()
+
+
+# A job of aliases
+
+
+def bomb(levels=9):
+    """YAML of a few hundred bytes that stands for ten to the power of `levels` values."""
+    lines = ["l0: &l0 [x, x, x, x, x, x, x, x, x, x]"]
+    for n in range(1, levels):
+        lines.append(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]")
+    return "\n".join(lines).encode()
+
+
+def test_a_job_of_aliases_is_refused_before_it_is_built():
+    assert len(bomb()) < 600
+    with pytest.raises(ConfigError, match="aliases stand for more than"):
+        settings.yaml_in(bomb())
+    with pytest.raises(ConfigError, match="an alias of what it stands in"):
+        settings.yaml_in(b"a: &a [*a]")
+    merged = bomb(6).replace(b"l5: &l5 [", b"l5:\n  <<: [")
+    with pytest.raises(ConfigError, match="aliases stand for more than"):
+        settings.yaml_in(merged)
+    assert settings.yaml_in(b"a: &a [1, 2]\nb: [*a, *a]") == {"a": [1, 2], "b": [[1, 2], [1, 2]]}
+
+
+def test_a_job_of_aliases_becomes_a_million_values_where_nobody_counts(monkeypatch):
+    monkeypatch.setattr(settings, "NODES_MAX", float("inf"))
+
+    def leaves(value):
+        return sum(map(leaves, value)) if isinstance(value, list) else 1
+
+    built: Any = settings.yaml_in(bomb(6))
+    assert leaves(built["l5"]) == 1_000_000

@@ -1,0 +1,90 @@
+"""Labels one by one: a fold of one row, whose metric is that person's label.
+
+The coordinator and the submitter read metrics alone; the defence is `Judge.holdout`.
+"""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fedboost.crypto.workers import Serial
+from fedboost.data.holdout import fold_rows
+from fedboost.data.ids import encode_ids
+from fedboost.data.sources import SourceSpec
+from fedboost.flow import Spent
+from fedboost.runtime import faults, local
+from fedboost.runtime.judgement import Judge
+from tests.federated import PLAIN, job_spec, now
+
+BANK, TELCO = "bank", "telco"
+ROWS, FOLDS_TRIED = 60, 4
+PEOPLE = [f"p{n}" for n in range(ROWS)]
+LABELS = np.random.default_rng(3).integers(0, 2, ROWS)
+PARAMS = {"n_estimators": 1, "max_depth": 1, "max_bin": 2, "eval_metric": ["logloss"], **PLAIN}
+SURE = {"base_score": 0.9, "learning_rate": 1e-6}  # a label of 0 costs much more than one of 1
+
+
+def job(fold, folds):
+    params = {**PARAMS, **SURE}
+    held = {"fold": fold, "folds": folds}
+    return job_spec("secureboost", [BANK, TELCO], params=params, validation=held)
+
+
+def measured(folder, jobs, least=20):
+    """How each job stands, the last logloss of held-out rows, and what bank was charged."""
+    tables = {BANK: {"id": PEOPLE, "y": LABELS}, TELCO: {"id": PEOPLE, "x": np.arange(ROWS) * 1.0}}
+    sources = {}
+    for party, own in tables.items():
+        pq.write_table(pa.table(own), folder / f"{party}.parquet")
+        sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
+
+    async def run():
+        async with local.cluster(folder / "c", jobs[0], sources, Serial()) as cluster:
+            node = cluster.parties[BANK]
+            policy = node.config.policy.model_copy(update={"holdout_rows_min": least})
+            node.config = node.config.model_copy(update={"policy": policy})
+            node.judge.config = node.config
+            found = []
+            for spec in jobs:
+                journal = await cluster.run(spec)
+                told = [e.round.metrics for e in journal.events if e.WhichOneof("what") == "round"]
+                losses = [m.value for one in told for m in one if m.split == "validation"]
+                found.append((journal.status, losses[-1] if losses else None))
+            entries = node.spending.account.entries()
+            return found, [sum(one.charged.get(Spent.METRICS, {}).values()) for one in entries]
+
+    return now(run())
+
+
+def held_out(fold):
+    ids = encode_ids([pa.chunked_array([pa.array(PEOPLE)])], ["id"])
+    return LABELS[fold_rows(ids, fold, ROWS, 0)].tolist()
+
+
+def test_no_metric_is_about_a_single_person(tmp_path):
+    [(status, loss)], told = measured(tmp_path, [job(0, ROWS)])
+    assert (status.state, loss, sum(told)) == ("failed", None, 0)
+    error = faults.from_message(status.reason)
+    assert (error.code, error.where["key"]) == ("policy", "policy.holdout_rows_min")
+    assert "1" not in error.what
+
+
+def test_the_metric_of_a_fold_of_one_row_was_its_label(tmp_path, monkeypatch):
+    monkeypatch.setattr(Judge, "holdout", lambda *_: None)
+    found, _ = measured(tmp_path, [job(fold, ROWS) for fold in range(FOLDS_TRIED)])
+    learned = [int(loss < -math.log(0.5)) for _, loss in found]
+    assert [[label] for label in learned] == [held_out(fold) for fold in range(FOLDS_TRIED)]
+
+
+def test_no_metric_is_about_few_people_of_a_class(tmp_path):
+    [(status, _)], _ = measured(tmp_path, [job(0, 2)])  # 30 rows, of which fewer than 20 have a 1
+    error = faults.from_message(status.reason)
+    assert "of each class" in error.what
+
+
+def test_metrics_that_are_told_are_counted(tmp_path):
+    found, told = measured(tmp_path, [job(0, 2), job(1, 2)], least=5)
+    assert [status.state for status, _ in found] == ["finished", "finished"]
+    assert told[0] == told[1] > 0

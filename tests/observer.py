@@ -1,0 +1,151 @@
+"""What an observer of all that left a host adds up by itself, to hold the host's account to.
+
+It reads bytes as they leave, in their order, and what came in to which they answer. It knows the
+job, and how many columns, rows and values each has; of meter, charges and account it knows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+
+from fedboost import protocols, wire
+from fedboost.core.params import MAX_DEPTH
+from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.runtime import local
+
+STRIDE = 1 << (MAX_DEPTH + 1)
+Nodes = set[int]
+
+
+@dataclass(frozen=True)
+class Left:
+    """One message on its way."""
+
+    envelope: Envelope
+    message: Any
+
+
+@dataclass
+class Layers:
+    """What the sums of one job have told in one attempt."""
+
+    opened: list[int] = field(default_factory=list)  # that sums are asked for
+    told: Nodes = field(default_factory=set)  # of this layer
+    above: Nodes = field(default_factory=set)
+
+
+@dataclass
+class Observer:
+    """All messages of a cluster in one process, in the order in which they left."""
+
+    left: list[Left] = field(default_factory=list)
+
+    @contextmanager
+    def watching(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Sees what leaves, before it arrives."""
+        deliver = local.LocalLinks.deliver
+
+        async def seen(links: local.LocalLinks, envelope: Envelope, payload: bytes) -> None:
+            kinds = protocols.named(envelope.stage).flow
+            [kind] = {s.gives for s in kinds if s.name == envelope.step and s.gives is not None}
+            message = wire.decode(kind, payload, envelope.sender)
+            self.left.append(Left(Envelope.FromString(envelope.SerializeToString()), message))
+            await deliver(links, envelope, payload)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(local.LocalLinks, "deliver", seen)
+            yield
+
+    def sums(self, host: str, columns: int, values: int) -> dict[str, tuple[int, int]]:
+        """Of each job: equations about any bin of each of `columns`, and divisions of nodes."""
+        found: dict[str, tuple[int, int]] = {}
+        under_way: dict[tuple[str, int], Layers] = {}
+        for one in self.left:
+            e, name = one.envelope, type(one.message).__name__
+            layers = under_way.setdefault((e.job, e.attempt), Layers())
+            if e.receiver == host:
+                _asked(layers, name, one.message)
+            elif e.sender == host and name == "CandidateSums":
+                more = columns * values * _independent(layers, one.message)
+                sums, divisions = found.get(e.job, (0, 0))
+                found[e.job] = sums + more, divisions
+            elif e.sender == host and name == "RowDivisions":
+                sums, divisions = found.get(e.job, (0, 0))
+                nodes = wire.unpack(one.message.nodes, "i4", (None,), "nodes")
+                found[e.job] = sums, divisions + len(nodes)
+        return found
+
+    def noise(self, host: str, epsilon: float) -> float:
+        """ε of the rows of a host, with so much for each value, but of the same bytes once."""
+        seen: set[tuple[str, bytes]] = set()
+        total = 0.0
+        for one in self.left:
+            e = one.envelope
+            if e.sender == host and type(one.message).__name__ == "BucketIds":
+                key = e.job, e.payload_sha256
+                total += 0.0 if key in seen else epsilon * _columns(one.message)
+                seen.add(key)
+        return total
+
+    def predicted(self, host: str) -> int:
+        """Different rows, told apart by job, that a host has said anything about."""
+        asked: dict[str, set[int]] = {}
+        for one in self.left:
+            if one.envelope.receiver == host and type(one.message).__name__ == "Questions":
+                rows = wire.unpack(one.message.rows, "i4", (None,), "rows").tolist()
+                asked.setdefault(one.envelope.job, set()).update(rows)
+        return sum(len(rows) for rows in asked.values())
+
+    def opened(self, host: str) -> int:
+        """Ids in common that a host has opened to another."""
+        return sum(
+            one.message.points
+            for one in self.left
+            if one.envelope.sender == host and type(one.message).__name__ == "CommonSet"
+        )
+
+
+def _asked(layers: Layers, name: str, message: Message) -> None:
+    """A message to the host that asks for sums."""
+    if name == "EncryptedGradients" and not message.first_row:  # type: ignore[attr-defined]
+        layers.told = set()
+    elif name == "BottomRows" and not message.gradients.first_row:  # type: ignore[attr-defined]
+        layers.told, layers.opened = set(), _nodes(message.open)  # type: ignore[attr-defined]
+    elif name in ("Frontier", "ChosenSplits"):
+        layers.opened = _nodes(message.open)  # type: ignore[attr-defined]
+    else:
+        return
+    if name != "EncryptedGradients":
+        layers.above, layers.told = layers.told, set()
+
+
+def _nodes(array: Any) -> list[int]:
+    return [int(node) for node in wire.unpack(array, "i4", (None,), "the open nodes").tolist()]
+
+
+def _independent(layers: Layers, part: Any) -> int:
+    """Of the nodes whose sums begin in a part, how many are not a parent less a sibling."""
+    if not part.HasField("candidates"):
+        return 0
+    counts = wire.unpack(part.candidates, "i4", (None,), "candidates")
+    nodes, layers.opened = layers.opened[: len(counts)], layers.opened[len(counts) :]
+    fresh = 0
+    for number, count in zip(nodes, counts.tolist(), strict=True):
+        tree, node = divmod(number, STRIDE)
+        beside = tree * STRIDE + (node + 1 if node % 2 else node - 1)
+        parent = tree * STRIDE + (node - 1) // 2
+        if count:
+            known = node > 0 and beside in layers.told and parent in layers.above
+            fresh += not known
+            layers.told.add(number)
+    return fresh
+
+
+def _columns(message: Any) -> int:
+    return len(wire.unpack(message.buckets, "i4", (None,), "the buckets of columns"))

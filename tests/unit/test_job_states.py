@@ -1,0 +1,143 @@
+"""How a party's jobs move: the whole table, and what owners decide about them."""
+
+import hashlib
+
+import pytest
+
+from fedboost.errors import ConfigError, JobError, PeerError, PolicyError, ProtocolError, StoreError
+from fedboost.runtime.decisions import Verdict
+from fedboost.runtime.job_states import TABLE, JobEvent, JobStates
+from fedboost.runtime.store import MOVES, JobState, Store
+
+TEXT = b"the manifest"
+DIGEST = hashlib.sha256(TEXT).digest()
+WAY = {  # what happens to a job until it stands so
+    JobState.WAITING: (),
+    JobState.RUNNING: (JobEvent.BEGUN,),
+    JobState.PAUSED: (JobEvent.BEGUN, JobEvent.PAUSED),
+    JobState.FAILED: (JobEvent.FAILED,),
+    JobState.CANCELLED: (JobEvent.CANCELLED,),
+    JobState.FINISHED: (JobEvent.BEGUN, JobEvent.FINISHED),
+}
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A party's store that lasts as long as the test."""
+    with Store(tmp_path, "party bank") as found:
+        yield found
+
+
+def happen(states, store, event):
+    """Lets it happen to the only job there is."""
+    if event is JobEvent.BEGUN:
+        states.begins("j1", store.job("j1").attempt + 1)
+    elif event is JobEvent.FINISHED:
+        states.finishes("j1")
+    elif event in (JobEvent.ASKED, JobEvent.AGREED):
+        states.proposed("j1", "credit", TEXT, consents=event is JobEvent.AGREED)
+    else:
+        states.ends("j1", event, JobError("because"))
+
+
+def at(store, state):
+    """A job that stands so."""
+    states = JobStates(store, "bank")
+    states.proposed("j1", "credit", TEXT, consents=False)
+    for event in WAY[state]:
+        happen(states, store, event)
+    assert store.job("j1").state is state
+    return states
+
+
+@pytest.mark.parametrize("state", JobState)
+@pytest.mark.parametrize("event", JobEvent)
+def test_a_job_moves_as_the_table_says_and_never_otherwise(store, state, event):
+    states = at(store, state)
+    before = store.job("j1")
+    after = TABLE.get((state, event))
+    if after is None and event not in (JobEvent.PAUSED, *_ENDS):
+        with pytest.raises((ProtocolError, PolicyError)):
+            happen(states, store, event)
+    else:
+        happen(states, store, event)  # nothing, where no attempt could end so
+    assert store.job("j1").state is (after or state)
+    if after is None or (after is state and event not in _ENDS):
+        assert store.job("j1").since == before.since
+
+
+_ENDS = (JobEvent.PAUSED, JobEvent.FAILED, JobEvent.CANCELLED, JobEvent.DENIED)
+
+
+def test_the_store_knows_every_move_of_the_table():
+    for (old, _), new in TABLE.items():
+        assert old is None or old is new or new in MOVES[old]
+
+
+def test_what_was_not_decided_about_this_manifest_is_not_decided(store):
+    states = at(store, JobState.WAITING)
+    other = hashlib.sha256(b"another manifest").digest()
+    assert states.consents("j1", DIGEST, asks=False)
+    assert not states.consents("j1", DIGEST, asks=True)
+    states.approve("j1", "ana")
+    assert states.consents("j1", DIGEST, asks=True)
+    assert not states.consents("j1", other, asks=True)
+    assert not states.consents("j2", DIGEST, asks=True)
+
+
+@pytest.mark.parametrize("event", [JobEvent.ASKED, JobEvent.FAILED, JobEvent.BEGUN])
+def test_an_approval_is_no_state_and_outlives_all_of_them(store, event):
+    states = at(store, JobState.WAITING)
+    happen(states, store, event)
+    assert not states.consents("j1", DIGEST, asks=True)
+    states.approve("j1", "ana")
+    assert JobStates(store, "bank").consents("j1", DIGEST, asks=True)
+
+
+def test_a_denial_counts_whatever_was_decided_before_and_says_who_when_and_why(store):
+    states = at(store, JobState.WAITING)
+    states.approve("j1", "ana")
+    said = states.deny("j1", "olga", "too many columns")
+    assert said == "bank's owner denied the job: too many columns"
+    for asks in (True, False):
+        with pytest.raises(PolicyError, match="denied the job: too many columns"):
+            states.consents("j1", DIGEST, asks=asks)
+    found = states.decision(store.job("j1"))
+    assert (found.verdict, found.user, found.reason) == (Verdict.DENIED, "olga", "too many columns")
+    assert found.at == pytest.approx(store.now(), abs=60)
+
+
+@pytest.mark.parametrize("state", [JobState.FINISHED, JobState.CANCELLED])
+def test_nothing_is_decided_about_a_job_that_is_over(store, state):
+    states = at(store, state)
+    with pytest.raises(ProtocolError, match="nothing is left to decide"):
+        states.approve("j1", "ana")
+    with pytest.raises(ProtocolError, match="nothing is left to decide"):
+        states.deny("j1", "ana", "")
+    assert states.decision(store.job("j1")) is None
+
+
+def test_a_reason_that_is_too_long_is_refused_and_the_job_goes_on(store):
+    states = at(store, JobState.WAITING)
+    with pytest.raises(ConfigError, match="501 characters; 500 is the most"):
+        states.deny("j1", "ana", "x" * 501)
+    assert states.decision(store.job("j1")) is None
+
+
+def test_another_manifest_under_the_same_name_is_refused(store):
+    states = at(store, JobState.WAITING)
+    with pytest.raises(PeerError, match="two different jobs"):
+        states.proposed("j1", "credit", b"another manifest", consents=True)
+
+
+def test_a_damaged_decision_opens_no_store(store, tmp_path):
+    states = at(store, JobState.WAITING)
+    states.deny("j1", "ana", "no")
+    with store.transaction() as sql:
+        sql.execute("DROP TRIGGER decisions_update")
+        sql.execute("UPDATE decisions SET verdict = 'approved'")
+    with pytest.raises(StoreError, match="damaged"):
+        states.consents("j1", DIGEST, asks=True)
+    store.close()
+    with pytest.raises(StoreError, match="damaged"):
+        Store(tmp_path, "party bank")
