@@ -10,7 +10,6 @@ import click
 from fedboost.cli.groups import ledger_group
 from fedboost.cli.ledger import CONFIG, JSON, opened_ledger, printable_text
 from fedboost.errors import ConfigError
-from fedboost.printable import printable
 from fedboost.runtime import comparison, heads
 from fedboost.runtime.comparison import Difference
 from fedboost.runtime.config import PartyConfig

@@ -70,17 +70,6 @@ def as_declared(source: SourceSpec, selection: Selection, sheet: Sheet) -> Selec
     return selection.model_copy(update={"ignore": ignored})
 
 
-def declared_for(source: SourceSpec, selection: Selection) -> SourceSpec:
-    """The data set as an owner would declare it for this selection: the job is the owner's own."""
-    return source.model_copy(
-        update={
-            "id": list(selection.id),
-            "labels": [] if selection.label is None else [selection.label],
-            "weights": [] if selection.weight is None else [selection.weight],
-        }
-    )
-
-
 def frame_of(sheet: Sheet, selection: Selection, *, needs_features: bool) -> Frame:
     """`sheet` as a Frame; what `load` does after reading.
 

@@ -7,6 +7,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from fedboost.data.sources import SourceSpec
 from fedboost.settings import Settings
 
 
@@ -49,3 +50,14 @@ class Selection(Settings):
                     f"column {other_names[0]!r} is named in 'categorical' and not in 'columns'"
                 )
         return self
+
+
+def declared_for(source: SourceSpec, selection: Selection) -> SourceSpec:
+    """The data set as an owner would declare it for this selection: the job is the owner's own."""
+    return source.model_copy(
+        update={
+            "id": list(selection.id),
+            "labels": [] if selection.label is None else [selection.label],
+            "weights": [] if selection.weight is None else [selection.weight],
+        }
+    )

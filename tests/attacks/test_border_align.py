@@ -1,6 +1,7 @@
 """What a guest has opened that is not in its own set, and points of one job in another."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,9 +77,9 @@ def known_again(context):
     The worst case: a host whose exponent is the same in both.
     """
     drawn = Exponent.from_seed(bytes(32))
-    sets = []
+    sets: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ring.Exponent, "random", lambda: drawn)
+        patch.setattr(Exponent, "random", lambda: drawn)
         for one in (room(), room()):
             at = one
             if sets:

@@ -12,8 +12,8 @@ from fedboost.messages import job_pb2
 from fedboost.messages.party_pb2 import OwnedJob, OwnedJobs
 from fedboost.report import html
 from fedboost.runtime import logs
-from fedboost.runtime.client import Owner
-from fedboost.runtime.config import ClientConfig
+from fedboost.runtime.client_config import ClientConfig
+from fedboost.runtime.owner import Owner
 from fedboost.settings import parse
 from tests.federated import now
 
