@@ -12,8 +12,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from fedboost.errors import ConfigError
 
 FILE_BYTES_MAX = 1 << 20  # a settings file larger than this is not one
-NODES_MAX = 100_000  # keys and values of one file, those that aliases repeat counted each time
-
 Model = TypeVar("Model", bound=BaseModel)
 
 

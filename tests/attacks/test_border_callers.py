@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fedboost import settings
+from fedboost import settings, strict_yaml
 from fedboost.errors import ConfigError, PolicyError, UnreachableError
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.pages.sessions import WRONG_MAX, Sessions, SignInRefusedError
-from fedboost.runtime import authority, local, server
+from fedboost.runtime import authority, party, server
 from fedboost.runtime.identity import Peer, Role
 from fedboost.runtime.local import COORDINATOR, USER, tls_of
 from fedboost.runtime.party import PartyNode
@@ -87,14 +87,14 @@ class _Linked(PartyNode):
 
 
 def test_another_party_hears_nothing_of_a_step(tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "PartyNode", _Linked)
+    monkeypatch.setattr(party, "PartyNode", _Linked)
     assert now(signs_of_life(tmp_path)) == []
 
 
 def test_another_party_hears_of_a_step_where_nobody_is_judged_before_the_first_sign(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(local, "PartyNode", _Linked)
+    monkeypatch.setattr(party, "PartyNode", _Linked)
     monkeypatch.setattr(PartyNode, "check_leads", lambda *_: None)
     [sign] = now(signs_of_life(tmp_path))
     assert sign.working
@@ -237,7 +237,7 @@ def test_a_job_of_aliases_is_refused_before_it_is_built():
 
 
 def test_a_job_of_aliases_becomes_a_million_values_where_nobody_counts(monkeypatch):
-    monkeypatch.setattr(settings, "NODES_MAX", float("inf"))
+    monkeypatch.setattr(strict_yaml, "NODES_MAX", float("inf"))
 
     def leaves(value):
         return sum(map(leaves, value)) if isinstance(value, list) else 1

@@ -136,6 +136,7 @@ def test_a_job_that_one_party_was_shown_otherwise_begins_where_signatures_are_no
 ):
     """Every envelope names the manifest once more, so that is not looked at either."""
     monkeypatch.setattr(Judge, "signatures", lambda *_: None)
+    monkeypatch.setattr(Judge, "_submission", lambda *_: None)
     monkeypatch.setattr(Terms, "__eq__", lambda *_: True)
     done = altered(tmp_path, monkeypatch)
     assert done.state == "finished", done.error.lines()
@@ -215,11 +216,5 @@ def test_a_module_named_in_a_field_is_not_run(stranger):
 
 
 def test_a_module_named_in_a_field_is_run_where_names_are_looked_up(stranger, monkeypatch):
-    class Anything:
-        """A table of all modules there are."""
-
-        def get(self, name):
-            return importlib.import_module(name)
-
-    monkeypatch.setattr(protocols, "known", Anything)
+    monkeypatch.setattr(protocols, "named", importlib.import_module)
     assert named_by_a_peer(stranger)
