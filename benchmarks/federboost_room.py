@@ -29,7 +29,7 @@ from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
 from fedboost.model import whole as whole_model
 from fedboost.runtime.outbox import Noted, Terms
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.policy import Policy, PredictPolicy
 from fedboost.runtime.session import Session
 from fedboost.settings import parse
 
@@ -266,6 +266,7 @@ def _seats(
             frame=frames.get(party),
             held=held if party in frames else None,
             artefacts={MODEL: left[party]} if party in left else {},
+            limits=LIMITS.model_copy(update={"predict": PredictPolicy(exact=(guest,))}),
         )
         for party in flow.Table(guest, tuple(hosts), aggregator).of(tuple(Role))
     }
@@ -302,6 +303,8 @@ def seats(
             validation=np.zeros(rows, np.bool_) if place.held is None else place.held,
             secrets=secrets.child(name, TERMS.attempt),
             job_secrets=secrets.child(name),
+            lasting_secrets=secrets.child,
+            job=TERMS.job,
             context=bytes(32),
             signer=Hand(party, keys),
             notebook=Pad(),

@@ -220,6 +220,10 @@ class Seat:
     validation: NDArray[np.bool_]  # rows of `frame` held out, on every party the same ids
     secrets: Secrets  # fresh for this stage and attempt
     job_secrets: Secrets  # of this stage, the same in every attempt: for what must not be redrawn
+    # By a job's id: of what that job told first, as long as the store lives, for whatever tells it
+    # again. Only of the party itself, so that nobody else can compute it.
+    lasting_secrets: Callable[[str], Secrets]
+    job: str  # its id
     context: bytes  # 32 of them that no other job, manifest, stage or attempt has
     signer: Signer
     notebook: Notebook

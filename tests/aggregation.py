@@ -61,6 +61,8 @@ def seats(
             validation=np.zeros(0, np.bool_),
             secrets=Secrets(hashlib.sha256(name.encode()).digest()).child(attempt),
             job_secrets=Secrets(hashlib.sha256(name.encode()).digest()),
+            lasting_secrets=Secrets(hashlib.sha256(name.encode()).digest()).child,
+            job="job-1",
             context=hashlib.sha256(b"attempt %d" % attempt).digest(),
             signer=Hand(name),
             notebook=(pads or {}).get(name, Pad()),

@@ -430,6 +430,11 @@ class Pad:
         self.facts = json.loads(json.dumps(facts))
 
 
+def lasting_of(party: str) -> Callable[[str], Secrets]:
+    """The secrets of a party's store; under 16 the tiny conversation has splits of either kind."""
+    return Secrets(hashlib.sha256(party.encode()).digest()).child("lasting", 16).child
+
+
 def seats_for(
     protocol: str,
     frames: Mapping[str, Frame],
@@ -465,6 +470,8 @@ def seats_for(
             else hold_out(frame.ids, held or 0.0, 7),
             secrets=Secrets(hashlib.sha256(name.encode()).digest()).child(protocol, 1),
             job_secrets=Secrets(hashlib.sha256(name.encode()).digest()).child(protocol),
+            lasting_secrets=lasting_of(name),
+            job=TERMS.job,
             context=hashlib.sha256(protocol.encode()).digest(),
             signer=Hand(name),
             notebook=Pad(),

@@ -89,7 +89,7 @@ def random_model(
 
 def _facts(party: str, trees: int) -> dict[str, Any]:
     return {
-        "format": 3,
+        "format": 4,
         "protocol": "secureboost",
         "job": MODEL,
         "name": "credit",

@@ -7,10 +7,15 @@ as likely one as the other (FederBoost, section 4.1, after Warner, 1965).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import ECB
 from numpy.typing import NDArray
 
+from fedboost.crypto import id_digests
 from fedboost.crypto.secrets import Purpose, Secrets
 
 Values = NDArray[np.uint8]
@@ -26,20 +31,35 @@ def move_chance(epsilon: float, values: int) -> float:
     return others / (1.0 + others)
 
 
-def randomised(
-    true: Values, values: int, epsilon: float, secrets: Secrets, *purpose: Purpose
-) -> Values:
-    """What is told of values below `values`, uint8 (n,): each alone, moved ones evenly.
+class IdNoise:
+    """Noise that belongs to ids: an id meets the same one whatever stands beside it, in any order.
 
-    The same secret and purpose give the same answer: told twice, it tells nothing more. A value
-    moves with a chance rounded up to a multiple of 2^-64, so that a huge ε keeps some noise; each
-    other value is told with an even share of it, up to 2^-56 of that share.
+    Each id has a keyed digest of 16 bytes, and for each purpose the AES-256 block of it under a key
+    of that purpose: a pseudo-random function of id and purpose, which nobody else can compute.
     """
-    if values < 2 or not len(true):
-        return true.copy()
-    words = np.frombuffer(secrets.bytes(16 * len(true), "noise", *purpose), dtype="<u8")
-    moving = math.ceil(move_chance(epsilon, values) * WORDS)
-    moves = words[: len(true)] < np.uint64(max(1, moving))
-    step = 1 + words[len(true) :] % np.uint64(values - 1)
-    moved = (true.astype(np.uint64) + step) % np.uint64(values)
-    return np.where(moves, moved.astype(np.uint8), true)
+
+    def __init__(self, secrets: Secrets, ids: Iterable[bytes]) -> None:
+        self._secrets = secrets
+        self._digests = b"".join(id_digests.digests(ids, secrets.derive("ids of noise")))
+
+    def randomised(self, true: Values, values: int, epsilon: float, *purpose: Purpose) -> Values:
+        """What is told of the ids' values below `values`, uint8 (n,), each by itself.
+
+        The same secret, id and purpose give the same answer: told twice, it tells nothing more. A
+        value moves with a chance rounded up to a multiple of 2^-64, so that a huge ε keeps some
+        noise; each other value is told with an even share of it, up to 2^-56 of that share.
+        """
+        if values < 2 or not len(true):
+            return true.copy()
+        words = self._words(purpose)
+        moving = math.ceil(move_chance(epsilon, values) * WORDS)
+        moves = words[:, 0] < np.uint64(max(1, moving))
+        step = 1 + words[:, 1] % np.uint64(values - 1)
+        moved = (true.astype(np.uint64) + step) % np.uint64(values)
+        return np.where(moves, moved.astype(np.uint8), true)
+
+    def _words(self, purpose: tuple[Purpose, ...]) -> NDArray[np.uint64]:
+        """Two words for each id, uint64 (n, 2)."""
+        # ECB is a permutation of single blocks: just what makes equal ids meet equal noise.
+        cipher = Cipher(AES(self._secrets.derive("noise", *purpose)), ECB())  # noqa: S305
+        return np.frombuffer(cipher.encryptor().update(self._digests), "<u8").reshape(-1, 2)

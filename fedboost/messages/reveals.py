@@ -136,7 +136,7 @@ REVEALS: dict[str, tuple[str, str]] = {
     ),
     "fedboost.predict.Directions": (
         "to the guest, one bit for each row and host node on its way.",
-        "not at all.",
+        "by the noise of the buckets with which the model was trained, if any; otherwise not at all.",
     ),
     "fedboost.predict_hybrid.BottomPlaces": (
         "to the host, which of its rows are scored, and below which bottom node of each tree they stand, where the host has divided it.",

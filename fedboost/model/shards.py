@@ -16,7 +16,7 @@ from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.model.arrays import read as read_arrays
 
-FORMAT = 3  # since 3 the facts have a hash of their own
+FORMAT = 4  # since 4 hosts of federboost-vertical keep how they told their columns
 FACTS, ARRAYS = "model.json", "arrays.npz"
 MODEL_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")  # as jobs are called; leads nowhere else on disk
 

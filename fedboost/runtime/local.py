@@ -173,7 +173,7 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
         intersection_min=1,
         alignments_per_day=1_000_000_000,
         tells=("metrics", "curves", "figures"),
-        predict=PredictPolicy(peers=peers, rows_per_day=1_000_000_000),
+        predict=PredictPolicy(peers=peers, rows_per_day=1_000_000_000, exact=peers),
     )
 
 

@@ -68,6 +68,7 @@ class PredictPolicy(Settings):
 
     peers: Names = ()  # guests that may ask
     rows_per_day: int = Field(0, ge=0)  # rows per peer and day, UTC
+    exact: Names = ()  # guests that get answers without the noise of the model's buckets
 
 
 class Policy(Settings):

@@ -162,10 +162,10 @@ def _masks(timed: Timed) -> Found:
 
 def _noisy(timed: Timed) -> Found:
     ids = np.random.default_rng(1).integers(0, 16, ROWS).astype(np.uint8)
-    secrets = Secrets.from_os()
+    of_ids = noise.IdNoise(Secrets.from_os(), (b"row %d" % number for number in range(ROWS)))
 
     def draw() -> float:
-        noise.randomised(ids, 16, 4.0, secrets, 0)
+        of_ids.randomised(ids, 16, 4.0, 0)
         return len(ids)
 
     return {needs.NOISY: timed(draw)}

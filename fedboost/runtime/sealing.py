@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from fedboost.crypto.secrets import Secrets
 from fedboost.errors import ProtocolError, StoreError
 from fedboost.runtime.disk import (
     SECRET_MODE,
@@ -83,6 +84,10 @@ class Vault:
                 private=str(path),
                 file=path.name,
             ) from None
+
+    def lasting(self, job: str) -> Secrets:
+        """A secret that outlives the job: of the store's key, so as long as the store lives."""
+        return Secrets(self._key).child("what a job has told", job)
 
     def destroy(self, job: str) -> None:
         """Overwrite and remove every secret of the job; nothing happens where there is none."""

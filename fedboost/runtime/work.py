@@ -253,6 +253,8 @@ class Work:
             validation=self.validation(frame),
             secrets=seed.child(stage, self.attempt),
             job_secrets=seed.child(stage, "every attempt"),
+            lasting_secrets=self.store.vault.lasting,
+            job=self.id,
             context=self._context(stage),
             signer=signer,
             notebook=self,

@@ -62,6 +62,11 @@ def test_a_part_that_the_owner_does_not_play_is_refused(tmp_path, owner_says):
     assert_refused(done(tmp_path / "job"), "roles")
 
 
+def test_a_part_is_played_that_the_owner_did_not_rule_out(tmp_path, owner_says):
+    owner_says(roles=("host",), quantile_tolerance_min=0)
+    assert done(tmp_path / "job").state == "finished"
+
+
 def test_a_modulus_beyond_the_schemes_own_is_refused(monkeypatch):
     """The defence is the guard's table; the Standard's allowed 54 bits."""
     with pytest.raises(ConfigError, match="less than 128 bits"):

@@ -13,7 +13,7 @@ from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical import host as host_steps
 from fedboost.runtime.policy import Policy
-from tests.federated import HOSTS
+from tests.federated import HOSTS, Pad
 from tests.federboost_jobs import open_job, room_of
 
 TELCO = HOSTS[0]
@@ -34,7 +34,7 @@ def told(seat):
 def shares_right(draws_again):
     """Of all values: how many one telling has right, and the most frequent of many attempts.
 
-    `draws_again`: whether noise comes from the attempt's secret instead of the job's.
+    `draws_again`: whether noise comes from the attempt's secret instead of the store's.
     """
     job = open_job({"epsilon": 1.0, "n_estimators": 1, "buckets": 8}, (1, 3), ROWS, missing=0.0)
     quiet = room_of(replace(job, params={**job.params, "epsilon": None})).seats[TELCO]
@@ -43,7 +43,8 @@ def shares_right(draws_again):
     for attempt in range(ATTEMPTS):
         own = Secrets(attempt.to_bytes(32, "big"))
         later = replace(seat, secrets=own)
-        ids = told(replace(later, job_secrets=own) if draws_again else later)
+        anew = replace(later, lasting_secrets=own.child, notebook=Pad())
+        ids = told(anew if draws_again else later)
         heard[(*np.indices(truth.shape), ids)] += 1
         once = (ids == truth).mean()
     return once, (heard.argmax(axis=2) == truth).mean()
@@ -67,10 +68,10 @@ COLUMNS, VALUES = 30, 16
 
 def told_apart(epsilon, people=2000):
     """How often a guest that waits for one of two people, unlike in all columns, is right."""
-    secret = Secrets(bytes(range(32)))
+    own = noise.IdNoise(Secrets(bytes(range(32))), (b"%d" % person for person in range(people)))
     scores = np.zeros(people)
     for column in range(COLUMNS):
-        heard = noise.randomised(np.full(people, 3, np.uint8), VALUES, epsilon, secret, column)
+        heard = own.randomised(np.full(people, 3, np.uint8), VALUES, epsilon, column)
         scores += (heard == 3).astype(int) - (heard == 9)  # the one's bucket, the other's bucket
     return ((scores > 0) + (scores == 0) / 2).mean()
 

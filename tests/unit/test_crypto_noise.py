@@ -16,7 +16,8 @@ SETTINGS = [(2, 0.5), (3, 1.0), (16, 4.0), (16, 1.0), (17, 8.0), (64, 3.0), (255
 
 def told(true, values, epsilon, *purpose, secrets=SECRET):
     """What a mechanism tells of so many rows with the same true value, uint8 (rows,)."""
-    return noise.randomised(true, values, epsilon, secrets, *purpose)
+    ids = [b"row %d" % number for number in range(len(true))]
+    return noise.IdNoise(secrets, ids).randomised(true, values, epsilon, *purpose)
 
 
 def transition_p_value(mechanism, values, epsilon, rows=60_000):

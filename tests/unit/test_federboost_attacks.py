@@ -325,7 +325,7 @@ def test_another_attempt_of_a_job_tells_the_same_and_another_job_does_not():
     first = told_by()
     assert told_by() == first
     assert told_by(lambda seat: replace(seat, secrets=seat.secrets.child("again"))) == first
-    other = told_by(lambda seat: replace(seat, job_secrets=seat.job_secrets.child("other")))
+    other = told_by(lambda seat: replace(seat, job="job-2"))
     assert other != first
     assert len(other) == len(first)
 

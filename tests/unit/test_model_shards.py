@@ -65,7 +65,7 @@ def test_a_changed_array_is_refused(models):
     [
         ("{", "damaged"),
         ("[]", "format none"),
-        (json.dumps({"format": 1}), "format 1, this version reads 3"),
+        (json.dumps({"format": 1}), "format 1, this version reads 4"),
     ],
 )
 def test_facts_that_are_none_are_refused(models, text, said):

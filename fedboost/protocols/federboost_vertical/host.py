@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +15,13 @@ from fedboost.core.binning import Binning
 from fedboost.core.bins import SparseBins
 from fedboost.core.categories import NO_THRESHOLD, SET_BYTES, members
 from fedboost.core.tree import NODES_MAX
-from fedboost.crypto import noise
 from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, DataError, PeerError, ProtocolError
 from fedboost.flow import DISCLOSURE, About, Artefact, Charge, Out, Place, Seat, Spent
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.federboost_vertical_pb2 import OwnSplits
-from fedboost.model import columns, vertical
+from fedboost.model import columns, telling, vertical
+from fedboost.model.telling import TELLING, Telling
 from fedboost.model.vertical import OwnSplit
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical.buckets import Buckets
@@ -35,17 +34,20 @@ class Host:
     """What a host remembers between steps."""
 
     seat: Seat
-    binning: Binning
-    names: list[str]  # of its columns
-    categories: dict[str, list[str]]  # of each categorical one, by bucket
+    telling: Telling
     splits: list[OwnSplit] = field(default_factory=list)
 
 
 def begin(seat: Seat) -> Host:
-    """The cut points of the own columns: public ones, or equal shares of the training rows."""
+    """A host with the cut points of the disclosure or attempt that told first, or fresh ones."""
+    told = seat.notebook.read().get(TELLING)
     if DISCLOSURE in seat.artefacts:
-        facts = seat.artefacts[DISCLOSURE].facts
-        return Host(seat, _binning(facts), facts["columns"], facts["categories"])
+        told = seat.artefacts[DISCLOSURE].facts
+    return Host(seat, _settled(seat) if told is None else telling.read(told))
+
+
+def _settled(seat: Seat) -> Telling:
+    """How the own columns are told: at public cut points, or at equal shares of training rows."""
     frame, params = seat.frame, seat.params
     assert frame is not None
     cuts = binning.fit(frame.values[~seat.validation], params.buckets, frame.categorical)
@@ -53,40 +55,46 @@ def begin(seat: Seat) -> Host:
     own = tuple(public.get(c, found) for c, found in enumerate(cuts.cuts))
     most = max([params.buckets, *(len(one) + 1 for one in own)])
     fitted = Binning(most, own, cuts.categories)
-    return Host(seat, fitted, list(frame.columns), columns.categories(frame, fitted))
+    bins = fitted.transform(frame.values)
+    if isinstance(bins, SparseBins):
+        bins = bins.dense()
+    return Telling(
+        job=seat.job,
+        mark=telling.mark_of(seat.lasting_secrets(seat.job)),
+        id_columns=frame.id_columns,
+        columns=frame.columns,
+        categories=columns.categories(frame, fitted),
+        binning=fitted,
+        missing=tuple((bins == fitted.missing).any(axis=0).tolist()),
+        epsilon=params.epsilon,
+    )
 
 
 def send_buckets(me: Host) -> Out:
     """The bucket of every row in every column, with the noise that the job asks for.
 
-    The noise comes from the job's secret, which the operating system drew: an attempt that is
-    made again tells the same, so that it tells nothing more.
+    Cut points are settled and noise belongs to ids, so an attempt that is made again tells nothing
+    more, with whatever rows.
     """
-    frame, epsilon = me.seat.frame, me.seat.params.epsilon
+    frame, own = me.seat.frame, me.telling
     assert frame is not None
     # No policy was asked for new ones, and the cut points need not be this table's.
     if DISCLOSURE in me.seat.artefacts:
         raise ProtocolError("the job uses earlier buckets again and tells no new ones")
-    bins = me.binning.transform(frame.values)
-    if isinstance(bins, SparseBins):
-        bins = bins.dense()
-    missing = (bins == me.binning.missing).any(axis=0)
-    count = me.binning.n_bins + missing
-    ids = np.asfortranarray(np.minimum(bins, me.binning.n_bins.astype(np.uint8)))
-    if epsilon is not None:
-        for c, values in enumerate(count.tolist()):
-            ids[:, c] = noise.randomised(ids[:, c], values, epsilon, me.seat.job_secrets, c)
-    told = Buckets(count.astype(np.int32), missing, me.binning.is_categorical, ids)
-    message = buckets.write(told)
+    me.seat.notebook.write({**me.seat.notebook.read(), TELLING: own.facts()})
+    ids = own.buckets(frame.values, frame.ids, me.seat.lasting_secrets)
+    missing = np.array(own.missing, np.bool_)
+    message = buckets.write(Buckets(own.count, missing, own.binning.is_categorical, ids))
     if message.ByteSize() > wire.MESSAGE_BYTES_MAX:
         raise DataError(
-            f"the buckets of {frame.n_rows} rows and {len(me.names)} columns exceed a message",
+            f"the buckets of {frame.n_rows} rows and {len(own.columns)} columns exceed a message",
             todo="select fewer columns, or fewer buckets",
         )
-    smallest = min(int(np.unique(own, return_counts=True)[1].min()) for own in ids.T)
-    told_each = math.inf if epsilon is None else epsilon
-    charges = tuple(Charge(Spent.EPSILON, told_each, name) for name in me.names)
-    about = About(frame.n_rows, int(count.sum()), smallest, epsilon, charges, is_free_again=True)
+    smallest = min(int(np.unique(one, return_counts=True)[1].min()) for one in ids.T)
+    each = math.inf if own.epsilon is None else own.epsilon
+    charges = tuple(Charge(Spent.EPSILON, each, name) for name in own.columns)
+    groups = int(own.count.sum())
+    about = About(frame.n_rows, groups, smallest, own.epsilon, charges, is_free_again=True)
     return Out(send=message, about=about)
 
 
@@ -107,18 +115,19 @@ def keep_splits(me: Host, got: OwnSplits) -> Out:
     _within(
         nodes, (1 << me.seat.params.max_depth) - 1, "nodes"
     )  # those of the last layer are leaves
-    _within(numbers, len(me.names), "columns")
+    _within(numbers, len(me.telling.columns), "columns")
     places = trees * NODES_MAX + nodes
     if (np.diff(places) <= 0).any():
         raise PeerError("the guest sent the splits of a node twice, or not in order")
-    by_category = me.binning.is_categorical[numbers]
+    cuts = me.telling.binning
+    by_category = cuts.is_categorical[numbers]
     count = int(by_category.sum())
     sets = iter(wire.unpack(got.sets, "u1", (count, SET_BYTES), "the sets of categories"))
     rows = zip(trees, nodes, numbers, last, missing_left, by_category, strict=True)
     me.splits = [
         OwnSplit(
             *(int(tree), int(node), int(column)),
-            *_rule(me.binning, int(column), int(bucket), bool(left), next(sets) if held else None),
+            *_rule(cuts, int(column), int(bucket), bool(left), next(sets) if held else None),
         )
         for tree, node, column, bucket, left, held in rows
     ]
@@ -126,7 +135,7 @@ def keep_splits(me: Host, got: OwnSplits) -> Out:
 
 
 def snapshot(_: Host, __: Place) -> Artefact:
-    """Nothing: the buckets follow from the table and the job's secret."""
+    """Nothing: the buckets follow from the table, the settled cut points and the store's secret."""
     return Artefact()
 
 
@@ -136,16 +145,17 @@ def restore(_: Host, __: Artefact) -> Told:
 
 
 def finish(me: Host) -> Artefact:
-    """The host's shard, and the cut points under which it may be asked again."""
+    """The host's shard, and how it told its columns, for jobs and predictions that ask again."""
     sizes = forest.sizes(me.seat.params).tolist()
     facts = {
-        "columns": me.names,
-        "categories": me.categories,
+        "columns": list(me.telling.columns),
+        "categories": dict(me.telling.categories),
+        TELLING: me.telling.by_place().facts(),
         "trees": int(forest.starts(me.seat.params)[-1]),  # at most: early stopping is the guest's
         "trees_per_round": me.seat.params.trees_per_round,
         "forest": sizes,
     }
-    kept = None if DISCLOSURE in me.seat.artefacts else Artefact(_facts(me))
+    kept = None if DISCLOSURE in me.seat.artefacts else Artefact(me.telling.facts())
     return Artefact(facts, vertical.splits_to_arrays(me.splits), kept)
 
 
@@ -187,19 +197,3 @@ def _rule(
 def _within(numbers: NDArray[np.int64], most: int, what: str) -> None:
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < most:
         raise PeerError(f"the guest sent splits of {what} that there are not")
-
-
-def _facts(me: Host) -> dict[str, Any]:
-    return {
-        "columns": me.names,
-        "categories": me.categories,
-        "max_bin": me.binning.max_bin,
-        "cuts": [cuts.tolist() for cuts in me.binning.cuts],
-        "codes": {str(c): codes.tolist() for c, codes in me.binning.categories.items()},
-    }
-
-
-def _binning(facts: Mapping[str, Any]) -> Binning:
-    cuts = tuple(np.array(own, np.float32) for own in facts["cuts"])
-    codes = {int(c): np.array(own, np.int32) for c, own in facts["codes"].items()}
-    return Binning(facts["max_bin"], cuts, codes)

@@ -23,6 +23,8 @@ def counted(params: FederBoostVerticalParams, scene: Scene) -> Needs:
         values = rows * scene.columns[host]
         told.add(host, needs.FIT, values)
         if params.reuse is None:
+            if params.epsilon is not None:
+                told.add(host, needs.DIGEST, rows)
             told.add(host, needs.NOISY, values if params.epsilon is not None else values / 4)
             told.add(guest, needs.NOISY, values / 4)
             told.send((host, guest), values * width(params.buckets) / 8 + 256)

@@ -1,18 +1,31 @@
-"""A host of a prediction: says where rows go at its own nodes."""
+"""A host of a prediction: says where rows go at its own nodes.
+
+It answers where a row can be, as far as it knows: its own splits above a node, in the same tree,
+must lead there. A model of noisy buckets is answered with the same noise, for the same ids as in
+training, unless the owner's policy allows the guest exact answers (`predict.exact`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.core.partition import parent, right_child
 from fedboost.data.frame import Values, values_at
-from fedboost.errors import PeerError
+from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import MODEL, About, Artefact, Charge, Out, Place, Seat, Spent
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
-from fedboost.model import columns, vertical
+from fedboost.model import columns, telling, vertical
+from fedboost.model.telling import TELLING
+
+Places = NDArray[np.int64]
+
+NO_SPLIT = -1  # stands for no further split of ours above a node
 
 
 @dataclass
@@ -20,16 +33,20 @@ class Host:
     """What a host remembers between steps."""
 
     seat: Seat
-    model: Artefact
-    values: Values
+    arrays: Mapping[str, NDArray[np.generic]]  # of the shard
+    values: Values  # of the columns that `feature` counts
+    epsilon: float | None  # of the noise in them; None: they are exact
     place: dict[tuple[int, int], int]  # (tree, node) -> place in the shard
+    above: Places  # (places, most): our splits above each in its tree, then NO_SPLIT
+    right: NDArray[np.bool_]  # (places, most): whether the way leads right there
 
 
 def begin(seat: Seat) -> Host:
-    """Reads the host's shard."""
-    model = seat.artefacts[MODEL]
-    keys = zip(model.arrays["tree"].tolist(), model.arrays["node"].tolist(), strict=True)
-    return Host(seat, model, columns.of_seat(seat), {key: i for i, key in enumerate(keys)})
+    """Reads the host's shard, and its columns as the guest may know them."""
+    arrays, values, epsilon = _known(seat)
+    keys = list(zip(arrays["tree"].tolist(), arrays["node"].tolist(), strict=True))
+    place = {key: i for i, key in enumerate(keys)}
+    return Host(seat, arrays, values, epsilon, place, *_above(keys, place))
 
 
 def direct_rows(me: Host, got: Questions) -> Out:
@@ -49,12 +66,21 @@ def direct_rows(me: Host, got: Questions) -> Out:
     except KeyError:
         raise PeerError("the guest asked about nodes that are not ours") from None
     split = np.repeat(np.array(shard, np.int64), counts)
-    arrays = me.model.arrays
-    values = values_at(me.values, rows, arrays["feature"][split].astype(np.int64))
-    right = vertical.goes_right(values, arrays, split)
+    check_paths(me, rows, split)
+    right = _goes_right(me, rows, split)
     charges = (Charge(Spent.ROWS, me.values.shape[0]),)
-    about = About(len(np.unique(rows)), charges=charges)
+    about = About(len(np.unique(rows)), epsilon=me.epsilon, charges=charges)
     return Out(send=Directions(goes_right=wire.pack_bits(right)), about=about)
+
+
+def check_paths(me: Host, rows: Places, split: Places) -> None:
+    """A PeerError where our own splits lead a row elsewhere than to the split asked about."""
+    for depth in range(me.above.shape[1]):
+        above = me.above[split, depth]
+        known = above != NO_SPLIT
+        turns = _goes_right(me, rows[known], above[known])
+        if (turns != me.right[split[known], depth]).any():
+            raise PeerError("the guest asked about rows at nodes that they do not reach")
 
 
 def snapshot(_: Host, __: Place) -> Artefact:
@@ -75,4 +101,58 @@ def finish(_: Host) -> Artefact:
 def bytes_max(me: Host, _: str) -> int:
     """Every row of a batch at one node of every tree of the model."""
     rows = min(me.seat.params.batch_rows, me.values.shape[0])
-    return int(4 * rows * me.model.facts["trees"] + 12 * len(me.place) + 1024)
+    trees = me.seat.artefacts[MODEL].facts["trees"]
+    return int(4 * rows * trees + 12 * len(me.place) + 1024)
+
+
+# Inside
+
+
+def _known(seat: Seat) -> tuple[Mapping[str, NDArray[np.generic]], Values, float | None]:
+    """The shard's arrays, the values of its columns, and the ε of the noise in them."""
+    model, frame = seat.artefacts[MODEL], seat.frame
+    values = columns.of_seat(seat)
+    no_splits = not len(model.arrays["feature"])
+    if TELLING not in model.facts or no_splits or seat.table.guest in seat.limits.predict.exact:
+        return model.arrays, values, None
+    assert frame is not None
+    told = telling.read(model.facts[TELLING])
+    if frame.id_columns != told.id_columns:
+        raise ConfigError(
+            "the model's noise belongs to ids of other columns than the job's",
+            todo=f"id: [{', '.join(told.id_columns)}]",
+            party=seat.party,
+        )
+    used = np.unique(model.arrays["feature"]).astype(np.int64)
+    own = told.only(used.tolist())
+    noisy = own.values(own.buckets(values[:, used], frame.ids, seat.lasting_secrets))
+    feature = np.searchsorted(used, model.arrays["feature"])
+    return {**model.arrays, "feature": feature}, noisy, own.epsilon
+
+
+def _above(
+    keys: Sequence[tuple[int, int]], place: Mapping[tuple[int, int], int]
+) -> tuple[Places, NDArray[np.bool_]]:
+    """For each of our nodes our splits above it, nearest first, and whether its way goes right."""
+    ways: list[list[tuple[int, bool]]] = []
+    for tree, node in keys:
+        way, below = [], node
+        while below:
+            above_it = parent(below)
+            if (tree, above_it) in place:
+                way.append((place[tree, above_it], below == right_child(above_it)))
+            below = above_it
+        ways.append(way)
+    most = max(map(len, ways), default=0)
+    above = np.full((len(keys), most), NO_SPLIT, np.int64)
+    right = np.zeros((len(keys), most), np.bool_)
+    for i, way in enumerate(ways):
+        for depth, (split, turn) in enumerate(way):
+            above[i, depth], right[i, depth] = split, turn
+    return above, right
+
+
+def _goes_right(me: Host, rows: Places, split: Places) -> NDArray[np.bool_]:
+    """Where rows go at our splits, all (n,)."""
+    found = values_at(me.values, rows, me.arrays["feature"][split].astype(np.int64))
+    return vertical.goes_right(found, me.arrays, split)

@@ -1,0 +1,149 @@
+"""How a host of vertical FederBoost tells its columns: as buckets, with noise that belongs to ids.
+
+An id has the same bucket and meets the same noise whenever it is told: in every attempt and order
+of its job, beside whatever other rows, in jobs that use the disclosure again, and where the model
+predicts. So what is told often is told once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.binning import Binning, Codes
+from fedboost.core.bins import SparseBins
+from fedboost.crypto.noise import IdNoise
+from fedboost.crypto.secrets import Secrets
+from fedboost.data.frame import Values
+from fedboost.errors import ConfigError
+
+Ids = NDArray[np.uint8]
+TELLING = "telling"  # under which it stands in notebooks and in the facts of a shard
+Lasting = Callable[[str], Secrets]  # see `flow.Seat`
+
+
+@dataclass(frozen=True)
+class Telling:
+    """What a host settled when it told its columns first; JSON but for the binning."""
+
+    job: str  # that told them
+    mark: str  # of the secret that the noise comes from
+    id_columns: tuple[str, ...]
+    columns: tuple[str, ...]
+    categories: Mapping[str, list[str]]  # of each categorical column, by bucket
+    binning: Binning
+    missing: tuple[bool, ...]  # by column: whether its last bucket is that of missing values
+    epsilon: float | None  # of the noise on each value; None: no noise
+
+    @property
+    def count(self) -> NDArray[np.int32]:
+        """Buckets of each column, that of missing values among them, int32 (columns,)."""
+        return self.binning.n_bins + np.array(self.missing, np.int32)
+
+    def buckets(self, values: Values, ids: Sequence[bytes], lasting: Lasting) -> Ids:
+        """What is told of values float32 (n, columns) of these ids, uint8 (n, columns).
+
+        A missing value of a column that had none counts as the last bucket.
+        """
+        bins = self.binning.transform(values)
+        if isinstance(bins, SparseBins):
+            bins = bins.dense()
+        told = np.asfortranarray(np.minimum(bins, (self.count - 1).astype(np.uint8)))
+        if self.epsilon is None:
+            return told
+        noise = IdNoise(self._secret(lasting), ids)
+        for c, count in enumerate(self.count.tolist()):
+            # Under other cut points an id would have another bucket: its noise must differ, too.
+            settled = (self.columns[c], repr(self.epsilon), count, self._settled(c))
+            told[:, c] = noise.randomised(told[:, c], count, self.epsilon, *settled)
+        return told
+
+    def by_place(self) -> Telling:
+        """The same for values whose categories are places in the lists, not a table's codes."""
+        places = {c: np.arange(len(codes), dtype=np.int32) for c, codes in self._codes.items()}
+        return replace(self, binning=replace(self.binning, categories=places))
+
+    def only(self, chosen: Sequence[int]) -> Telling:
+        """Of these columns alone."""
+        codes = {i: self._codes[c] for i, c in enumerate(chosen) if c in self._codes}
+        cuts = tuple(self.binning.cuts[c] for c in chosen)
+        return replace(
+            self,
+            columns=tuple(self.columns[c] for c in chosen),
+            binning=Binning(self.binning.max_bin, cuts, codes),
+            missing=tuple(self.missing[c] for c in chosen),
+        )
+
+    def values(self, told: Ids) -> NDArray[np.float32]:
+        """Values in the buckets told, float32 (n, columns), as the model's trees read them.
+
+        The lowest of a bucket, NaN where it is that of missing values, of a category its place.
+        """
+        found = np.empty(told.shape, np.float32, order="F")
+        for c, cuts in enumerate(self.binning.cuts):
+            by_category = c in self.binning.categories
+            low = np.arange(self.binning.n_bins[c]) if by_category else np.append(-np.inf, cuts)
+            lowest = np.append(low, np.nan).astype(np.float32)
+            found[:, c] = lowest[told[:, c]]
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON; `read` gives it back."""
+        cuts = self.binning
+        return {
+            "job": self.job,
+            "mark": self.mark,
+            "id": list(self.id_columns),
+            "columns": list(self.columns),
+            "categories": dict(self.categories),
+            "missing": list(self.missing),
+            "epsilon": self.epsilon,
+            "max_bin": cuts.max_bin,
+            "cuts": [own.tolist() for own in cuts.cuts],
+            "codes": {str(c): codes.tolist() for c, codes in cuts.categories.items()},
+        }
+
+    @property
+    def _codes(self) -> Mapping[int, Codes]:
+        return self.binning.categories
+
+    def _secret(self, lasting: Lasting) -> Secrets:
+        secret = lasting(self.job)
+        if mark_of(secret) != self.mark:
+            raise ConfigError(
+                "the noise of this model cannot be drawn again: the store has another key",
+                todo="restore store.key from the backup of the store that trained the model, "
+                "or train again",
+            )
+        return secret
+
+    def _settled(self, column: int) -> bytes:
+        """What a column's buckets mean."""
+        texts = json.dumps(self.categories.get(self.columns[column], [])).encode()
+        return self.binning.cuts[column].tobytes() + texts
+
+
+def read(facts: Mapping[str, Any]) -> Telling:
+    """What `Telling.facts` wrote."""
+    cuts = tuple(np.array(own, np.float32) for own in facts["cuts"])
+    codes = {int(c): np.array(own, np.int32) for c, own in facts["codes"].items()}
+    return Telling(
+        job=facts["job"],
+        mark=facts["mark"],
+        id_columns=tuple(facts["id"]),
+        columns=tuple(facts["columns"]),
+        categories=facts["categories"],
+        binning=Binning(facts["max_bin"], cuts, codes),
+        missing=tuple(facts["missing"]),
+        epsilon=facts["epsilon"],
+    )
+
+
+def mark_of(secret: Secrets) -> str:
+    """What tells whether a secret is the same one, and nothing else of it."""
+    return secret.derive("mark").hex()
