@@ -141,6 +141,32 @@ def diff(file: Path, other: Path | None, job: str | None, as_json: bool) -> int:
     return _concluded(found, as_json=as_json)
 
 
+@ledger_group.command("restored")
+@CONFIG
+@click.option("--seen", is_flag=True, help="You know of it: jobs may run again.")
+def restored(file: Path, seen: bool) -> None:
+    """Show rows that this party has signed and its ledger lacks, since its store was restored.
+
+    \b
+      fedboost ledger restored --config configs/party-telco.yaml --seen
+
+    Peers keep what we have signed. The account knows nothing of what those rows told: before you
+    say that you have seen it, lower `disclosure_max` and `epsilon_row_max` by what that may be.
+    """
+    config = load(PartyConfig, file)
+    with closing(Ledger(config.store / "store.sqlite", read_only=not seen)) as ledger:
+        if seen:
+            ledger.see_gaps()
+        for gap in ledger.gaps():
+            known = f"seen by the owner {gap.seen}" if gap.seen else "no job runs until it is seen"
+            said = (
+                f"{gap.peer} keeps our signature of row {gap.n} (job {gap.job}), not there: {known}"
+            )
+            click.echo(_printable(said))
+        if not ledger.gaps():
+            click.echo("no peer has shown a row that this ledger lacks")
+
+
 def _concluded(found: list[Difference], *, as_json: bool) -> int:
     """Says what differs; gives the exit code."""
     differ = [one.text for one in found if one.is_settled]

@@ -36,8 +36,7 @@ from fedboost.runtime.deadline import end_within
 from fedboost.runtime.health import Health
 from fedboost.runtime.identity import Peer, Role
 from fedboost.runtime.judgement import Trust
-from fedboost.runtime.outbox import Links
-from fedboost.runtime.party import PartyNode, WriteReport
+from fedboost.runtime.party import PartyNode, PeerCalls, WriteReport
 from fedboost.runtime.server import Gate, Servicer, bind
 from fedboost.runtime.store import Store
 from fedboost.runtime.tls import Revocations, ServerCertificates, TlsFiles
@@ -112,7 +111,7 @@ async def serve_party(
     standing = Standing(config, "party")
     with Store(config.store, f"party {config.name}") as store:
         workers = ProcessWorkers(config.workers)
-        links: Links = PeerLinks(standing.dialer, dict(config.peers))
+        links: PeerCalls = PeerLinks(standing.dialer, dict(config.peers))
         metrics = _party_metrics(config, standing, workers)
         if metrics is not None:
             links = metrics.on(links)
