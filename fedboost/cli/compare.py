@@ -1,8 +1,9 @@
-"""`fedboost ledger verify`, `export` and `diff`: whether it is whole, and what peers say."""
+"""`fedboost ledger verify`, `export`, `diff`, `restored`: is it whole, and what do peers say."""
 
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ from fedboost.runtime.comparison import Difference
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.disk import SECRET_MODE, read_file, write_file
 from fedboost.runtime.judgement import Signatures, Trust, checker
+from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.tls import Revocations, load_identity
 from fedboost.settings import load
 
@@ -88,6 +90,32 @@ def diff(file: Path, other: Path | None, job: str | None, as_json: bool) -> int:
         else:
             found = comparison.review(ledger, config.name, job or "")
     return _concluded(found, as_json=as_json)
+
+
+@ledger_group.command("restored")
+@CONFIG
+@click.option("--seen", is_flag=True, help="You know of it: jobs may run again.")
+def restored(file: Path, seen: bool) -> None:
+    """Show rows that this party has signed and its ledger lacks, since its store was restored.
+
+    \b
+      fedboost ledger restored --config configs/party-telco.yaml --seen
+
+    Peers keep what we have signed. The account knows nothing of what those rows told: before you
+    say that you have seen it, lower `disclosure_max` and `epsilon_row_max` by what that may be.
+    """
+    config = load(PartyConfig, file)
+    with closing(Ledger(config.store / "store.sqlite", read_only=not seen)) as ledger:
+        if seen:
+            ledger.see_gaps()
+        for gap in ledger.gaps():
+            known = f"seen by the owner {gap.seen}" if gap.seen else "no job runs until it is seen"
+            said = (
+                f"{gap.peer} keeps our signature of row {gap.n} (job {gap.job}), not there: {known}"
+            )
+            click.echo(printable_text(said))
+        if not ledger.gaps():
+            click.echo("no peer has shown a row that this ledger lacks")
 
 
 def _concluded(found: list[Difference], *, as_json: bool) -> int:

@@ -182,6 +182,8 @@ def job_group() -> None:
              "if they differ."),
     "export": ("compare", "Write a job's rows into a signed file, with which a peer can compare "
                "its own."),
+    "restored": ("compare", "Show rows that this party has signed and its ledger lacks, since its "
+                 "store was restored."),
     "show": ("ledger", "List every payload that left or came: to whom, how much, how protected, "
              "what it tells."),
     "verify": ("compare", "Check every row's hash, the chain and the signed heads; the first that "

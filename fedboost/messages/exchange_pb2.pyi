@@ -5,6 +5,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class RecallRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RecallReply(_message.Message):
+    __slots__ = ("text", "signature")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    text: bytes
+    signature: bytes
+    def __init__(self, text: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
 class Envelope(_message.Message):
     __slots__ = ("job", "manifest_sha256", "attempt", "stage", "step", "number", "sender", "receiver", "kind", "part", "last", "payload_bytes", "payload_sha256", "salt")
     JOB_FIELD_NUMBER: _ClassVar[int]

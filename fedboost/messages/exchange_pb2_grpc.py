@@ -45,6 +45,11 @@ class ExchangeStub:
                 request_serializer=fedboost_dot_messages_dot_exchange__pb2.Parcel.SerializeToString,
                 response_deserializer=fedboost_dot_messages_dot_exchange__pb2.Receipt.FromString,
                 _registered_method=True)
+        self.Recall = channel.unary_unary(
+                '/fedboost.Exchange/Recall',
+                request_serializer=fedboost_dot_messages_dot_exchange__pb2.RecallRequest.SerializeToString,
+                response_deserializer=fedboost_dot_messages_dot_exchange__pb2.RecallReply.FromString,
+                _registered_method=True)
 
 
 class ExchangeServicer:
@@ -65,6 +70,13 @@ class ExchangeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Recall(self, request, context):
+        """The newest head that the caller has signed and the receiver keeps: what it told before its store was restored.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ExchangeServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +89,11 @@ def add_ExchangeServicer_to_server(servicer, server):
                     servicer.Post,
                     request_deserializer=fedboost_dot_messages_dot_exchange__pb2.Parcel.FromString,
                     response_serializer=fedboost_dot_messages_dot_exchange__pb2.Receipt.SerializeToString,
+            ),
+            'Recall': grpc.unary_unary_rpc_method_handler(
+                    servicer.Recall,
+                    request_deserializer=fedboost_dot_messages_dot_exchange__pb2.RecallRequest.FromString,
+                    response_serializer=fedboost_dot_messages_dot_exchange__pb2.RecallReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +151,33 @@ class Exchange:
             '/fedboost.Exchange/Post',
             fedboost_dot_messages_dot_exchange__pb2.Parcel.SerializeToString,
             fedboost_dot_messages_dot_exchange__pb2.Receipt.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Recall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedboost.Exchange/Recall',
+            fedboost_dot_messages_dot_exchange__pb2.RecallRequest.SerializeToString,
+            fedboost_dot_messages_dot_exchange__pb2.RecallReply.FromString,
             options,
             channel_credentials,
             insecure,

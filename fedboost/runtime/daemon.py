@@ -45,8 +45,7 @@ from fedboost.runtime.tls import Revocations, ServerCertificates, TlsFiles
 if TYPE_CHECKING:
     from fedboost.runtime.coordinator import CoordinatorNode
     from fedboost.runtime.metrics import Metrics
-    from fedboost.runtime.outbox import Links
-    from fedboost.runtime.party import WriteReport
+    from fedboost.runtime.party import PeerCalls, WriteReport
     from fedboost.runtime.party_metrics import PartyMetrics
     from fedboost.runtime.workers import ProcessWorkers
 
@@ -118,7 +117,7 @@ async def serve_party(
     trust = Trust(own.fresh, lambda: own.pems.ca, standing.revocations.check)
     with Store(config.store, f"party {config.name}") as store:
         workers = ProcessWorkers(config.workers)
-        links: Links = PeerLinks(standing.dialer, dict(config.peers))
+        links: PeerCalls = PeerLinks(standing.dialer, dict(config.peers))
         metrics = _party_metrics(config, standing, workers)
         if metrics is not None:
             links = metrics.on(links)

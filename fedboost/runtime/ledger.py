@@ -47,6 +47,10 @@ SCHEMA = (
         k INTEGER PRIMARY KEY, job TEXT NOT NULL, party TEXT NOT NULL, text BLOB NOT NULL,
         signature BLOB NOT NULL
     ) STRICT""",
+    """CREATE TABLE IF NOT EXISTS ledger_gaps (
+        hash TEXT PRIMARY KEY, n INTEGER NOT NULL, job TEXT NOT NULL, peer TEXT NOT NULL,
+        found TEXT NOT NULL, seen TEXT NOT NULL DEFAULT ''
+    ) STRICT""",
     "CREATE INDEX IF NOT EXISTS ledger_job ON ledger (job)",
     "CREATE INDEX IF NOT EXISTS ledger_signed_job ON ledger_signed (job, party)",
     *(
@@ -155,6 +159,18 @@ class Kept:
     party: str
     text: bytes
     signature: bytes
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A row that this party has signed and its ledger lacks: its store was restored."""
+
+    hash: str
+    n: int
+    job: str
+    peer: str  # who has kept the signature
+    found: str  # UTC, ISO 8601
+    seen: str = ""  # when the owner said so; empty: not yet
 
 
 _COLUMNS = ", ".join(f'"{column.name}"' for column in fields(Row))
@@ -278,6 +294,34 @@ class Ledger:
         """The newest head that a party has signed in a job."""
         where = " WHERE job = ? AND party = ? ORDER BY k DESC LIMIT 1"
         return next(iter(self._kept(where, (job, party))), None)
+
+    def newest_kept(self, party: str) -> Kept | None:
+        """The newest head that a party has signed, in any job."""
+        return next(iter(self._kept(" WHERE party = ? ORDER BY k DESC LIMIT 1", (party,))), None)
+
+    def note_gap(self, n: int, hash_: str, job: str, peer: str) -> None:
+        """Note a row that was signed and is not there; once."""
+        text = (
+            "INSERT OR IGNORE INTO ledger_gaps (hash, n, job, peer, found) VALUES (?, ?, ?, ?, ?)"
+        )
+        with self._mutex, transaction(self._connection, self._path):
+            at = self.now().isoformat(timespec="seconds")
+            self._connection.execute(text, (hash_, n, job, peer, at))
+
+    def gaps(self) -> list[Gap]:
+        """What was noted, oldest first."""
+        known = "SELECT count(*) FROM sqlite_master WHERE name = 'ledger_gaps'"
+        text = "SELECT hash, n, job, peer, found, seen FROM ledger_gaps ORDER BY found, n"
+        with self._mutex, on_disk(self._path):
+            if not self._connection.execute(known).fetchone()[0]:
+                return []  # of a store that an earlier version wrote
+            return [Gap(*row) for row in self._connection.execute(text).fetchall()]
+
+    def see_gaps(self) -> None:
+        """Note that the owner knows of all of them."""
+        with self._mutex, transaction(self._connection, self._path):
+            at = self.now().isoformat(timespec="seconds")
+            self._connection.execute("UPDATE ledger_gaps SET seen = ? WHERE seen = ''", (at,))
 
     def verify(self, signed: Mapping[int, str] | None = None) -> Head:
         """The head of a chain that is whole; a DataError names the first row that is broken.

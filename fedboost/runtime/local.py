@@ -19,7 +19,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
-from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.messages.exchange_pb2 import Envelope, RecallReply, RecallRequest
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import authority
 from fedboost.runtime.addresses import Remote, Timers
@@ -57,6 +57,13 @@ class LocalLinks:
         with node.admit(caller, arrived):
             pieces = [wire.piece_data(piece, envelope.sender) for piece in wire.pieces(payload)]
             await node.accept(caller, arrived, b"".join(pieces))
+
+    async def recall(self, own: str, peer: str) -> RecallReply:
+        """See `recalled.Recalls`."""
+        node = self._nodes.get(peer)
+        if node is None:
+            raise UnreachableError(f"{peer} is not there", party=peer)
+        return await node.recall(Peer("party", own, fingerprint="", serial=0), RecallRequest())
 
 
 class LocalControl:

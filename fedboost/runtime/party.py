@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import Protocol
 
 from fedboost import flow, protocols, wire
 from fedboost.crypto.workers import Workers
@@ -23,7 +24,7 @@ from fedboost.errors import (
     UnreachableError,
 )
 from fedboost.messages import job_pb2, party_pb2
-from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.messages.exchange_pb2 import Envelope, RecallReply, RecallRequest
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime import faults, manifest, memory, shelf
 from fedboost.runtime.account import Account
@@ -36,11 +37,12 @@ from fedboost.runtime.halting import Halting, restarted
 from fedboost.runtime.heads import END, Heads
 from fedboost.runtime.identity import Peer
 from fedboost.runtime.job_states import JobEvent, JobStates
-from fedboost.runtime.judgement import Judge, Trust
+from fedboost.runtime.judgement import Judge, Trust, checker
 from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.outbox import Links, Noted, Terms
 from fedboost.runtime.quiet import quietly
 from fedboost.runtime.reading import disclosure, greeting, owned, owned_by
+from fedboost.runtime.recalled import Recalled, Recalls
 from fedboost.runtime.records import check_leader, led
 from fedboost.runtime.session import Session
 from fedboost.runtime.spending import Spending
@@ -58,6 +60,10 @@ ENDS: Mapping[str, JobEvent] = {
 WriteReport = Callable[[job_pb2.JobJournal, str], None]  # renders a journal into a file
 
 
+class PeerCalls(Links, Recalls, Protocol):
+    """What a party asks of others."""
+
+
 class PartyNode:
     """One party. Every method that a peer can reach takes the caller first."""
 
@@ -66,7 +72,7 @@ class PartyNode:
         config: PartyConfig,
         trust: Trust,
         store: Store,
-        links: Links,
+        links: PeerCalls,
         workers: Workers,
     ) -> None:
         self.config = config
@@ -83,6 +89,7 @@ class PartyNode:
             lambda: self.config.datasets,
             Account(store.database),
         )
+        self._recalled = Recalled(config.name, self.ledger, links, checker(config))
         self._links = links
         self._workers = workers
         self._works: dict[str, Work] = {}
@@ -168,6 +175,9 @@ class PartyNode:
         if self.store.job(work.id).state is JobState.FINISHED:
             # Here; another party has not heard the result yet.
             return party_pb2.BeginReply(stages_done=work.stages)
+        await self._recalled.refuse_gaps(
+            p for p in work.table.of(tuple(flow.Role)) if p != work.party
+        )
         if work.frame is None and self.config.name in work.terms.spec.data:
             source = self.config.datasets[work.terms.spec.data[self.config.name].dataset or ""]
             await asyncio.to_thread(work.read_table, source)
@@ -315,6 +325,15 @@ class PartyNode:
         return party_pb2.StopReply()
 
     # Other parties
+
+    async def recall(self, caller: Peer, _: RecallRequest) -> RecallReply:
+        """The newest head of the caller's own ledger that we keep."""
+        if caller.role != "party" or caller.name not in self.config.peers:
+            raise PolicyError(f"{caller} is not known here", todo="add it to `peers`")
+        kept = await asyncio.to_thread(self.ledger.newest_kept, caller.name)
+        return (
+            RecallReply() if kept is None else RecallReply(text=kept.text, signature=kept.signature)
+        )
 
     def admit(self, caller: Peer, envelope: Envelope) -> AbstractContextManager[None]:
         """Room for a message; refuses one by its envelope, before a byte of it is read."""

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedboost.messages import party_pb2
-from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.messages.exchange_pb2 import Envelope, RecallReply
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.identity import Identity, Peer
 from fedboost.runtime.metrics import OTHER, Metrics, Reading
-from fedboost.runtime.outbox import Links
-from fedboost.runtime.party import PartyNode
+from fedboost.runtime.party import PartyNode, PeerCalls
 
 
 class PartyMetrics(Metrics):
@@ -35,7 +34,7 @@ class PartyMetrics(Metrics):
         self._node = node
         return CountedParty(node, self)
 
-    def on(self, links: Links) -> CountedLinks:
+    def on(self, links: PeerCalls) -> CountedLinks:
         """The links, whose payloads are counted from here on."""
         return CountedLinks(links, self)
 
@@ -139,8 +138,12 @@ class CountedParty:
 class CountedLinks:
     """A party's links to its peers, of which every payload is counted that has arrived."""
 
-    links: Links
+    links: PeerCalls
     metrics: PartyMetrics
+
+    async def recall(self, own: str, peer: str) -> RecallReply:
+        """See `PeerCalls`."""
+        return await self.links.recall(own, peer)
 
     async def deliver(self, envelope: Envelope, payload: bytes) -> None:
         """See `Links`."""

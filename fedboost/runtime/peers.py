@@ -11,7 +11,7 @@ import grpc
 from fedboost import wire
 from fedboost.errors import UnreachableError
 from fedboost.messages import exchange_pb2_grpc, job_pb2, party_pb2, party_pb2_grpc
-from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel
+from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel, RecallReply, RecallRequest
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.channel import WINDOW_PIECES, Contact, Dialer
 from fedboost.runtime.clock import now
@@ -27,11 +27,7 @@ class PeerLinks:
     async def deliver(self, envelope: Envelope, payload: bytes) -> None:
         """Sends one message and waits until the receiver holds it."""
         name = envelope.receiver
-        address = self._addresses.get(name)
-        if address is None:
-            raise UnreachableError(
-                f"no address is known for {name}", party=name, todo="add it to `peers`"
-            )
+        address = self._address(name)
         timers = self._dialer.timers
         how: dict[str, Any] = {"timeout": timers.step_s, "metadata": self._dialer.metadata}
 
@@ -52,6 +48,26 @@ class PeerLinks:
             return stub.Post(Parcel(envelope=envelope, piece=piece), **how)
 
         await self._dialer.call((name, address), start, retry_s=timers.peer_lost_s, contact=contact)
+
+    async def recall(self, _: str, peer: str) -> RecallReply:
+        """See `recalled.Recalls`."""
+        timers = self._dialer.timers
+        how: dict[str, Any] = {"timeout": timers.call_s, "metadata": self._dialer.metadata}
+
+        def start(channel: grpc.aio.Channel) -> Any:
+            return exchange_pb2_grpc.ExchangeStub(channel).Recall(RecallRequest(), **how)
+
+        target = (peer, self._address(peer))
+        reply: RecallReply = await self._dialer.call(target, start, retry_s=timers.peer_lost_s)
+        return reply
+
+    def _address(self, name: str) -> str:
+        address = self._addresses.get(name)
+        if address is None:
+            raise UnreachableError(
+                f"no address is known for {name}", party=name, todo="add it to `peers`"
+            )
+        return address
 
 
 class PartyControl:

@@ -1,6 +1,7 @@
 """What noise is worth that a guest may have drawn again: by other rows, or by asking the model."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def host_seat(rows, protocol="federboost-vertical", params=None, **more):
 
 def told(seat):
     """The buckets that a host tells, uint8 (rows, columns)."""
-    message = training.send_buckets(training.begin(seat)).send
+    message: Any = training.send_buckets(training.begin(seat)).send
     return buckets.read(message, len(seat.frame.ids), TELCO).ids
 
 
@@ -125,7 +126,7 @@ EVERY_BUCKET = [(c * (BUCKETS - 1) + b, 0, c, b) for c in range(2) for b in rang
 def trained(rows, nodes):
     """What a host told in training, and its shard of a model with a guest's splits."""
     me = training.begin(host_seat(rows))
-    message = training.send_buckets(me).send
+    message: Any = training.send_buckets(me).send
     training.keep_splits(me, splits(nodes))
     return buckets.read(message, len(rows), TELCO).ids, training.finish(me)
 
@@ -139,7 +140,7 @@ def asked(seat, nodes, rows):
         counts=wire.pack(np.full(len(nodes), len(rows), np.int32)),
         rows=wire.pack(np.tile(np.array(rows, np.int32), len(nodes))),
     )
-    answer = predicting.direct_rows(me, message).send
+    answer: Any = predicting.direct_rows(me, message).send
     bits = wire.unpack_bits(answer.goes_right, len(nodes) * len(rows), "the answer")
     return bits.reshape(len(nodes), len(rows))
 
