@@ -3,6 +3,7 @@
 import faulthandler
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,8 @@ def pytest_configure(config):
     chosen = Tier.LONG if config.getoption("--long") else Tier(config.getoption("--all"))
     tiers.begin(chosen)
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_MIN:
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+        os.environ.setdefault("TMPDIR", str(MEMORY))
+        tempfile.tempdir = None  # to be looked up anew
     # A busy machine is no reason for a property to fail.
     settings.register_profile("all", deadline=None)
     settings.register_profile("change", deadline=None, max_examples=tiers.examples(tiers.EXAMPLES))

@@ -37,6 +37,12 @@ def lines(path: Path) -> Iterator[tuple[str, str, str]]:
         yield name, who, what
 
 
-def listed(rows: Iterator[tuple[str, str, str]]) -> str:
-    """What a golden file holds: each row once, in the order in which they come."""
-    return "".join(f"{' | '.join(row)}\n" for row in dict.fromkeys(rows))
+def listed(path: Path, name: str, rows: Iterator[tuple[str, str, str]], *, rewrite: bool) -> None:
+    """Holds the rows of one toy or conversation, each once, to a golden file, or writes them."""
+    known, found = list(lines(path)), list(dict.fromkeys(rows))
+    if rewrite:
+        others = [row for row in known if row[0] != name]
+        path.write_text("".join(f"{' | '.join(row)}\n" for row in [*others, *found]))
+        return
+    own = [row for row in known if row[0] == name]
+    assert found == own, "rewrite with --rewrite, and explain the difference"

@@ -6,6 +6,7 @@ and names must come to the model of the plain table.
 
 import dataclasses
 import functools
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from fedboost.errors import ConfigError, DataError, FedboostError, JobError, PolicyError
-from tests import gbun_jobs, horizontal_jobs, hybrid_jobs, secureboost_jobs, small_jobs
+from tests import gbun_jobs, horizontal_jobs, hybrid_jobs, secureboost_jobs, small_jobs, tiers
 from tests.federated import PLAIN, now, run_job
 
 REFUSALS = DataError | ConfigError | JobError | PolicyError
-SMOKE = ("secureboost", "federboost-horizontal")  # whose cases run on each change
+SMOKE = ("secureboost", "federboost-horizontal")  # some of whose cases run on each change
 GUEST, HOST = small_jobs.PARTIES[:2]
 
 
@@ -25,10 +26,15 @@ GUEST, HOST = small_jobs.PARTIES[:2]
 EMPTY = ("gbun", "no value at all")
 
 
-def marked(protocol, label):
-    """A case of a protocol, in full runs alone unless it is one of the few."""
-    marks = [] if protocol in SMOKE else [pytest.mark.long]
-    return pytest.param(protocol, label, id=f"{protocol}-{label}", marks=marks)
+def tried(cases):
+    """Cases of protocols: every oddity in one of the few on each change, with `--all` in both."""
+    few = [case for case in cases if case[0] in SMOKE]
+    now_tried = tiers.of_each(few, itemgetter(0), itemgetter(1))
+    return [
+        pytest.param(*case, id="-".join(case), marks=[] if case in few else [pytest.mark.long])
+        for case in cases
+        if case in now_tried or case not in few
+    ]
 
 
 # Numbers: what is trained is what one place would have trained
@@ -97,7 +103,7 @@ def assert_pooled_or_refused(module, job):
 
 
 @pytest.mark.parametrize(
-    ("protocol", "numbers"), [marked(p, n) for p in JOBS for n in NUMBERS if (p, n) != EMPTY]
+    ("protocol", "numbers"), tried([(p, n) for p in JOBS for n in NUMBERS if (p, n) != EMPTY])
 )
 def test_odd_numbers_train_the_pooled_model_or_are_refused(protocol, numbers):
     module, params = JOBS[protocol]
@@ -302,7 +308,9 @@ def plain_folder(tmp_path_factory):
     return tmp_path_factory.mktemp("plain")
 
 
-@pytest.mark.parametrize(("protocol", "how"), [marked(p, h) for p in small_jobs.TOYS for h in SAME])
+@pytest.mark.parametrize(
+    ("protocol", "how"), tried([(p, h) for p in small_jobs.TOYS for h in SAME])
+)
 def test_the_same_numbers_written_otherwise_train_the_same_model(
     protocol, how, tmp_path, plain_folder
 ):
@@ -317,13 +325,13 @@ def change_of_labels(how):
     return lambda table: SAME[how]({GUEST: table})[GUEST]
 
 
-@pytest.mark.parametrize(("protocol", "how"), [marked(*one) for one in BAD_OF])
+@pytest.mark.parametrize(("protocol", "how"), tried(BAD_OF))
 def test_a_table_that_no_job_can_use_is_refused_before_anything_leaves(protocol, how, tmp_path):
     assert_refused(outcome(protocol, BAD[how], tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("protocol", "how"), [marked(p, h) for p in small_jobs.TOYS for h in NAMES]
+    ("protocol", "how"), tried([(p, h) for p in small_jobs.TOYS for h in NAMES])
 )
 def test_a_columns_name_is_only_a_name(protocol, how, tmp_path, plain_folder):
     own = small_jobs.TOYS[protocol].rows == "own"

@@ -1,13 +1,13 @@
 """Each daemon is killed just before and just after each kind of durable write; nothing is lost.
 
-On each change every daemon of every job is killed at a few kinds of writes, several kills in one
-run. With `--all` each run has one kill, at few of the kinds, each in the first of `TOYS` that has
-it, and every write of every daemon is met among others' kills; with `--long` every one alone.
+On each change every daemon of every job is killed at a kind of write, all of a job in one run. With
+`--all` every kind of write of every daemon is met so, and few of them alone, each in the first of
+`TOYS` that has it; with `--long` every one alone.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from operator import itemgetter
 from typing import Any, get_args
 
 import pytest
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 
 WHENS: tuple[When, ...] = get_args(When)
 SMOKE_EVERY = 12  # of the kinds of writes, so many of a role share one case on each change
-KILLS_EACH = 8  # that share a run
+KILLS_EACH = 8  # that share a run with `--all`
 MOMENTS = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.99)  # of a job's writes, when everybody is killed
 SMOKE_TOYS = ("vertical", "gbun")
 AGAIN = (1, 3, 6)  # the write of its second life at which a daemon is killed again
@@ -109,20 +109,14 @@ Case = tuple[str, str, str, When]  # toy, process, what, when
 
 
 def several() -> Iterator[tuple[str, list[Case]]]:
-    """Kills that share a run, by toy: of every daemon, before and after; with `--all` every one."""
+    """Kills that share a run, by toy: of every daemon one; with `--all` every one there is."""
     for toy in TOYS:
         known = [(*row, when) for row in lines(WRITES) if row[0] == toy for when in WHENS]
         runs = max(1, round(len(known) / KILLS_EACH))
         if tiers.runs(Tier.ALL):
             yield from ((toy, known[run::runs]) for run in range(runs))
         else:
-            yield toy, list(islice(chosen(known), KILLS_EACH))
-
-
-def chosen(known: list[Case]) -> Iterable[Case]:
-    """One kill of each daemon before a write and one after, as this commit has it."""
-    drawn = {(kill[1], kill[3]): kill for kill in sorted(known, key=tiers.rank)}
-    return drawn.values()
+            yield toy, tiers.of_each(known, itemgetter(1))
 
 
 def cases() -> Iterator[Case]:
@@ -211,5 +205,6 @@ def test_daemons_that_are_killed_all_at_once_lose_nothing(toy, share):
     check(own.toy, left, own.whole)
 
 
-def test_the_list_of_writes_is_what_happens(golden):
-    golden(WRITES, listed(row for toy in TOYS for row in writes(toy)))
+@pytest.mark.parametrize("toy", TOYS)
+def test_the_list_of_writes_is_what_happens(toy, request):
+    listed(WRITES, toy, writes(toy), rewrite=request.config.getoption("--rewrite"))

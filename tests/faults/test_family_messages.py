@@ -95,8 +95,9 @@ def test_a_job_is_handed_in_once_whatever_befalls_its_submission(fault):
     check(own.toy, left, own.whole)
 
 
-def test_the_list_of_messages_is_what_happens(golden):
-    golden(MESSAGES, listed(row for toy in TOYS for row in calls(toy)))
+@pytest.mark.parametrize("toy", TOYS)
+def test_the_list_of_messages_is_what_happens(toy, request):
+    listed(MESSAGES, toy, calls(toy), rewrite=request.config.getoption("--rewrite"))
 
 
 def test_every_message_type_of_every_protocol_is_tried():

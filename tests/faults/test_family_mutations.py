@@ -93,9 +93,10 @@ def shown(name):
     return [one for _, one in found.values()]
 
 
-def test_the_list_of_kinds_is_what_conversations_show(golden):
-    rows = ((n, one.envelope.stage, one.envelope.kind) for n in NAMES for one in shown(n))
-    golden(KINDS, listed(rows))
+@pytest.mark.parametrize("name", NAMES)
+def test_the_list_of_kinds_is_what_a_conversation_shows(name, request):
+    rows = ((name, one.envelope.stage, one.envelope.kind) for one in shown(name))
+    listed(KINDS, name, rows, rewrite=request.config.getoption("--rewrite"))
 
 
 def test_every_message_of_every_protocol_is_tried():
