@@ -15,7 +15,7 @@ from fedboost.runtime.identity import Identity
 from fedboost.runtime.sealing import SEED_BYTES, Vault
 from tests.simulator.processes import PROCESS, Process
 
-_signed: dict[tuple[str, bytes], bytes] = {}  # signatures are random; here each text has one
+_signed: dict[tuple[bytes, bytes], bytes] = {}  # signatures are random; here each text has one
 
 
 def _seed_of_job(self: Vault, job: str, name: str = "seed") -> bytes:
@@ -30,7 +30,7 @@ def _seed_of_job(self: Vault, job: str, name: str = "seed") -> bytes:
 
 def _signing(real: Callable[[Identity, bytes], bytes]) -> Callable[[Identity, bytes], bytes]:
     def sign(self: Identity, data: bytes) -> bytes:
-        key = (self.name, data)
+        key = (self.certificate_pem, data)
         if key not in _signed:
             _signed[key] = real(self, data)
         return _signed[key]
