@@ -55,11 +55,15 @@ def write(folder: Path, packed: Packed) -> None:
     for left_over in (fresh, old):
         shutil.rmtree(left_over, ignore_errors=True)
     fresh.mkdir(mode=0o700, parents=True)
-    for name, content in ((ARRAYS, packed.arrays), (FACTS, packed.facts)):
-        with (fresh / name).open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+    try:
+        for name, content in ((ARRAYS, packed.arrays), (FACTS, packed.facts)):
+            with (fresh / name).open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError:  # a full disk: half a shard would only keep it full
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
     if folder.exists():
         folder.rename(old)
     fresh.rename(folder)

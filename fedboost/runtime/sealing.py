@@ -15,13 +15,13 @@ import re
 import secrets
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from fedboost.crypto.secrets import Secrets
 from fedboost.errors import ProtocolError, StoreError
 from fedboost.runtime.disk import (
     SECRET_MODE,
@@ -31,6 +31,9 @@ from fedboost.runtime.disk import (
     sync_folder,
     write_file,
 )
+
+if TYPE_CHECKING:
+    from fedboost.crypto.secrets import Secrets
 
 KEY_BYTES, NONCE_BYTES, SEED_BYTES = 32, 12, 32
 MAGIC = b"fedboost sealed 1\0"
@@ -87,6 +90,8 @@ class Vault:
 
     def lasting(self, job: str) -> Secrets:
         """A secret that outlives the job: of the store's key, so as long as the store lives."""
+        from fedboost.crypto.secrets import Secrets
+
         return Secrets(self._key).child("what a job has told", job)
 
     def destroy(self, job: str) -> None:

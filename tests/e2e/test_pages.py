@@ -174,7 +174,7 @@ def test_a_job_is_submitted_approved_watched_and_audited_on_the_pages(town, boar
     shows(every, "No job has ended yet.")
     job = submit(board, JOB)
     shows(board, "waits for telco, the owner’s approval")
-    shows(house, "user at coordinator wants to run secureboost on data", ".card")
+    shows(house, "coordinator coordinator at coordinator wants to run secureboost on data", ".card")
     town.draw(house, "asked")
     house.click("text=Look at it and decide")
     shows(house, "Your policy allows this job.")

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fedboost import protocols
 from fedboost.core import objectives
 from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
@@ -27,6 +28,7 @@ from fedboost.runtime import faults
 from fedboost.runtime.local import cluster
 from fedboost.runtime.policy import PredictPolicy
 from fedboost.runtime.walker import JobWalk
+from tests.accounts import predict
 from tests.equivalence.test_secureboost_whole_jobs import MARGIN_GAP_MAX, arrow_tables, spec_of
 from tests.federated import GUEST, HOSTS, job_spec, now, run_jobs
 from tests.secureboost_jobs import CLASSES, SAMPLES, made
@@ -172,7 +174,7 @@ class Place:
 
 def counted(made_of):
     """The rows that telco has let the guest score today."""
-    return made_of.parties[HOSTS[0]].store.count_prediction(GUEST, 0, 1 << 62)
+    return predict(made_of.parties[HOSTS[0]].store, GUEST, 0)
 
 
 @pytest.fixture(scope="module")
@@ -312,7 +314,7 @@ def test_a_coordinator_that_opens_a_stage_out_of_turn_is_refused(place, monkeypa
     opened = JobWalk._stage
 
     async def straying(walk, _, first_round):
-        await opened(walk, walk.protocols[stage], first_round)
+        await opened(walk, protocols.named(stage), first_round)
 
     monkeypatch.setattr(JobWalk, "_stage", straying)
     with pytest.raises(ProtocolError, match=says):
