@@ -218,7 +218,8 @@ def model_group() -> None:
 @cli.group("party", cls=LazyGroup, table={
     "account": ("account", "What jobs have told of each data set, by job and guest; works while "
                 "the daemon runs."),
-    "approve": ("owner", "Let a job run that waits for a person's approval."),
+    "approve": ("owner", "Let a job run that waits for a person's approval; shows what it wants, "
+                "and asks."),
     "deny": ("owner", "Refuse a job, for good."),
     "forget": ("owner", "Delete what this party keeps of a job that is over."),
     "jobs": ("owner", "Every job that this party has seen, and which of them wait for approval."),

@@ -21,7 +21,7 @@ from fedboost.sdk.seats import given
 
 ROWS = 150
 PLAIN = {"scheme": "plain"}
-OWN = ("job", "name", "created", "format", "arrays_sha256")  # facts of a single job
+OWN = ("job", "name", "created", "format", "arrays_sha256", "telling")  # facts of a single job
 
 
 def table(seed=0):

@@ -181,10 +181,10 @@ def test_a_record_is_read_again_and_not_for_another_sweep():
 def test_before_it_begins_a_sweep_says_what_hosts_will_release_in_all():
     (ids, telco, shop) = leaks.sentences(sweep(), 300, 0.15)
     assert "found once" in ids
-    # 3 trees of 2 or 4 nodes in the last layer, and a g and an h for each.
-    assert "up to 216 sums for each bin" in telco
-    assert "12 to 24 in a job: 1.1 for each row" in telco
-    assert "so 2 of the 12 jobs" in telco
+    # 3 trees of 2 or 4 nodes in the last layer, a g and an h for each; 3 or 7 nodes divide.
+    assert "up to 396 sums for each bin" in telco
+    assert "21 to 45 in a job: 2 for each row" in telco
+    assert "so 1 of the 12 jobs" in telco
     assert shop.startswith("shop may release")
     assert "for each row in common" in leaks.sentences(sweep(), None, 0.15)[1]
 
