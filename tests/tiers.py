@@ -9,7 +9,7 @@ FEDBOOST_TEST_SEED chooses as an earlier run did. A mark says which cases of a t
 
     full      none
     long      none, nor does --all
-    some(n)   n of them
+    some(n)   n of them; with `of`, n of all tests that name the same
     once      so many that every value of every parameter is met
     pairs     so many that every two values of two parameters meet
 """
@@ -119,14 +119,20 @@ def examples(count: int) -> int:
 
 def chosen(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The tests that this run takes in, in their order."""
-    kept: list[pytest.Item] = []
+    kept: set[pytest.Item] = set()
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         if runs(_first(item)):
-            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+            tests.setdefault(_lot(item), []).append(item)
     for cases in tests.values():
-        kept += cases if runs(Tier.ALL) or len(cases) == 1 else _few(cases)
-    return kept
+        kept.update(cases if runs(Tier.ALL) or len(cases) == 1 else _few(cases))
+    return [item for item in items if item in kept]
+
+
+def _lot(item: pytest.Item) -> str:
+    """What a case is drawn from: its test, or tests of several files that show the same."""
+    some = item.get_closest_marker("some")
+    return (some.kwargs.get("of") if some else None) or item.nodeid.partition("[")[0]
 
 
 def _first(item: pytest.Item) -> Tier:

@@ -43,6 +43,7 @@ from types import ModuleType, TracebackType
 from typing import NoReturn
 
 import click
+import pyarrow as pa
 
 from tests.warm_client import FDS_MAX, ORDER_BYTES_MAX, ask, flags_of
 
@@ -55,7 +56,9 @@ INTERRUPTED = -signal.SIGINT
 ORDER_S_MAX = 5.0  # from a connection to its order
 # What commands import when they are used, and what documents compare with.
 USED = (
-    "fedboost.runtime.daemon", "fedboost.runtime.families", "fedboost.pages.serving",
+    "fedboost.kernel_files", "fedboost.runtime.daemon", "fedboost.runtime.families",
+    "fedboost.pages.serving", "fedboost.data.sqlite", "fedboost.data.svmlight",
+    "cryptography.hazmat.backends.openssl",
     "fedboost.sdk", "fedboost.report.page", "fedboost.audit", "aiohttp", "sklearn.metrics",
     "sklearn.model_selection", "xgboost",
 )  # fmt: skip
@@ -395,6 +398,15 @@ def _import_commands(group: click.Group) -> None:
             _import_commands(command)
 
 
+def _use_libraries() -> None:
+    """Has libraries do what they do at their first use: numba's tables, Arrow's look for pandas."""
+    from numba.core.registry import cpu_target
+
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
+    pa.array([0])
+
+
 def main(args: list[str]) -> NoReturn:
     """The server: folder, and the numbers of the listener and of what tells that we are needed."""
     from fedboost.cli.groups import cli
@@ -403,6 +415,7 @@ def main(args: list[str]) -> NoReturn:
     for module in USED:
         with contextlib.suppress(ImportError):  # what is optional may be missing
             importlib.import_module(module)
+    _use_libraries()
     assert threading.active_count() == 1
     gc.freeze()
     serve(socket.socket(fileno=int(args[1])), int(args[2]), Path(args[0]))

@@ -41,6 +41,7 @@ SMALL_ORDER = frozenset(  # u of the curve's points of order 1, 2, 4 and 8
         mpz(39382357235489614581723060781553021112529911719440698176882885853963445705823),
     )
 )
+FEW = 2048  # points: they are done before a first worker process would have started
 _LABEL = b"fedboost id to curve25519 1"
 
 Points = NDArray[np.uint8]  # (n, 32)
@@ -90,7 +91,7 @@ def hash_to_points(ids: Sequence[bytes], domain: bytes, workers: Workers) -> Poi
     of the id it is a random oracle onto the subgroup's points up to sign.
     """
     tasks = [(list(ids[cut]), domain) for cut in blocks(len(ids), workers.count, 256, 8192)]
-    return _joined(workers.map(hash_ids, tasks))
+    return _joined(_for(len(ids), workers).map(hash_ids, tasks))
 
 
 def multiply(points: Points, exponent: Exponent, workers: Workers) -> Points:
@@ -100,7 +101,7 @@ def multiply(points: Points, exponent: Exponent, workers: Workers) -> Points:
     """
     tasks = [(points[cut], exponent.seal()) for cut in blocks(len(points), workers.count, 64, 4096)]
     parts = []
-    for part in workers.map(multiply_points, tasks):
+    for part in _for(len(points), workers).map(multiply_points, tasks):
         if part is None:
             raise PeerError("a blinded id is a point of small order")
         parts.append(part)
@@ -134,7 +135,7 @@ def check_points(points: Points, workers: Workers) -> None:
     if points.ndim != 2 or points.shape[1] != POINT_BYTES:
         raise PeerError(f"expected points of {POINT_BYTES} bytes")
     tasks = [(points[cut],) for cut in blocks(len(points), workers.count, 256, 8192)]
-    if not all(workers.map(are_points, tasks)):
+    if not all(_for(len(points), workers).map(are_points, tasks)):
         raise PeerError("a blinded id is not a point of the curve, or of small order")
 
 
@@ -169,6 +170,11 @@ def are_points(points: Points) -> bool:
         if u >= FIELD or u in SMALL_ORDER or gmpy2.legendre(_right_side(u), FIELD) != 1:
             return False
     return True
+
+
+def _for(count: int, workers: Workers) -> Workers:
+    """Return who works on `count` points: processes, or threads of this one for a few."""
+    return workers if count > FEW else workers.threads
 
 
 def _hash_one(prefix: hashlib._Hash, octets: bytes) -> tuple[mpz, mpz]:

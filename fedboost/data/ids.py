@@ -83,7 +83,6 @@ def _canonical(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     if kind == "text":
         texts = pc.utf8_trim_whitespace(pc.utf8_normalize(column, form="NFC"))
         digits = pc.replace_substring_regex(texts, r"^(-?(?:0|[1-9][0-9]*))\.0$", r"\1")
-        # By a pattern: comparing with a str, Arrow would look for pandas, and load it.
         return pc.replace_substring_regex(digits, r"^-0$", "0")
     if kind == "empty":
         return pc.cast(column, pa.large_string())

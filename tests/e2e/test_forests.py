@@ -73,6 +73,7 @@ def test_terminal_and_report_count_rounds_and_trees(trained):
         assert (shown.last["rounds"], shown.last["trees"]) == (ROUNDS, sum(SIZES))
 
 
+@world.KILLS
 def test_a_party_that_dies_amid_a_forest_carries_on_with_the_same_trees(trained):
     cluster, said = trained
     id_ = world.submit(cluster, job())

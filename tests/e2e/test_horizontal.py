@@ -103,6 +103,7 @@ def simulated(folder, raw, sources):
 # Whole jobs
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("parties", "aggregator", "mode"),
     [(FOUR[:3], SUM, "wait"), (FOUR[:3], "bank", "continue"), (EIGHT, SUM, "wait")],
@@ -189,6 +190,7 @@ def back(cluster, party):
 
 
 @together
+@world.KILLS
 @pytest.mark.parametrize(
     ("party", "until"),
     [
@@ -219,6 +221,7 @@ def test_an_aggregator_without_tables_passes_the_doctor(cluster, undisturbed):
 
 
 @together
+@world.KILLS
 @pytest.mark.parametrize("step", ["sum_histograms", "deal_shares"])
 def test_a_job_goes_on_without_a_host_that_was_killed(cluster, step):
     """All wait for it once, not at every step; it is back for the next job."""

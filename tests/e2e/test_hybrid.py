@@ -99,6 +99,7 @@ def killed_and_resumed(cluster, raw, step):
     return journal
 
 
+@world.KILLS
 @pytest.mark.parametrize(
     ("split", "step", "scheme"),
     [("scored", "sum_candidates", "plain"), ("unscored", "answer_rows", "okamoto-uchiyama")],

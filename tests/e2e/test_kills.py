@@ -68,6 +68,7 @@ def back(cluster, name):
     cluster.wait(name)
 
 
+@world.KILLS
 @pytest.mark.parametrize(
     ("party", "step"),
     [("telco", "open_layer"), ("telco", "encrypt_gradients"), ("bank", "sum_candidates")],
@@ -90,6 +91,7 @@ def test_a_killed_party_pauses_the_job_and_the_resumed_model_is_the_same(
     assert len(rounds) <= TREES + 1, f"more than one tree was grown again: {trees}"
 
 
+@world.KILLS
 def test_a_killed_coordinator_carries_its_job_on_when_it_is_back(cluster, whole):
     id_, _, _ = killed_in_second_tree(cluster, PLAIN, COORDINATOR, "open_layer")
     back(cluster, COORDINATOR)
@@ -99,6 +101,7 @@ def test_a_killed_coordinator_carries_its_job_on_when_it_is_back(cluster, whole)
     world.assert_same_model(cluster, id_, whole.status.id)
 
 
+@world.KILLS
 def test_parties_whose_coordinator_is_gone_pause_and_say_so(cluster, whole):
     id_, _, killed = killed_in_second_tree(cluster, PLAIN, COORDINATOR, "open_layer")
 
@@ -127,6 +130,7 @@ def assert_idle(cluster, *names):
         assert share < IDLE, f"{name} uses {share:.1%} while the job is paused"
 
 
+@world.KILLS
 def test_a_paused_job_costs_nothing_and_is_cancelled_also_at_a_party_that_was_gone(cluster):
     id_, after, _ = killed_in_second_tree(cluster, PLAIN, "telco", "open_layer")
     world.watch(cluster, id_, after=after)
@@ -147,6 +151,7 @@ def test_a_paused_job_costs_nothing_and_is_cancelled_also_at_a_party_that_was_go
         assert left == [], "a cancelled job has left files"
 
 
+@world.KILLS
 def test_an_encrypted_job_survives_the_kill_of_a_host(cluster):
     undisturbed = world.run(cluster, PAILLIER)
     world.result(undisturbed)
@@ -157,6 +162,7 @@ def test_an_encrypted_job_survives_the_kill_of_a_host(cluster):
     world.assert_same_model(cluster, id_, undisturbed.status.id)
 
 
+@world.KILLS
 def test_a_job_waits_for_nobody_when_a_party_is_back_before_it_is_missed(cluster, whole):
     """A restart is noticed at once, not after the time a lost party gets."""
     id_, after, killed = killed_in_second_tree(cluster, PLAIN, "telco", "open_layer")

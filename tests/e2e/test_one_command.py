@@ -28,7 +28,7 @@ def place(tmp_path_factory, data_file):
         params={"n_estimators": 2, "max_depth": 2, "max_bin": 8, "eval_metric": ["auc", "logloss"]},
         validation={"fraction": 0.3, "seed": 7},
     )
-    raw["params"]["encryption"] = {"scheme": "paillier", "key_bits": 2048}
+    raw["params"]["encryption"] = {"scheme": "okamoto-uchiyama"}
     del raw["data"]
     empty = folder / "empty"
     empty.mkdir()

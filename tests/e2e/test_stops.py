@@ -99,6 +99,7 @@ def test_a_cancelled_job_ends_on_every_party_and_nothing_works_on(cluster):
     assert_stops(cluster)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["telco", "bank", COORDINATOR])
 def test_a_daemon_asked_to_stop_in_mid_work_ends_well_and_its_job_can_go_on(cluster, name):
     id_ = in_the_second_tree(cluster)

@@ -72,6 +72,7 @@ def test_the_ledgers_and_the_report_tell_of_the_scores(trained):
     assert not list(cluster.store("bank").glob("predictions/*"))
 
 
+@world.KILLS
 def test_a_party_that_dies_between_the_old_trees_and_the_new_loses_neither(trained):
     cluster, first, result, _ = trained
     id_ = world.submit(cluster, job(MORE, warm_start=first))

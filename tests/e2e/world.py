@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import yaml
 
 from fedboost.data.sources import SourceSpec
@@ -33,6 +34,8 @@ from fedboost.settings import parse
 from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
+# A death is survived by what all protocols share; the simulator kills at every write of each.
+KILLS = pytest.mark.some(5, of="deaths of real daemons")
 TIMERS = Timers(peer_lost_s=4.0, call_s=5.0, retry_first_s=0.1, retry_max_s=1.0)
 LOST_S = TIMERS.peer_lost_s  # a dead party is noticed in this time
 SHOWN_S = LOST_S + 5.0  # and everybody knows in this time

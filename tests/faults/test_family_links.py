@@ -80,6 +80,7 @@ CASES = [
 ]
 
 
+@world.KILLS
 @pytest.mark.parametrize(("caller", "called", "weather", "moment"), CASES)
 def test_a_job_comes_to_the_same_model_whatever_the_weather(town, caller, called, weather, moment):
     link = (caller, called)

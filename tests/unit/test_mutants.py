@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full  # the suite is what it judges, no behaviour of the product
 ROOT = Path(__file__).resolve().parents[2]
 
 PRODUCT = '''"""A toy."""

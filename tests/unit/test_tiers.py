@@ -64,3 +64,29 @@ def test_every_case_is_tried_and_the_failure_names_all_that_failed():
         each(range(5), is_even)
     assert tried == list(range(5))
     assert len(failed.value.exceptions) == 2
+
+
+class Item:
+    """A collected test with one mark, or none."""
+
+    def __init__(self, nodeid, mark=None):
+        self.nodeid, self.mark = nodeid, mark
+
+    def get_closest_marker(self, name):
+        return self.mark if self.mark is not None and self.mark.name == name else None
+
+
+def test_tests_of_several_files_that_show_the_same_are_drawn_from_together(monkeypatch):
+    deaths = pytest.mark.some(2, of="deaths").mark
+    marked = [Item(f"{file}.py::test_dies[{n}]", deaths) for file in "ab" for n in range(3)]
+    others = [Item("a.py::test_lives"), Item("b.py::test_one", pytest.mark.some(1).mark)]
+    items = [*marked[:3], *others, *marked[3:]]
+    drawn = set()
+    for seed in range(20):
+        under(str(seed), monkeypatch)
+        kept = tiers.chosen(items)
+        assert kept == [item for item in items if item in kept]
+        assert set(others) < set(kept)
+        assert len(kept) == len(others) + 2
+        drawn |= set(kept)
+    assert drawn == set(items)
