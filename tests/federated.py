@@ -50,15 +50,19 @@ Alter = Callable[[Envelope, bytes], tuple[Envelope, bytes]]
 def now(work: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine to its end, and stops what it left running in its rooms."""
 
-    async def whole() -> T:
+    # What it gives is put aside: asyncio.run prints a task that has ended, for nobody to read.
+    given: list[T] = []
+
+    async def whole() -> None:
         try:
-            return await work
+            given.append(await work)
         finally:
             while _opened:
                 for session in _opened.pop().sessions.values():
                     await session.stop(JobError("the test is over"))
 
-    return asyncio.run(whole())
+    asyncio.run(whole())
+    return given[0]
 
 
 # A whole job

@@ -12,6 +12,8 @@ FEDBOOST_TEST_SEED chooses as an earlier run did. A mark says which cases of a t
     some(n)   n of them; with `of`, n of all tests that name the same
     once      so many that every value of every parameter is met
     pairs     so many that every two values of two parameters meet
+
+Where nothing is said a change runs all cases, of a test of `tests/equivalence` two.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import pytest
 
 SEED = "FEDBOOST_TEST_SEED"
 EXAMPLES, EXAMPLES_MIN = 100, 5  # of a property
+TWO = "tests/equivalence/"  # whole jobs beside their twins, each case of many behaviours at once
 
 T = TypeVar("T")
 
@@ -144,15 +147,20 @@ def _first(item: pytest.Item) -> Tier:
 
 def _few(cases: Sequence[pytest.Item]) -> Sequence[pytest.Item]:
     """Those cases of a test that its mark leaves to each change."""
-    ranks = [rank(item.nodeid) for item in cases]
     if some := cases[0].get_closest_marker("some"):
-        first = sorted(range(len(cases)), key=ranks.__getitem__)[: some.args[0]]
-        return [cases[place] for place in sorted(first)]
+        return _drawn(cases, some.args[0])
     strength = 2 if cases[0].get_closest_marker("pairs") else 1
     if strength == 1 and not cases[0].get_closest_marker("once"):
-        return cases
+        return _drawn(cases, 2) if cases[0].nodeid.startswith(TWO) else cases
     shown = [set(combinations(_values(item), strength)) for item in cases]
-    return [cases[place] for place in _covering(shown, ranks)]
+    return [cases[place] for place in _covering(shown, [rank(item.nodeid) for item in cases])]
+
+
+def _drawn(cases: Sequence[pytest.Item], count: int) -> list[pytest.Item]:
+    """So many cases, in their order."""
+    ranks = [rank(item.nodeid) for item in cases]
+    first = sorted(range(len(cases)), key=ranks.__getitem__)[:count]
+    return [cases[place] for place in sorted(first)]
 
 
 def _values(item: pytest.Item) -> list[tuple[str, tuple[int, ...]]]:

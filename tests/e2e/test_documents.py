@@ -24,7 +24,7 @@ def test_what_the_readme_shows_the_first_page_of_the_site_shows_too():
     assert documents.deeds(README) < documents.deeds(INDEX)
 
 
-@pytest.mark.some(12)
+@documents.READ_SOME
 @pytest.mark.parametrize("document", [case(document) for document in READ])
 def test_what_a_document_shows_happens(document):
     done = documents.run(document)

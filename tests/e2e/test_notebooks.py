@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests import warm
+from tests import documents, warm
 from tests.conftest import ROOT
 
 nbformat = pytest.importorskip("nbformat")
@@ -14,7 +14,6 @@ nbclient = pytest.importorskip("nbclient")
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
-RUN = pytest.mark.some(1, of="notebooks")
 CELL_S_MAX = 300  # on a busy machine; most cells take a second
 NAMES = [path.stem for path in NOTEBOOKS]
 
@@ -88,7 +87,7 @@ def test_a_notebook_is_stored_clean(path):
         assert (path.parent / target).exists(), target
 
 
-@RUN
+@documents.READ_SOME
 def test_the_first_model_is_trained_shown_and_as_good_as_one_of_pooled_columns(place):
     notebook = executed(NOTEBOOKS[0], place)
     assert "SecureBoostClassifier" in html(notebook)
@@ -104,7 +103,7 @@ def test_the_first_model_is_trained_shown_and_as_good_as_one_of_pooled_columns(p
     assert both == pytest.approx(pooled, abs=0.005)
 
 
-@RUN
+@documents.READ_SOME
 def test_daemons_are_started_asked_and_stopped(place):
     notebook = executed(NOTEBOOKS[1], place)
     assert "tree 4 of 4" in html(notebook)
@@ -114,7 +113,7 @@ def test_daemons_are_started_asked_and_stopped(place):
     assert list((place / "models").iterdir())
 
 
-@RUN
+@documents.READ_SOME
 def test_the_protocols_are_compared(place):
     notebook = executed(NOTEBOOKS[2], place)
     shown = html(notebook)

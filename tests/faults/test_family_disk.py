@@ -223,7 +223,7 @@ def test_a_file_with_a_fault_is_refused_or_read_as_it_was_written(kept, fault, f
             assert found.code != "internal", (n, found)
         else:
             assert same(found, expected), (n, path.name, fault)
-    assert refused
+    assert refused or flips < FLIPS, "few may all have hit what nobody reads"
 
 
 def outcome(read, folder):
