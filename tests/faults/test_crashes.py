@@ -149,6 +149,7 @@ MORE += [("an event", times) for times in (2, 8, 12, 20)]
 CUTS = [*SMOKE, *(pytest.param(*cut, marks=pytest.mark.long) for cut in MORE)]
 
 
+@pytest.mark.some(3)
 @pytest.mark.once
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("what", "times"), CUTS)

@@ -308,6 +308,7 @@ def plain_folder(tmp_path_factory):
     return tmp_path_factory.mktemp("plain")
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(
     ("protocol", "how"), tried([(p, h) for p in small_jobs.TOYS for h in SAME])
 )
@@ -330,6 +331,7 @@ def test_a_table_that_no_job_can_use_is_refused_before_anything_leaves(protocol,
     assert_refused(outcome(protocol, BAD[how], tmp_path))
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("protocol", "how"), tried([(p, h) for p in small_jobs.TOYS for h in NAMES])
 )

@@ -42,6 +42,7 @@ class Killing:
             self.cluster.kill(self.party)
 
 
+@pytest.mark.some(2)
 @pytest.mark.once
 @pytest.mark.parametrize("party", [COORDINATOR, PARTIES[0], PARTIES[2]])
 @pytest.mark.parametrize("toy", list(STEPS))

@@ -286,7 +286,7 @@ def assert_paused(ended, party):
     assert [waiting.party for waiting in ended.journals[0].status.waiting] == [party]
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("fate", IN_WAIT, ids="-".join)
 def test_a_job_waits_for_a_lost_party_and_ends_as_if_nothing_had_happened(
     tables, tmp_path, monkeypatch, whole_run, fate

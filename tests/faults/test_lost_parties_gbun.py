@@ -208,7 +208,7 @@ IN_WAIT += [("sum_columns", "sent"), ("show_reach", "sends"), ("sum_outputs", "s
 IN_WAIT += [("sum_system", "sends"), ("measure", "sent"), ("close_stage", "asked")]
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("fate", IN_WAIT, ids="-".join)
 def test_a_job_waits_for_a_lost_party_and_ends_as_if_nothing_had_happened(
     tables, tmp_path, monkeypatch, whole_run, fate

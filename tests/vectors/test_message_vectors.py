@@ -215,6 +215,7 @@ def lies(name, kind):
     )
 
 
+@pytest.mark.some(20)
 @pytest.mark.parametrize(("name", "kind"), TAKEN)
 def test_a_message_that_says_what_cannot_be_is_refused_where_it_is_taken(name, kind):
     size = len(shown(name)[kind][1])
