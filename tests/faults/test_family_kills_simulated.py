@@ -206,7 +206,6 @@ def test_daemons_that_are_killed_all_at_once_lose_nothing(toy, share):
     check(own.toy, left, own.whole)
 
 
-@pytest.mark.some(5)
 @pytest.mark.parametrize("toy", TOYS)
 def test_the_list_of_writes_is_what_happens(toy, request):
     listed(WRITES, toy, writes(toy), rewrite=request.config.getoption("--rewrite"))

@@ -96,7 +96,6 @@ def test_a_job_is_handed_in_once_whatever_befalls_its_submission(fault):
     check(own.toy, left, own.whole)
 
 
-@pytest.mark.some(5)
 @pytest.mark.parametrize("toy", TOYS)
 def test_the_list_of_messages_is_what_happens(toy, request):
     listed(MESSAGES, toy, calls(toy), rewrite=request.config.getoption("--rewrite"))
