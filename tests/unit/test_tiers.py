@@ -1,6 +1,7 @@
 """What the shortest tier runs: all that is asked for, little of it, the same in every process."""
 
 from itertools import combinations, product
+from typing import Any
 
 import pytest
 
@@ -80,7 +81,7 @@ def test_tests_of_several_files_that_show_the_same_are_drawn_from_together(monke
     deaths = pytest.mark.some(2, of="deaths").mark
     marked = [Item(f"{file}.py::test_dies[{n}]", deaths) for file in "ab" for n in range(3)]
     others = [Item("a.py::test_lives"), Item("b.py::test_one", pytest.mark.some(1).mark)]
-    items = [*marked[:3], *others, *marked[3:]]
+    items: list[Any] = [*marked[:3], *others, *marked[3:]]
     drawn = set()
     for seed in range(20):
         under(str(seed), monkeypatch)
