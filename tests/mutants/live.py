@@ -23,6 +23,7 @@ class Imported:
     """What has been imported: functions whose code can be replaced, kernels, caches."""
 
     def __init__(self) -> None:
+        gc.unfreeze()  # the command line freezes what it has imported, and nobody would list that
         objects = [o for o in gc.get_objects() if not isinstance(o, ModuleType)]
         self.functions = [
             o for o in objects if isinstance(o, FunctionType) and _ours(o.__module__, "fedboost")
