@@ -70,6 +70,10 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
         (f"{FAULTS}family_kills_simulated*",),
     ),
     "faults: schedules": ("the same, under faults at random", (f"{FAULTS}family_schedules*",)),
+    "faults: adversary": (
+        "what leaves a host is charged, allowed and approved, whatever others do",
+        (f"{FAULTS}family_adversary*",),
+    ),
     "faults: waits": ("a job left alone waits and goes on", (f"{FAULTS}family_waits*",)),
     "faults: kills": ("real daemons die and stop", (f"{FAULTS}family_kills.py",)),
     "faults: links": ("real daemons in bad weather", (f"{FAULTS}family_links*",)),

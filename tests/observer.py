@@ -6,6 +6,7 @@ job, and how many columns, rows and values each has; of meter, charges and accou
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from fedboost import protocols, wire
 from fedboost.core.params import MAX_DEPTH
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime import local
+from fedboost.runtime.identity import Peer
+from fedboost.runtime.party import PartyNode
 
 STRIDE = 1 << (MAX_DEPTH + 1)
 Nodes = set[int]
@@ -25,10 +28,11 @@ Nodes = set[int]
 
 @dataclass(frozen=True)
 class Left:
-    """One message on its way."""
+    """One message that has left its sender, or was taken in by its receiver for the first time."""
 
     envelope: Envelope
     message: Any
+    is_taken: bool = False
 
 
 @dataclass
@@ -48,29 +52,41 @@ class Observer:
 
     @contextmanager
     def watching(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        """Sees what leaves, before it arrives."""
-        deliver = local.LocalLinks.deliver
+        """Sees what leaves, before it arrives, and what is taken in, before it is answered."""
+        deliver, accept = local.LocalLinks.deliver, PartyNode.accept
 
         async def seen(links: local.LocalLinks, envelope: Envelope, payload: bytes) -> None:
-            kinds = protocols.named(envelope.stage).flow
-            [kind] = {s.gives for s in kinds if s.name == envelope.step and s.gives is not None}
-            message = wire.decode(kind, payload, envelope.sender)
-            self.left.append(Left(Envelope.FromString(envelope.SerializeToString()), message))
+            self.left.append(_read(envelope, payload, is_taken=False))
             await deliver(links, envelope, payload)
+
+        async def taken(node: PartyNode, caller: Peer, envelope: Envelope, payload: bytes) -> bool:
+            one = _read(envelope, payload, is_taken=True)
+            self.left.append(one)
+            is_known = True
+            try:
+                is_known = await accept(node, caller, envelope, payload)
+            finally:
+                if is_known:
+                    self.left.remove(one)
+            return is_known
 
         with monkeypatch.context() as patched:
             patched.setattr(local.LocalLinks, "deliver", seen)
+            patched.setattr(PartyNode, "accept", taken)
             yield
 
     def sums(self, host: str, columns: int, values: int) -> dict[str, tuple[int, int]]:
         """Of each job: equations about any bin of each of `columns`, and divisions of nodes."""
         found: dict[str, tuple[int, int]] = {}
         under_way: dict[tuple[str, int], Layers] = {}
-        for one in self.left:
+        # In the order of the steps: what comes before its step waits for it.
+        for one in sorted(self.left, key=lambda one: one.envelope.number):
             e, name = one.envelope, type(one.message).__name__
             layers = under_way.setdefault((e.job, e.attempt), Layers())
-            if e.receiver == host:
+            if one.is_taken and e.receiver == host:
                 _asked(layers, name, one.message)
+            elif one.is_taken:
+                continue
             elif e.sender == host and name == "CandidateSums":
                 more = columns * values * _independent(layers, one.message)
                 sums, divisions = found.get(e.job, (0, 0))
@@ -81,12 +97,24 @@ class Observer:
                 found[e.job] = sums, divisions + len(nodes)
         return found
 
+    def answered(self, host: str) -> dict[str, int]:
+        """Of each job: how many times a host has told the leaf of every row in a tree."""
+        told = [one.envelope for one in self.left if not one.is_taken]
+        steps = {
+            (e.job, e.attempt, e.stage, e.number)
+            for e in told
+            if e.sender == host and e.step in ("answer_rows",)
+        }
+        return Counter(job for job, *_ in steps)
+
     def noise(self, host: str, epsilon: float) -> float:
         """ε of the rows of a host, with so much for each value, but of the same bytes once."""
         seen: set[tuple[str, bytes]] = set()
         total = 0.0
         for one in self.left:
             e = one.envelope
+            if one.is_taken:
+                continue
             if e.sender == host and type(one.message).__name__ == "BucketIds":
                 key = e.job, e.payload_sha256
                 total += 0.0 if key in seen else epsilon * _columns(one.message)
@@ -97,7 +125,8 @@ class Observer:
         """Different rows, told apart by job, that a host has said anything about."""
         asked: dict[str, set[int]] = {}
         for one in self.left:
-            if one.envelope.receiver == host and type(one.message).__name__ == "Questions":
+            is_asked = one.is_taken and one.envelope.receiver == host
+            if is_asked and type(one.message).__name__ == "Questions":
                 rows = wire.unpack(one.message.rows, "i4", (None,), "rows").tolist()
                 asked.setdefault(one.envelope.job, set()).update(rows)
         return sum(len(rows) for rows in asked.values())
@@ -107,8 +136,25 @@ class Observer:
         return sum(
             one.message.points
             for one in self.left
-            if one.envelope.sender == host and type(one.message).__name__ == "CommonSet"
+            if not one.is_taken
+            and one.envelope.sender == host
+            and type(one.message).__name__ == "CommonSet"
         )
+
+    def alignments(self, host: str) -> int:
+        """Sets of ids that a host has blinded and told, one for each job and attempt."""
+        sets = ("BlindedSet", "HostSet")
+        told = [one for one in self.left if not one.is_taken and one.envelope.sender == host]
+        named = [one.envelope for one in told if type(one.message).__name__ in sets]
+        return len({(e.job, e.attempt) for e in named})
+
+
+def _read(envelope: Envelope, payload: bytes, *, is_taken: bool) -> Left:
+    """A message and what it says."""
+    kinds = protocols.named(envelope.stage).flow
+    [kind] = {s.gives for s in kinds if s.name == envelope.step and s.gives is not None}
+    message = wire.decode(kind, payload, envelope.sender)
+    return Left(Envelope.FromString(envelope.SerializeToString()), message, is_taken)
 
 
 def _asked(layers: Layers, name: str, message: Message) -> None:
