@@ -53,7 +53,13 @@ OWNER = Peer("user", local.USER, fingerprint="", serial=0)
 TIMERS = Timers(approval_s=0.02, step_s=2.0, peer_lost_s=1.0)
 PLAIN = {"encryption": {"scheme": "plain"}}
 TREES = {"n_estimators": 2, "max_depth": 2, "max_bin": 4, **PLAIN}
-HYBRID: dict[str, Any] = {"n_estimators": 2, "guest_depth": 1, "host_depth": 1, "max_bin": 4, **PLAIN}
+HYBRID: dict[str, Any] = {
+    "n_estimators": 2,
+    "guest_depth": 1,
+    "host_depth": 1,
+    "max_bin": 4,
+    **PLAIN,
+}
 KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "sums": ("secureboost", TREES),
     "noise": ("federboost-vertical", {"n_estimators": 1, "buckets": 4, "epsilon": EPSILON}),

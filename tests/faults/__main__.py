@@ -21,7 +21,15 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PREFIX = "test_family_"
 AT_ONCE = 2  # families; one waits for daemons while another computes
-LONGEST = ("schedules", "adversary", "kills", "kills_simulated", "messages", "links", "outage")  # begun first
+LONGEST = (
+    "schedules",
+    "adversary",
+    "kills",
+    "kills_simulated",
+    "messages",
+    "links",
+    "outage",
+)  # first
 LINES_KEPT = 40  # of what a family that cannot even begin has said
 SO_FAR = re.compile(r"\[ *(\d+)%\]$")  # behind a line of dots
 # What drills print, by what they measure: the worst of each stands in the family's line.
