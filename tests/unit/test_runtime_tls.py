@@ -88,10 +88,15 @@ def test_one_name_has_one_role(certs):
         authority.create(certs, [Leaf("user", "eve"), Leaf("party", "eve")], Term(NOW))
 
 
-def test_half_a_pair_is_not_completed(certs):
-    (certs / "bank.key").unlink()
-    with pytest.raises(ConfigError, match="only one is there"):
+@pytest.mark.parametrize(
+    ("name", "todo"),
+    [("bank", "remove it, then create again"), ("ca", "put the other file back")],
+)
+def test_half_a_pair_is_not_completed(certs, name, todo):
+    (certs / f"{name}.key").unlink()
+    with pytest.raises(ConfigError, match="only one is there") as refused:
         authority.create(certs, LEAVES, Term(NOW))
+    assert refused.value.todo == todo
 
 
 def test_a_host_name_cannot_be_another_partys_name(tmp_path):
