@@ -11,6 +11,7 @@ pair's CPU seconds, with the range of all pairs, which also holds what charging 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import statistics
 import sys
 import tempfile
@@ -18,7 +19,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,8 +28,11 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.job import JobSpec
 from fedboost.runtime.local import DATASET, cluster
+from fedboost.runtime.outbox import Noted
 from fedboost.runtime.spending import Spending
 from fedboost.settings import parse
+
+Charges = Callable[[Spending, Sequence[Noted], sqlite3.Connection], None]
 
 CHARGE = Spending.charge
 PAIRS_MIN = 2
@@ -99,7 +102,8 @@ async def _measured(
     folder: Path, spec: JobSpec, sources: dict[str, SourceSpec], *, charges: bool
 ) -> Spent:
     spent = Spent()
-    Spending.charge = _timed(spent) if charges else _none  # type: ignore[method-assign]
+    charge: Charges = _timed(spent) if charges else _none
+    Spending.charge = charge  # type: ignore[method-assign, assignment]
     async with cluster(folder / "cluster", spec, sources, Serial()) as made:
         started = time.process_time()
         journal = await made.run(spec)
@@ -111,8 +115,8 @@ async def _measured(
     return spent
 
 
-def _timed(spent: Spent) -> Callable[[Spending, Sequence[Any], Any], None]:
-    def charge(self: Spending, messages: Sequence[Any], sql: Any) -> None:
+def _timed(spent: Spent) -> Charges:
+    def charge(self: Spending, messages: Sequence[Noted], sql: sqlite3.Connection) -> None:
         started = time.thread_time()
         CHARGE(self, messages, sql)
         if self._party == HOST:
@@ -122,7 +126,7 @@ def _timed(spent: Spent) -> Callable[[Spending, Sequence[Any], Any], None]:
     return charge
 
 
-def _none(*_: Any) -> None:
+def _none(*_: object) -> None:
     """Charges nothing."""
 
 
