@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-_TOLD_PLACES = ("party", "step", "stage", "job", "model", "key")  # of a table's fault, to others
+_TOLD_PLACES = ("party", "step", "stage", "job", "model", "key")  # of what a table holds, to others
 _ASK_OWNER = "ask the party's owner, who reads more in: fedboost party jobs"
 
 
@@ -64,14 +64,11 @@ class StoreError(ConfigError):
     code = "store"
 
 
-class DataError(FedboostError):
-    """A table does not hold what the job needs; names party, file, column and row count.
+class OwnersError(FedboostError):
+    """An error in which figures about a table may stand: its owner reads all of it.
 
     `kind` is what the table's owner lets others read: no number and no name out of the table.
     """
-
-    code = "data"
-    exit_code = 2
 
     def __init__(
         self, what: str, *, todo: str = "", private: str = "", kind: str = "", **where: str | int
@@ -79,18 +76,33 @@ class DataError(FedboostError):
         super().__init__(what, todo=todo, private=private, **where)
         self.kind = kind
 
-    def quiet(self) -> DataError:
+    def quiet(self) -> OwnersError:
         """Its kind and its place in the job, without what the table holds."""
         places = {key: place for key, place in self.where.items() if key in _TOLD_PLACES}
-        kind = self.kind or "the table does not hold what the job needs"
-        return DataError(kind, todo=_ASK_OWNER, kind=self.kind, **places)
+        return type(self)(self.kind, todo=_ASK_OWNER, kind=self.kind, **places)
 
 
-class PolicyError(FedboostError):
-    """A party's owner does not allow it."""
+class DataError(OwnersError):
+    """A table does not hold what the job needs; names party, file, column and row count."""
+
+    code = "data"
+    exit_code = 2
+
+    def quiet(self) -> OwnersError:
+        """See `OwnersError`; one that says no kind is of the widest."""
+        self.kind = self.kind or "the table does not hold what the job needs"
+        return super().quiet()
+
+
+class PolicyError(OwnersError):
+    """A party's owner does not allow it; without a `kind` it says nothing about a table."""
 
     code = "policy"
     exit_code = 4
+
+    def quiet(self) -> OwnersError:
+        """See `OwnersError`."""
+        return super().quiet() if self.kind else self
 
 
 class UnreachableError(FedboostError):

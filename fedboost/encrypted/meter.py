@@ -16,6 +16,7 @@ makes equations inexact, lowers nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -124,22 +125,26 @@ class Trees:
 
 
 def expected(params: TreeParams, trees: Trees, group: int, columns: int | None) -> Releases:
-    """What the sums of these trees tell of any of a host's `columns`; None: whatever it may have.
+    """What the sums of these trees tell of any of a host's `columns`, by a forecast.
 
-    At most: every node of every layer tells every column that its tree may use, all divide by one
-    of them, no round is left out by early stopping. Which columns a tree may use is public
-    (`sampling.own_columns`, of party number `group`), so that sampling is counted as it is drawn.
+    Every node of every layer tells every column that its tree may use, and no round is left out by
+    early stopping: an honest job tells a little less. Of the nodes the most used of `columns`
+    divides as many as it does where it is used twice as often as the others and one of the guest's;
+    None, for columns that are not known: all of them, the most that there can be. Which columns a
+    tree may use is public (`sampling.own_columns`, of party number `group`), so that sampling is
+    counted as it is drawn.
     """
-    nodes = (1 << trees.layers) - 1
-    per_tree = trees.roots * ((1 << (trees.layers - 1)) * _values(params) + nodes)
+    nodes = trees.roots * ((1 << trees.layers) - 1)
+    sums = trees.roots * (1 << (trees.layers - 1)) * _values(params)
     used = sum(len(own) for own in trees.rounds)
+    share = min(1.0, 2.0 / (1 + columns)) if columns else 1.0
     if columns and params.column_rate < 1.0 and used <= DRAWN_TREES_MAX:
         times = np.zeros(columns, np.int64)
         for number in (number for own in trees.rounds for number in own):
             drawn = (params.seed, number, group, columns, params.column_rate)
             times[sampling.own_columns(*drawn)] += 1
         used = int(times.max())
-    return Releases(per_tree * used)
+    return Releases(sums * used + math.ceil(nodes * used * share))
 
 
 def _values(params: TreeParams) -> int:

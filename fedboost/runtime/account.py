@@ -19,9 +19,7 @@ from pathlib import Path
 from fedboost.flow import Charge, Spent
 from fedboost.runtime.disk import on_disk, opened, transaction
 from fedboost.runtime.schema import HASHED, hashes
-from fedboost.runtime.store import JobState
-
-GOING = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED)  # may still tell what was expected
+from fedboost.runtime.store import GOING
 
 Guests = Callable[[str], bool]  # whether a guest is one of some
 Amounts = Mapping[str, float]  # by column; of "": of every column
@@ -119,7 +117,7 @@ def totals(entries: Sequence[Entry], apart: Collection[str]) -> list[Total]:
 
 
 _COLUMNS = HASHED["account"]
-_SAME = "(dataset = :dataset OR (source = :source AND source != ''))"
+SAME = "(dataset = :dataset OR (source = :source AND source != ''))"
 
 
 def _utc_now() -> datetime:
@@ -156,14 +154,8 @@ class Account:
 
     def expect(self, entry: Entry) -> None:
         """Notes what a job may tell; an attempt that is made again is the same row."""
-        with self._changes() as sql:
+        with self.changes() as sql:
             self.note(sql, entry)
-
-    def charge(self, entry: Entry, peer: str, charges: Collection[Charge]) -> None:
-        """Charges what leaves in no message of the ledger."""
-        with self._changes() as sql:
-            self.note(sql, entry, is_new=False)
-            charge(sql, Owned(entry.dataset, entry.source), entry.job, peer, charges)
 
     def note(self, sql: sqlite3.Connection, entry: Entry, *, is_new: bool = True) -> None:
         """The same inside a transaction; unless it `is_new`, a row that is there stays."""
@@ -209,10 +201,11 @@ class Account:
 
     def others(self, table: Owned, besides: str) -> list[Entry]:
         """The entries about one table, but that of a job."""
-        return [one for one in self._found(_SAME, vars(table)) if one.job != besides]
+        return [one for one in self._found(SAME, vars(table)) if one.job != besides]
 
     @contextmanager
-    def _changes(self) -> Iterator[sqlite3.Connection]:
+    def changes(self) -> Iterator[sqlite3.Connection]:
+        """A transaction: all that is charged inside is durable at its end, or nothing is."""
         with self._mutex, transaction(self._connection, self._path):
             yield self._connection
 
@@ -245,16 +238,22 @@ def has_left(sql: sqlite3.Connection, job: str, peer: str, sha256: str) -> bool:
 def told_sums(sql: sqlite3.Connection, table: Owned, guests: Guests) -> float:
     """The equations by rows about the most told column that some guests have got."""
     found: dict[str, float] = defaultdict(float)
-    text = f"SELECT about, peer, sum(amount) FROM charges WHERE kind = 'sums' AND {_SAME}"  # noqa: S608
+    text = f"SELECT about, peer, sum(amount) FROM charges WHERE kind = 'sums' AND {SAME}"  # noqa: S608
     for column, peer, amount in sql.execute(f"{text} GROUP BY about, peer", vars(table)):
         if guests(peer):
             found[column] += amount
     return most(found)
 
 
+def told_metrics(sql: sqlite3.Connection, table: Owned) -> int:
+    """The values about labels that have been told, to anybody."""
+    text = f"SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'metrics' AND {SAME}"  # noqa: S608
+    return int(sql.execute(text, vars(table)).fetchone()[0])
+
+
 def told_noise(sql: sqlite3.Connection, table: Owned) -> float:
     """The ε of a row's values that have been told, to anybody."""
-    text = f"SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'epsilon' AND {_SAME}"  # noqa: S608
+    text = f"SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'epsilon' AND {SAME}"  # noqa: S608
     return float(sql.execute(text, vars(table)).fetchone()[0])
 
 

@@ -21,13 +21,12 @@ from fedboost.model import shards
 from fedboost.runtime.disclosures import Disclosures
 from fedboost.runtime.disk import on_disk, opened
 from fedboost.runtime.rows_in_common import RowsInCommon
-from fedboost.runtime.store import Job, JobState, Store
+from fedboost.runtime.store import GOING, Job, JobState, Store
 from fedboost.runtime.transcripts import Transcripts
 
 log = logging.getLogger(__name__)
 
 OVER = (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED)  # what may be forgotten
-GOING = tuple(state for state in JobState if state not in OVER)
 DAY_S = 86_400.0
 SCHEMA = """CREATE TABLE IF NOT EXISTS forgotten (
     job TEXT PRIMARY KEY, at REAL NOT NULL, keeps_model INTEGER NOT NULL, whole INTEGER NOT NULL

@@ -191,8 +191,8 @@ class Heads:
             kept.append(Kept(work.id, party, signed.text, signed.signature))
         if due is None:
             return kept
-        missing = [peer for peer in _peers(work) if peer not in found]
-        if missing and not _goes_on(work):
+        missing = [p for p in _peers(work) if p not in found and self._has_stated(work, due, p)]
+        if missing:
             raise PeerError(f"the coordinator brought no head of the ledger of {missing[0]}")
         try:
             self._compare(work, due, found)
@@ -200,6 +200,19 @@ class Heads:
             self.ledger.keep(*kept)  # what they have signed shows who is wrong
             raise
         return kept
+
+    def _has_stated(self, work: Work, due: Statement, peer: str) -> bool:
+        """Whether a peer must have stated where it stood when we last did, for all we know.
+
+        A host without which a job goes on need not: who is gone is not asked for anything more, so
+        whoever has sent us something since was there.
+        """
+        if not _goes_on(work) or work.table.roles_of(peer) != (flow.HOST,):
+            return True
+        since = self.ledger.rows(work.id, first=due.n + 1)
+        return any(
+            (row.peer, row.direction, row.attempt) == (peer, "in", work.attempt) for row in since
+        )
 
     def _compare(self, work: Work, own: Statement, found: Mapping[str, Statement]) -> None:
         for party, now in found.items():

@@ -7,16 +7,20 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedboost import __version__, flow, protocols, wire
 from fedboost.core.params import CLASSIFYING
+from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, PeerError, PolicyError
 from fedboost.flow import GUEST, Seat
 from fedboost.messages.party_pb2 import Signature
 from fedboost.runtime import declared
+from fedboost.runtime.account import Owned
 from fedboost.runtime.alignments import count_alignment
 from fedboost.runtime.config import PartyConfig
 from fedboost.runtime.heads import Check
+from fedboost.runtime.held_out import HeldOut
 from fedboost.runtime.identity import (
     Identity,
     Peer,
@@ -24,9 +28,9 @@ from fedboost.runtime.identity import (
     verify,
     verify_certificate,
 )
-from fedboost.runtime.manifest import Manifest
+from fedboost.runtime.manifest import Manifest, outline
 from fedboost.runtime.policy import Ask
-from fedboost.runtime.store import Store
+from fedboost.runtime.store import GOING, Job, Store, day
 from fedboost.runtime.submitted import submitter_of
 from fedboost.runtime.work import Work
 
@@ -95,6 +99,8 @@ class Judge:
         self.signatures_of_jobs = Signatures(trust, insecure=config.insecure_loopback)
         self._trust = trust
         self._store = store
+        self._held_out = HeldOut(store)
+        self._leaders: dict[str, str] = {}  # by job, of those that the store knows
 
     def proposal(self, caller: Peer, terms: Manifest) -> None:
         """Refuses a job that its coordinator did not propose, or with members that are not who
@@ -169,6 +175,24 @@ class Judge:
                     f"{name} has no address for {peer}", party=name, todo="add it to `peers`"
                 )
 
+    def room(self, work: Work) -> None:
+        """Refuses more jobs of a coordinator than its owner allows, at once and a day.
+
+        Asked before a job is written down, and before one that has ended is begun again: only one
+        that goes on has its table in memory.
+        """
+        today, leader = self._store.today(), work.terms.coordinator
+        own = [job for job in self._store.jobs() if self._leader(job) == leader]
+        others = [job for job in own if job.id != work.id]
+        is_new = len(others) == len(own)
+        try:
+            self.config.policy.judge_jobs(
+                1 + sum(job.state in GOING for job in others),
+                1 + sum(day(job.created) == today for job in others) if is_new else 0,
+            )
+        except PolicyError as error:
+            raise error.at(party=self.config.name) from None
+
     def use(self, work: Work) -> declared.Use | None:
         """What a job wants of our table; None where it wants none."""
         selection = work.selection()
@@ -204,7 +228,9 @@ class Judge:
         )
 
     def holdout(self, work: Work, stage: str, seat: Seat) -> None:
-        """Refuses to measure on so few rows of ours that a metric tells their labels."""
+        """Refuses to measure on so few rows of ours that a metric, or the difference of two of
+        sets that overlap, tells their labels.
+        """
         if seat.frame is None or seat.frame.label is None or not seat.validation.any():
             return
         if protocols.named(stage).leaves != "model":
@@ -213,12 +239,27 @@ class Judge:
         try:
             self.config.policy.judge_holdout(len(held), "held-out rows")
             self.config.policy.judge_holdout(seat.frame.n_rows - len(held), "training rows")
-            classes = getattr(work.params, "objective", "") in CLASSIFYING
-            if classes and not work.protocol.is_horizontal:  # others' rows are in the sums, too
+            is_classified = getattr(work.params, "objective", "") in CLASSIFYING
+            if is_classified:
                 fewest = np.unique(held, return_counts=True)[1].min()
                 self.config.policy.judge_holdout(int(fewest), "held-out rows of each class")
+            self._overlap(work, seat.frame, seat.validation, is_classified=is_classified)
         except PolicyError as error:
             raise error.at(party=self.config.name) from None
+
+    def _overlap(
+        self, work: Work, frame: Frame, held: NDArray[np.bool_], *, is_classified: bool
+    ) -> None:
+        """Refuses held-out rows that are nearly those of an earlier job on the table."""
+        assert frame.label is not None
+        classes: dict[str, list[bytes]] = {}
+        for row in np.flatnonzero(held).tolist():
+            name = f"{frame.label[row]:g}" if is_classified else ""
+            classes.setdefault(name, []).append(frame.ids[row])
+        dataset = work.terms.spec.data[work.party].dataset or ""
+        table = Owned(dataset, self.config.datasets[dataset].identity)
+        differs = self._held_out.differs(table, classes, self.config.policy.holdout_rows_min)
+        self.config.policy.judge_overlap(differs=differs)
 
     def alignment(self, work: Work) -> None:
         """Counts an attempt at an alignment; refuses more a day than policy allows.
@@ -244,6 +285,12 @@ class Judge:
             self.config.policy.judge_prediction(work.table.guest, rows)
         except PolicyError as error:
             raise error.at(party=self.config.name) from None
+
+    def _leader(self, job: Job) -> str:
+        """Whose job it is; read once, as a manifest never changes."""
+        if job.id not in self._leaders:
+            self._leaders[job.id] = outline(job.manifest).coordinator
+        return self._leaders[job.id]
 
     def owner(self, caller: Peer) -> None:
         """Refuses everybody but the users whom the policy lets approve and deny."""

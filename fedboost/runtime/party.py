@@ -16,8 +16,8 @@ from typing import Protocol
 from fedboost import flow, protocols, wire
 from fedboost.crypto.workers import Workers
 from fedboost.errors import (
-    DataError,
     FedboostError,
+    OwnersError,
     PeerError,
     PolicyError,
     ProtocolError,
@@ -115,6 +115,7 @@ class PartyNode:
 
     # Anybody with a certificate
 
+    @quietly
     async def hello(self, caller: Peer, _: job_pb2.HelloRequest) -> job_pb2.HelloReply:
         """Who we are."""
         ours = self._identity()
@@ -125,6 +126,7 @@ class PartyNode:
 
     # The coordinator
 
+    @quietly
     async def propose(self, caller: Peer, request: party_pb2.Proposal) -> party_pb2.Agreement:
         """Our signature under a job that our policy allows; none while a person has to approve."""
         check_leader(caller)
@@ -138,6 +140,7 @@ class PartyNode:
         if work is None:
             work = Work(self.config.name, terms, digest, self.store)
         self.judge.job(work)
+        self.judge.room(work)
         consents = self._consents(work)
         self.states.proposed(work.id, terms.spec.name, request.manifest, consents=consents)
         self._works[terms.job] = work
@@ -161,6 +164,7 @@ class PartyNode:
         self.judge.signatures(work, list(request.signatures))
         if not self._consents(work):
             raise PolicyError("nobody has approved the job here", party=self.config.name)
+        self.judge.room(work)
         self.states.begins(work.id, request.attempt)
         work.attempt, work.answers = request.attempt, Answers()
         work.halted = work.fault = None
@@ -306,6 +310,7 @@ class PartyNode:
             reply.sent.add(peer=peer, bytes=count, messages=messages)
         return reply
 
+    @quietly
     async def stop(self, caller: Peer, request: party_pb2.StopRequest) -> party_pb2.StopReply:
         """Ends an attempt because the coordinator says so: paused, failed or cancelled."""
         check_leader(caller)
@@ -326,6 +331,7 @@ class PartyNode:
 
     # Other parties
 
+    @quietly
     async def recall(self, caller: Peer, _: RecallRequest) -> RecallReply:
         """The newest head of the caller's own ledger that we keep."""
         if caller.role != "party" or caller.name not in self.config.peers:
@@ -337,9 +343,13 @@ class PartyNode:
 
     def admit(self, caller: Peer, envelope: Envelope) -> AbstractContextManager[None]:
         """Room for a message; refuses one by its envelope, before a byte of it is read."""
-        self._receiver(caller, envelope).admit(envelope)
-        return self._admission.room(envelope)
+        try:
+            self._receiver(caller, envelope).admit(envelope)
+            return self._admission.room(envelope)
+        except OwnersError as error:  # why the session has stopped
+            raise self.hush(envelope.job, error) from None
 
+    @quietly
     async def accept(self, caller: Peer, envelope: Envelope, payload: bytes) -> bool:
         """Takes in a message; True if it had arrived before. A forged one ends the job."""
         session = self._receiver(caller, envelope)
@@ -398,12 +408,15 @@ class PartyNode:
 
     # Inside
 
-    def hush(self, job: str, error: DataError) -> FedboostError:
-        """What others may read of a fault of our table, which we keep for the owner."""
+    def hush(self, job: str, error: OwnersError) -> FedboostError:
+        """What others may read of an error about our table, which we keep for the owner."""
+        quiet = error.quiet()
+        if quiet is error:
+            return error
         log.warning("%s: %s", job, "; ".join(error.lines()))
         if job in self._works:
             self._works[job].fault = error
-        return error if "figures" in self.config.policy.tells else error.quiet()
+        return error if "figures" in self.config.policy.tells else quiet
 
     async def _forget(self, id_: str, keeps_model: bool) -> Job:
         forgotten = await asyncio.to_thread(self._forgetting.forget, id_, keeps_model=keeps_model)

@@ -100,8 +100,11 @@ class Policy(Settings):
     quantile_tolerance_min: int = Field(20, ge=0)  # rows by which a job's cuts may miss a quantile
     # Rows of ours that a metric is about, and held-out rows of each class; see `judge_holdout`.
     holdout_rows_min: int = Field(20, ge=1)
+    metrics_max: int = Field(100_000, ge=0)  # values about labels that are told, of all jobs
     intersection_min: int = Field(20, ge=1)  # ids in common: of fewer, none is opened
     alignments_per_day: int = Field(100, ge=0)  # per peer and data set, UTC
+    jobs_open_max: int = Field(32, ge=1)  # that wait, run or are paused, per coordinator
+    jobs_per_day: int = Field(1000, ge=1)  # new ones, per coordinator, UTC
     ids_padded_to: int | None = Field(None, ge=1, le=SET_IDS_MAX)  # what peers see of a set's size
     predict: PredictPolicy = PredictPolicy()
     tells: Annotated[tuple[Tell, ...], Field(strict=False)] = ("metrics", "curves")
@@ -174,7 +177,11 @@ class Policy(Settings):
                 said = "no noise" if asked == math.inf else f"epsilon {asked:g}"
                 allowed = "no disclosed values" if most is None else f"epsilon {most:g}"
                 spent = "" if not told else f"earlier jobs have disclosed {_epsilon(told)}, "
-                raise _denied(key, f"allows {allowed} {what}, {spent}the job asks for {said}")
+                raise _denied(
+                    key,
+                    f"allows {allowed} {what}, {spent}the job asks for {said}",
+                    kind=_NOISE if key == "epsilon_row_max" else "",
+                )
 
     def judge_sums(self, ratio: float, before: float) -> bool:
         """Whether the owner must be warned; a PolicyError where a job's sums would tell too much.
@@ -190,6 +197,7 @@ class Policy(Settings):
                 "disclosure_max",
                 f"allows {self.disclosure_max:g} released sums per bin and row, {spent}"
                 f"the job would release up to {ratio:.2g}",
+                kind=_SUMS,
             )
         return _exceeds(before + ratio, self.disclosure_warn)
 
@@ -200,6 +208,7 @@ class Policy(Settings):
                 "disclosure_max",
                 f"allows {self.disclosure_max:g} released sums per bin and row, with the next "
                 f"message it would be {told:.2g}",
+                kind=_SUMS,
             )
 
     def judge_told_noise(self, epsilon: float) -> None:
@@ -208,7 +217,11 @@ class Policy(Settings):
         if most is None or _exceeds(epsilon, most):
             allowed = "no disclosed values" if most is None else f"epsilon {most:g} per row"
             told = f"with the next message it would be {_epsilon(epsilon)}"
-            raise _denied("epsilon_row_max", f"allows {allowed}, {told}")
+            raise _denied(
+                "epsilon_row_max",
+                f"allows {allowed}, {told}",
+                kind=_NOISE,
+            )
 
     def judge_holdout(self, rows: int, what: str) -> None:
         """Nothing; a PolicyError where a metric would be about so few rows, `what` they are."""
@@ -219,6 +232,36 @@ class Policy(Settings):
                 "hold out more rows: a larger fraction, or fewer folds",
             )
 
+    def judge_overlap(self, *, differs: bool) -> None:
+        """Nothing; a PolicyError unless held-out rows differ enough from those of other jobs."""
+        if not differs:
+            raise _denied(
+                "holdout_rows_min",
+                f"lets held-out rows be those of an earlier job on the data set, or differ from "
+                f"them by {self.holdout_rows_min} rows, of each class too; these differ by fewer",
+                "hold out the same rows, or others: by another seed",
+            )
+
+    def judge_told_metrics(self, told: int) -> None:
+        """Nothing; a PolicyError where so many values about labels may not have been told."""
+        if told > self.metrics_max:
+            raise _denied(
+                "metrics_max",
+                f"allows {self.metrics_max} metrics and points of curves of a data set, over all "
+                "jobs, and there would be more",
+                "ask for fewer metrics",
+            )
+
+    def judge_jobs(self, open_: int, today: int) -> None:
+        """Nothing; a PolicyError where a coordinator has so many jobs here, the next one too."""
+        for key, count, what in (
+            ("jobs_open_max", open_, "jobs of a coordinator at once"),
+            ("jobs_per_day", today, "new jobs of a coordinator per day"),
+        ):
+            most = getattr(self, key)
+            if count > most:
+                raise _denied(key, f"allows {most} {what}", "wait until others are over")
+
     def judge_rows(self, peer: str, rows: int, today: int) -> None:
         """Nothing; a PolicyError where `rows` more make too many that `peer` has had `today`."""
         if today > self.predict.rows_per_day:
@@ -226,6 +269,7 @@ class Policy(Settings):
                 f"the policy allows {self.predict.rows_per_day} rows per day; {peer} used "
                 f"{today - rows} today and asks for {rows}",
                 todo="wait for tomorrow (UTC), or ask the party's owner",
+                kind="the policy allows fewer rows per day than the job asks for",
                 key="policy.predict.rows_per_day",
             )
 
@@ -249,6 +293,7 @@ class Policy(Settings):
             raise _denied(
                 "predict.rows_per_day",
                 f"allows {self.predict.rows_per_day} rows per day, {peer} asks for {rows}",
+                kind="allows fewer rows per day than the job asks for",
             )
 
     def judge_release(self, peer: str) -> None:
@@ -290,9 +335,17 @@ def _epsilon(value: float) -> str:
     return "values without noise" if value == math.inf else f"epsilon {value:g}"
 
 
-def _denied(key: str, sentence: str, remedy: str = "change the job") -> PolicyError:
+_NOISE = "allows less of what is disclosed with noise than the job asks for"
+_SUMS = "allows fewer released sums per bin and row than the job asks for"
+
+
+def _denied(
+    key: str, sentence: str, remedy: str = "change the job", *, kind: str = ""
+) -> PolicyError:
+    """`kind`: what others read of a sentence with figures about the owner's table."""
     return PolicyError(
         f"the policy {sentence}",
         todo=f"{remedy}, or ask the party's owner",
+        kind=f"the policy {kind}" if kind else "",
         key=f"policy.{key}",
     )

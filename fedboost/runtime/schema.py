@@ -25,6 +25,7 @@ HASHED = {
     ),
     "decisions": ("job", "manifest_sha256", "verdict", "user", "at", "reason"),
     "charges": ("dataset", "source", "kind", "about", "peer", "job", "amount"),
+    "held_out": ("dataset", "source", "classes", "cells"),
 }  # fmt: skip
 _ACCOUNT_3 = (
     "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted", "epsilon",
@@ -32,7 +33,7 @@ _ACCOUNT_3 = (
 )  # fmt: skip
 # Of them, those whose rows are looked for by what they say, so that a damaged one is not found: all
 # their rows are checked when the store is opened.
-COUNTERS = ("predictions", "alignments", "account", "decisions", "charges")
+COUNTERS = ("predictions", "alignments", "account", "decisions", "charges", "held_out")
 
 
 def _row_hash(*values: object) -> str:
@@ -133,6 +134,15 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         ),
         "ALTER TABLE account ADD COLUMN source TEXT NOT NULL DEFAULT ''",
         *_hashing("account"),
+    ),
+    6: (
+        # Sets of rows that metrics are about, of each class a sketch: see `held_out`.
+        """CREATE TABLE held_out (
+            dataset TEXT NOT NULL, source TEXT NOT NULL, classes TEXT NOT NULL, cells BLOB NOT NULL
+        ) STRICT""",
+        *_hashing("held_out"),
+        """CREATE TRIGGER held_out_stay BEFORE DELETE ON held_out
+        BEGIN SELECT raise(ABORT, 'what was held out stays'); END""",
     ),
 }
 SCHEMA_VERSION = max(VERSIONS)

@@ -37,6 +37,7 @@ from fedboost.runtime.tls import Revocations, ServerCertificates
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 2.0  # between two signs of life while a step works
+JUDGED_AGAIN_S = 1.0  # between two looks at the caller of a stream in which nothing happens
 STREAMS_MAX = 256  # calls of one connection at once; further ones wait at the caller
 
 
@@ -134,13 +135,30 @@ def _stream(function: Callable[[Peer, Any], AsyncIterator[Any]], gate: Gate) -> 
     async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
         logs.note_call(request)
         try:
-            async for reply in function(gate.caller(context), request):
-                gate.caller(context)
+            replies = aiter(function(gate.caller(context), request))
+            while (reply := await _next_while_let_in(replies, gate, context)) is not None:
                 yield reply
         except Exception as error:
             await _refuse(context, error, gate)
 
     return handler
+
+
+async def _next_while_let_in(replies: AsyncIterator[Any], gate: Gate, context: Any) -> Any:
+    """The next reply, None behind the last; refused once the caller's certificate does not count.
+
+    However long nothing happens: the caller is judged again meanwhile.
+    """
+    coming = asyncio.ensure_future(anext(replies, None))
+    try:
+        while not coming.done():
+            await asyncio.wait((coming,), timeout=JUDGED_AGAIN_S)
+            gate.caller(context)
+        return coming.result()
+    finally:
+        if not coming.done():
+            coming.cancel()
+            await asyncio.wait((coming,))
 
 
 def _heartbeats(node: Any, gate: Gate) -> Any:

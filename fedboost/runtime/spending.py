@@ -110,11 +110,18 @@ class Spending:
                 raise error.at(party=self._party) from None
 
     def tell(self, work: Work, told: Told) -> None:
-        """Charges values about our labels that the coordinator is about to hear."""
+        """Charges values about our labels that the coordinator is about to hear.
+
+        A PolicyError where that would be more of the table than its owner allows.
+        """
         values, entry = values_told(told), self._jobs.get(work.id)
-        if values and entry is not None:
-            charge = Charge(Spent.METRICS, values)
-            self.account.charge(entry, work.terms.coordinator, [charge])
+        if not values or entry is None:
+            return
+        try:
+            with self.account.changes() as sql:
+                self._charge(sql, entry, work.terms.coordinator, [Charge(Spent.METRICS, values)])
+        except PolicyError as error:
+            raise error.at(party=self._party) from None
 
     def _charge(
         self, sql: sqlite3.Connection, entry: Entry, peer: str, charges: Sequence[Charge]
@@ -133,6 +140,8 @@ class Spending:
         accounts.charge(sql, table, entry.job, peer, charges)
         if Spent.SUMS in kinds:
             policy.judge_told_sums(accounts.told_sums(sql, table, policy.together(peer)))
+        if Spent.METRICS in kinds:
+            policy.judge_told_metrics(accounts.told_metrics(sql, table))
         if Spent.EPSILON in kinds:
             policy.judge_told_noise(accounts.told_noise(sql, table))
 

@@ -66,6 +66,7 @@ MOVES: Mapping[JobState, frozenset[JobState]] = {
     JobState.FINISHED: frozenset(),
 }
 FINAL = frozenset(state for state, further in MOVES.items() if not further)
+GOING = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED)  # may still tell what was expected
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,7 @@ class Store:
 
     def today(self) -> str:
         """The day (``2026-01-31``, UTC)."""
-        return time.strftime("%Y-%m-%d", time.gmtime(self._clock()))
+        return day(self._clock())
 
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """Everything inside is durable at its end, or nothing happened."""
@@ -322,6 +323,11 @@ class Store:
     def _set(self, id_: str, column: str, value: str | int) -> None:
         text = f"UPDATE jobs SET {column} = ?, updated = ? WHERE id = ?"  # noqa: S608  our columns
         self._connection.execute(text, (value, self._clock(), id_))
+
+
+def day(at: float) -> str:
+    """The day (``2026-01-31``, UTC) of a time in seconds since 1970."""
+    return time.strftime("%Y-%m-%d", time.gmtime(at))
 
 
 def _remove(path: Path) -> None:

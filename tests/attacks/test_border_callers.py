@@ -155,6 +155,62 @@ def test_a_revoked_user_hears_on_where_only_the_call_is_judged(tmp_path, monkeyp
     assert watched(certs, lambda: revoke(certs)) == [1, 2]
 
 
+class Idle:
+    """A coordinator's node of which a watched job tells one event, and then nothing."""
+
+    def __init__(self, afterwards):
+        self._afterwards = afterwards
+        self.is_closed = False
+
+    def __getattr__(self, _):
+        return None
+
+    async def watch(self, _, __):
+        """What `fedboost job watch` reads."""
+        try:
+            yield job_pb2.Event(number=1)
+            self._afterwards()
+            await asyncio.Event().wait()
+        finally:
+            self.is_closed = True
+
+
+async def heard_of_nothing(certs, change, clock=None):
+    """Whether a stream in which nothing happens has ended, and its node has let go of it."""
+    gate = Gate(Revocations(tls_of(certs, COORDINATOR)), clock)
+    node = Idle(change)
+    services: Any = Servicer(node, gate, job_pb2.DESCRIPTOR.services_by_name["Coordinator"])
+    listening = heard(services.Watch(job_pb2.WatchRequest(), Context(certs, USER)))
+    try:
+        told = await asyncio.wait_for(listening, 50 * server.JUDGED_AGAIN_S)
+    except TimeoutError:
+        return False
+    assert [one.number for one in told] == [1]
+    return node.is_closed
+
+
+def test_an_idle_stream_ends_soon_after_its_caller_is_revoked_or_expires(tmp_path, monkeypatch):
+    assert server.JUDGED_AGAIN_S <= 1.0
+    monkeypatch.setattr(server, "JUDGED_AGAIN_S", 0.01)
+    certs, clock = certificates(tmp_path), Later()
+    assert now(heard_of_nothing(certs, clock.forward, clock))
+    assert now(heard_of_nothing(certs, lambda: revoke(certs)))
+
+
+def test_an_idle_stream_stays_open_where_its_caller_is_judged_at_its_messages(
+    tmp_path, monkeypatch
+):
+    async def at_messages(replies, gate, context):
+        reply = await anext(replies, None)
+        gate.caller(context)
+        return reply
+
+    monkeypatch.setattr(server, "JUDGED_AGAIN_S", 0.01)
+    monkeypatch.setattr(server, "_next_while_let_in", at_messages)
+    certs = certificates(tmp_path)
+    assert not now(heard_of_nothing(certs, lambda: revoke(certs)))
+
+
 class Later:
     """A clock that is put forward."""
 

@@ -1,6 +1,7 @@
 """Labels one by one: a fold of one row, whose metric is that person's label.
 
-The coordinator and the submitter read metrics alone; the defence is `Judge.holdout`.
+The coordinator and the submitter read metrics alone; the defence is `Judge.holdout`, of sets that
+overlap `HeldOut.differs`.
 """
 
 import math
@@ -10,12 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedboost.crypto.workers import Serial
-from fedboost.data.holdout import fold_rows
+from fedboost.data.holdout import fold_rows, validation_rows
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.flow import Spent
 from fedboost.runtime import faults, local
+from fedboost.runtime.held_out import HeldOut
 from fedboost.runtime.judgement import Judge
+from fedboost.runtime.policy import Policy
 from tests.federated import PLAIN, job_spec, now
 
 BANK, TELCO = "bank", "telco"
@@ -27,12 +30,15 @@ SURE = {"base_score": 0.9, "learning_rate": 1e-6}  # a label of 0 costs much mor
 
 
 def job(fold, folds):
+    return held_job(fold=fold, folds=folds)
+
+
+def held_job(**held):
     params = {**PARAMS, **SURE}
-    held = {"fold": fold, "folds": folds}
     return job_spec("secureboost", [BANK, TELCO], params=params, validation=held)
 
 
-def measured(folder, jobs, least=20):
+def measured(folder, jobs, **rules):
     """How each job stands, the last logloss of held-out rows, and what bank was charged."""
     tables = {BANK: {"id": PEOPLE, "y": LABELS}, TELCO: {"id": PEOPLE, "x": np.arange(ROWS) * 1.0}}
     sources = {}
@@ -43,7 +49,7 @@ def measured(folder, jobs, least=20):
     async def run():
         async with local.cluster(folder / "c", jobs[0], sources, Serial()) as cluster:
             node = cluster.parties[BANK]
-            policy = node.config.policy.model_copy(update={"holdout_rows_min": least})
+            policy = node.config.policy.model_copy(update={"holdout_rows_min": 20, **rules})
             node.config = node.config.model_copy(update={"policy": policy})
             node.judge.config = node.config
             found = []
@@ -85,6 +91,51 @@ def test_no_metric_is_about_few_people_of_a_class(tmp_path):
 
 
 def test_metrics_that_are_told_are_counted(tmp_path):
-    found, told = measured(tmp_path, [job(0, 2), job(1, 2)], least=5)
+    found, told = measured(tmp_path, [job(0, 2), job(1, 2)], holdout_rows_min=5)
     assert [status.state for status, _ in found] == ["finished", "finished"]
     assert told[0] == told[1] > 0
+
+
+# More and more of them
+
+
+def test_metrics_beyond_the_owners_limit_are_not_told(tmp_path):
+    jobs = [job(0, 2), job(1, 2)]
+    found, told = measured(tmp_path, jobs, holdout_rows_min=5, metrics_max=1)
+    errors = [faults.from_message(status.reason) for status, _ in found]
+    assert [one.where["key"] for one in errors] == ["policy.metrics_max"] * 2
+    assert [loss for _, loss in found] == [None, None]
+    assert sum(told) <= 1
+
+
+def test_metrics_are_told_without_end_where_nobody_adds_them_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(Policy, "judge_told_metrics", lambda *_: None)
+    jobs = [job(0, 2), job(1, 2)]
+    found, told = measured(tmp_path, jobs, holdout_rows_min=5, metrics_max=1)
+    assert [status.state for status, _ in found] == ["finished", "finished"]
+    assert sum(told) > 2
+
+
+# Two sets, the difference of whose metrics is one person's label
+
+
+NESTED = [held_job(fraction=held / ROWS) for held in (24, 25)]
+
+
+def test_no_two_metrics_differ_by_a_single_person(tmp_path):
+    jobs = [*NESTED, NESTED[0], held_job(fraction=24 / ROWS, seed=5)]
+    found, _ = measured(tmp_path, jobs, holdout_rows_min=4)
+    assert [status.state for status, _ in found] == ["finished", "failed", "finished", "finished"]
+    error = faults.from_message(found[1][0].reason)
+    assert error.where["key"] == "policy.holdout_rows_min"
+    assert "these differ by fewer" in error.what
+
+
+def test_the_difference_of_two_metrics_was_a_persons_label(tmp_path, monkeypatch):
+    monkeypatch.setattr(HeldOut, "differs", lambda *_: True)
+    found, _ = measured(tmp_path, NESTED, holdout_rows_min=4)
+    [(_, few), (_, more)] = found
+    ids = encode_ids([pa.chunked_array([pa.array(PEOPLE)])], ["id"])
+    sets = [validation_rows(ids, held / ROWS, 0) for held in (24, 25)]
+    [label] = LABELS[sets[1] & ~sets[0]]
+    assert int(25 * more - 24 * few < -math.log(0.5)) == label

@@ -263,7 +263,7 @@ def test_every_key_is_enforced_somewhere():
         "epsilon_element_max", "epsilon_row_max", "aggregation_parties_min",
         "group_rows_min", "disclosure_warn", "disclosure_max", "disclosure_apart", "host_noise_min",
         "intersection_min", "alignments_per_day", "ids_padded_to", "roles", "holdout_rows_min",
-        "quantile_tolerance_min",
+        "quantile_tolerance_min", "jobs_open_max", "jobs_per_day", "metrics_max",
     }  # fmt: skip
     assert judged == set(Policy.model_fields)
 
