@@ -123,13 +123,16 @@ class Observer:
 
     def predicted(self, host: str) -> int:
         """Different rows, told apart by job, that a host has said anything about."""
-        asked: dict[str, set[int]] = {}
-        for one in self.left:
-            is_asked = one.is_taken and one.envelope.receiver == host
-            if is_asked and type(one.message).__name__ == "Questions":
+        asked: dict[tuple[str, int], set[int]] = {}  # and not answered yet
+        told: dict[str, set[int]] = {}
+        for one in sorted(self.left, key=lambda one: one.envelope.number):
+            e, name = one.envelope, type(one.message).__name__
+            if one.is_taken and e.receiver == host and name == "Questions":
                 rows = wire.unpack(one.message.rows, "i4", (None,), "rows").tolist()
-                asked.setdefault(one.envelope.job, set()).update(rows)
-        return sum(len(rows) for rows in asked.values())
+                asked.setdefault((e.job, e.attempt), set()).update(rows)
+            elif not one.is_taken and e.sender == host and name == "Directions":
+                told.setdefault(e.job, set()).update(asked.pop((e.job, e.attempt), set()))
+        return sum(len(rows) for rows in told.values())
 
     def opened(self, host: str) -> int:
         """Ids in common that a host has opened to another."""
