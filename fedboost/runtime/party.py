@@ -41,7 +41,7 @@ from fedboost.runtime.judgement import Judge, Trust, checker
 from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.outbox import Links, Noted, Terms
 from fedboost.runtime.quiet import quietly
-from fedboost.runtime.reading import disclosure, greeting, owned, owned_by
+from fedboost.runtime.reading import disclosure, greeting, let_out, owned, owned_by
 from fedboost.runtime.recalled import Recalled, Recalls
 from fedboost.runtime.records import check_leader, led
 from fedboost.runtime.session import Session
@@ -208,7 +208,7 @@ class PartyNode:
         )
         place = (request.round, *request.within)
         checkpoint = await asyncio.to_thread(work.kept, request.stage, place)
-        self.judge.holdout(work, request.stage, seat)
+        await asyncio.to_thread(self.judge.holdout, work, request.stage, seat)
         leaves = protocols.named(request.stage).leaves
         if leaves == "rows":
             await asyncio.to_thread(self.judge.alignment, work)
@@ -228,7 +228,9 @@ class PartyNode:
         self._check_runs(work, request.attempt)  # it may have been halted meanwhile
         work.session = session
         told.MergeFrom(await session.open(checkpoint))
-        return party_pb2.StageReply(told=told)
+        heard = let_out(told, self.config.policy.tells)  # as of a step
+        await asyncio.to_thread(self.spending.tell, work, heard)
+        return party_pb2.StageReply(told=heard)
 
     @quietly
     async def run_step(self, caller: Peer, request: StepCall) -> StepReply:
