@@ -72,7 +72,7 @@ def test_a_coordinator_brings_as_many_jobs_as_it_likes_where_nobody_counts(tmp_p
     assert (len(known), refused) == (MOST + 2, [])
 
 
-async def begun_again(folder, monkeypatch):
+async def begun_again(folder, monkeypatch, call):
     """Jobs that are stopped, one after the other, and begun again beside each other."""
     async with town(folder) as cluster:
         telco = cluster.parties[OWNED]
@@ -86,12 +86,23 @@ async def begun_again(folder, monkeypatch):
         telco.store.move(first.id, JobState.FAILED)
         text = terms.model_copy(update={"job": "another"}).encode()
         await telco.propose(LEADER, party_pb2.Proposal(manifest=text))
+        again = {
+            "propose": party_pb2.Proposal(manifest=first.manifest),
+            "begin": party_pb2.BeginRequest(
+                job=first.id, attempt=2, manifest_sha256=manifest.sha256(first.manifest)
+            ),
+        }
+        monkeypatch.setattr(telco.judge, "signatures", lambda *_: None)
+        monkeypatch.setattr(telco, "_consents", lambda _: True)
         try:
-            await telco.propose(LEADER, party_pb2.Proposal(manifest=first.manifest))
+            await getattr(telco, call)(LEADER, again[call])
         finally:
             waiting.cancel()
 
 
-def test_a_job_that_has_failed_does_not_begin_beside_as_many_as_are_allowed(tmp_path, monkeypatch):
+@pytest.mark.parametrize("call", ["propose", "begin"])
+def test_a_job_that_has_failed_does_not_begin_beside_as_many_as_are_allowed(
+    tmp_path, monkeypatch, call
+):
     with pytest.raises(PolicyError, match="jobs of a coordinator at once"):
-        now(begun_again(tmp_path, monkeypatch))
+        now(begun_again(tmp_path, monkeypatch, call))
