@@ -345,6 +345,8 @@ def test_a_cluster_of_ones_own_shows_its_pages_until_it_is_stopped(tmp_path):
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
+        # What runs these tests may itself have been started without Ctrl-C, as a shell's `&` does.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     ) as running:
         assert running.stderr is not None
         links = []
