@@ -11,7 +11,7 @@ from fedboost.runtime import faults, status
 KINDS = [
     kind
     for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, FedboostError)
+    if isinstance(kind, type) and issubclass(kind, FedboostError) and "code" in vars(kind)
 ]
 
 
