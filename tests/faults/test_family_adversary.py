@@ -59,26 +59,27 @@ def test_no_schedule_that_hypothesis_finds_leaves_the_border(tmp_path_factory, d
     carried_out(draw, tmp_path_factory.mktemp("town"))
 
 
+# Where it is, what is there in its place, and what a schedule then shows.
 OFF = {
-    "approvals are asked for": (PartyNode, "_consents", lambda *_: True),
-    "messages are charged": (Spending, "charge", lambda *_: None),
-    "only the same bytes are free": (accounts, "has_left", lambda *_: True),
-    "sums have a limit": (Policy, "judge_told_sums", lambda *_: None),
-    "noise has a limit": (Policy, "judge_told_noise", lambda *_: None),
-    "predictions have a limit": (Policy, "judge_rows", lambda *_: None),
-    "alignments are counted": (judgement, "count_alignment", lambda *_: None),
+    "approvals are asked for": (PartyNode, "_consents", True, "left without approval"),
+    "messages are charged": (Spending, "charge", None, "what the account says|nobody counted"),
+    "only the same bytes are free": (accounts, "has_left", True, "ε is not what the account says"),
+    "sums have a limit": (Policy, "judge_told_sums", None, "more sums than"),
+    "noise has a limit": (Policy, "judge_told_noise", None, "more ε than"),
+    "predictions have a limit": (Policy, "judge_rows", None, "more rows than"),
+    "alignments are counted": (judgement, "count_alignment", None, "alignments that nobody"),
 }
 
 
 @pytest.mark.some(2)
 @pytest.mark.parametrize("defence", OFF)
 def test_with_a_defence_off_a_schedule_shows_it(defence, monkeypatch, tmp_path):
-    owner, name, off = OFF[defence]
-    monkeypatch.setattr(owner, name, off)
+    owner, name, instead, shown = OFF[defence]
+    monkeypatch.setattr(owner, name, lambda *_: instead)
     if "limit" in defence:  # no forecast refuses the job before
         monkeypatch.setattr(Policy, "judge_sums", lambda *_: False)
         monkeypatch.setattr(Policy, "allows_sums", lambda *_: True)
         monkeypatch.setattr(Policy, "judge_disclosure", lambda *_: None)
     tried = (carried_out(random.Random(seed), tmp_path / str(seed)) for seed in range(TRIED_MAX))
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=shown):
         all(tried)
