@@ -46,6 +46,8 @@ START: Place = (0,)
 LOOP: Place = (*START, 0)  # in front of the first round, with all that it stands on
 
 UNBOUNDED = 1 << 20  # `most` of a loop that only a party's answer ends; nobody knows its rounds
+# A fact of a checkpoint, hex: what all parties of its stage that have kept the place have alike.
+HISTORY = "history_sha256"
 MODEL = "model"  # the artefact of stages that use a model: the party's own shard
 DISCLOSURE = "disclosure"  # that of one that uses an earlier job's disclosure again
 
@@ -224,7 +226,10 @@ class Seat:
     # again. Only of the party itself, so that nobody else can compute it.
     lasting_secrets: Callable[[str], Secrets]
     job: str  # its id
-    context: bytes  # 32 of them that no other job, manifest, stage or attempt has
+    origin: bytes  # 32 of them that no other job, manifest or stage has
+    context: bytes  # and 32 that no other attempt has
+    place: Place  # behind which the stage is opened
+    kept: Mapping[Place, str]  # the places that we could go on from, and their `HISTORY` if any
     signer: Signer
     notebook: Notebook
     workers: Workers

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,10 +18,11 @@ from fedboost import wire
 from fedboost.aggregation import aggregator
 from fedboost.aggregation.aggregator import Aggregator
 from fedboost.aggregation.contributor import Contributor
+from fedboost.aggregation.statistic import Statistic
 from fedboost.aggregation.sums import Aggregation
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial
-from fedboost.flow import AGGREGATOR, GUEST, HOST, Seat, Table
+from fedboost.flow import AGGREGATOR, GUEST, HOST, START, Seat, Table
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol.aggregation_pb2 import Masked, RevealedShares, Total
 from fedboost.runtime.policy import Policy
@@ -32,6 +33,7 @@ M = TypeVar("M", bound=Message)
 
 ADDER = "sum"
 MOST = 1 << 62
+WHAT = Statistic("a sum")
 # When a host may be lost, in the order of a sum: before it does this, or right after `gave`.
 PHASES = ("offer", "deal", "hold", "give", "gave", "sign", "reveal")
 
@@ -63,6 +65,9 @@ def seats(
             job_secrets=Secrets(hashlib.sha256(name.encode()).digest()),
             lasting_secrets=Secrets(hashlib.sha256(name.encode()).digest()).child,
             job="job-1",
+            origin=hashlib.sha256(b"job-1").digest(),
+            place=START,
+            kept={},
             context=hashlib.sha256(b"attempt %d" % attempt).digest(),
             signer=Hand(name),
             notebook=(pads or {}).get(name, Pad()),
@@ -106,7 +111,10 @@ class Circle:
     # Keys of the stage
 
     def meet(self) -> Circle:
-        """Everybody hears everybody's keys."""
+        """Everybody hears where everybody stands, and everybody's keys."""
+        standing = {party: one.stand() for party, one in self.members.items()}
+        for party, one in self.members.items():
+            one.meet(self.to_all(party, standing))
         offered = {party: one.offer() for party, one in self.members.items()}
         for party, one in self.members.items():
             one.hear(self.to_all(party, offered))
@@ -115,7 +123,7 @@ class Circle:
     def streams(self, vectors: Mapping[str, Vector]) -> dict[str, list[Masked]]:
         """Every party's vector, in parts."""
         return {
-            party: [self.pass_on(party, ADDER, one) for one in self.members[party].give(own)]
+            party: [self.pass_on(party, ADDER, one) for one in self.members[party].give(own, WHAT)]
             for party, own in vectors.items()
         }
 
@@ -164,7 +172,7 @@ class Circle:
         """The vectors of those that are left, as the aggregator gets them."""
         given = {}
         for p in left:
-            [own] = self.members[p].give(vectors[p], fresh)
+            [own] = self.members[p].give(vectors[p], replace(WHAT, fresh=fresh))
             given[p] = self.pass_on(p, ADDER, own)
         self.seen += given.values()
         return given

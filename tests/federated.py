@@ -23,7 +23,7 @@ from fedboost.data.frame import Frame
 from fedboost.data.holdout import validation_rows, validation_rows_by_id
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import FedboostError, JobError, PeerError
-from fedboost.flow import Artefact, Keeps, Seat, Step, Table
+from fedboost.flow import HISTORY, START, Artefact, Keeps, Seat, Step, Table
 from fedboost.job import JobSpec
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import JobJournal, Told
@@ -227,6 +227,12 @@ class Room(flow.Run):
     async def open(self, kept: Mapping[str, Artefact] | None = None) -> Room:
         """Every party takes its seat, from its checkpoint where there is one."""
         _opened.append(self)
+        if kept:  # by all, alike
+            self.seats = {
+                name: replace(one, place=self.place, kept={self.place: _history(kept.get(name))})
+                for name, one in self.seats.items()
+            }
+            self.__post_init__()
         for name, session in self.sessions.items():
             told = await session.open((kept or {}).get(name))
             self.ended = told.ends or self.ended
@@ -359,6 +365,10 @@ class Room(flow.Run):
         return record
 
 
+def _history(kept: Artefact | None) -> str:
+    return "" if kept is None else str(kept.facts.get(HISTORY, ""))
+
+
 _opened: list[Room] = []
 
 
@@ -476,7 +486,10 @@ def seats_for(
             job_secrets=Secrets(hashlib.sha256(name.encode()).digest()).child(protocol),
             lasting_secrets=lasting_of(name),
             job=TERMS.job,
+            origin=hashlib.sha256(protocol.encode() + b" stage").digest(),
             context=hashlib.sha256(protocol.encode()).digest(),
+            place=START,
+            kept={},
             signer=Hand(name),
             notebook=Pad(),
             workers=workers or Serial(),

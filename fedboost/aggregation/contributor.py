@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.aggregation import standing
 from fedboost.aggregation.recovery import Epoch, keys_of, pair_of, sign_of, threshold
+from fedboost.aggregation.statistic import Statistic
+from fedboost.aggregation.tag import TAG_WORDS, Tagging
 from fedboost.crypto.masking import MaskKey, Pair, add_stream
 from fedboost.crypto.shamir import HOLDERS_MAX
 from fedboost.errors import (
@@ -19,12 +23,13 @@ from fedboost.errors import (
     ProtocolError,
     UnreachableError,
 )
-from fedboost.flow import EVERYBODY, Seat
+from fedboost.flow import EVERYBODY, GUEST, HISTORY, Seat
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
     Masked,
     MaskKeys,
     RevealedShares,
+    Standing,
     Survivors,
     Total,
 )
@@ -32,13 +37,18 @@ from fedboost.messages.protocol.aggregation_pb2 import (
 Vector = NDArray[np.int64]
 
 PART_WORDS = 1 << 19  # of a vector in one message: 4 MiB
-CHECK_WORDS = 2  # behind a vector: whose contributions are in its sum
+DIGIT_WORDS = 2  # behind a vector: whose contributions are in its sum
+CHECK_WORDS = DIGIT_WORDS + TAG_WORDS  # and behind these the tag of both
 NOTED = 4  # statistics that an earlier attempt may have opened since its last checkpoint
 _DIGITS = 33  # contributors that one check word counts, each by a bit of its own
 
 
 class Contributor:
-    """One party in the sums of one stage; its keys print nothing."""
+    """One party in the sums of one stage; its keys print nothing.
+
+    `history` is a hash of the job, its contributors, and of each sum so far what it is of and what
+    came out: masks cancel only among parties with the same, however they came to where they stand.
+    """
 
     def __init__(self, seat: Seat) -> None:
         """A PolicyError where the table has fewer contributors than our owner asks for.
@@ -55,7 +65,12 @@ class Contributor:
         self._seat = seat
         self._key = MaskKey(seat.secrets.derive("mask key"))
         self._pairs: dict[str, Pair] = {}
-        self._heard = seat.context  # a digest of everything broadcast so far
+        self.history = standing.begun(seat, self.members)
+        self._keys = b""  # a digest of the keys of this attempt that everybody has shown
+        self._tag_key: bytes | None = None  # of this attempt; the aggregator has none
+        self._has_met = False
+        self._what = b""  # the sum at hand, and what its masks are bound to
+        self._context = b""
         self._awaits = 0  # words of the total that is due
         self._fresh: int | None = None
         least, count = seat.limits.aggregation_parties_min, len(self.members)
@@ -83,6 +98,37 @@ class Contributor:
                 todo=f"colluders: {count - 1} at most, or more parties",
             )
 
+    # Where the others stand
+
+    def stand(self) -> Standing:
+        """How far our record goes, signed; at the start the guest adds the key for tags."""
+        key = b""
+        if self._seat.role is GUEST and self._tag_key is None:
+            key = self._tag_key = self._seat.secrets.derive("tag key")
+        return standing.shown(self._seat, self.history, key)
+
+    def meet(self, got: Mapping[str, Standing]) -> None:
+        """The others' records: those of all who are left, alike, or no sum begins.
+
+        A second time, behind the last sum, they must have come to the same.
+        """
+        standing.check_signed(self._seat, got)
+        if not self._has_met:
+            key = standing.agreed(self._seat, got)
+            if self._seat.role is not GUEST:
+                self._tag_key = key
+        standing.same(self.history, got)
+        self._has_met = True
+
+    def keep(self) -> dict[str, Any]:
+        """What a checkpoint holds of the sums, as JSON."""
+        members = [] if self.epoch is None else list(self.epoch.members)
+        return {HISTORY: self.history.hex(), "members": members}
+
+    def take_up(self, kept: Mapping[str, Any]) -> None:
+        """Goes on behind a checkpoint."""
+        self.history = bytes.fromhex(kept[HISTORY])
+
     # Keys of the stage
 
     def offer(self) -> MaskKeys:
@@ -103,27 +149,33 @@ class Contributor:
             self._pairs[party] = pair_of(self._key, public, self._seat.context, party)
         if set(offered) != set(self.members):
             raise ProtocolError("mask keys came from others than the job's contributors")
-        self.broadcast(*(offered[party].keys.data for party in self.members))
+        self._key_with(*(offered[party].keys.data for party in self.members))
+
+    def _key_with(self, *keys: bytes) -> None:
+        """Binds keys that everybody has shown in this attempt to all masks that follow."""
+        self._keys = _chained(self._keys, *keys)
 
     def _signed(self, party: str, offered: MaskKeys) -> bytes:
         return b"fedboost mask key 1" + self._seat.context + party.encode() + offered.keys.data
 
     # Sums
 
-    def give(self, vector: Vector, fresh: int | None = None) -> Iterator[Masked]:
+    def give(self, vector: Vector, what: Statistic) -> Iterator[Masked]:
         """The next vector under its masks, part by part; int64 (n,), at least one part.
 
         The masks of a sum are used once: there is no way to mask another vector under them.
-        `fresh` numbers the statistics that have not been added up before in any form: only these
-        may be opened when a party is missing that was there at the last sum.
         """
-        self._fresh = fresh
-        if fresh is not None:
+        self._fresh = what.fresh
+        if what.fresh is not None:
             self.begun = ()
         if self._awaits:
             raise ProtocolError("the next vector came before the sum of the last one")
         self.number += 1
-        masked = np.concatenate([vector, self._digit()]).view(np.uint64)
+        self._what = what.digest(len(vector))
+        self._context = self._bound_to(self._what)
+        signed = np.concatenate([vector, self._digit()])
+        tag = self._tagging.of(signed, adds_pad=self._seat.role is GUEST)
+        masked = np.concatenate([signed, tag]).view(np.uint64)
         self._awaits = len(masked)
         streams = self._streams()
         step = len(masked) if self.epoch is not None else PART_WORDS  # a lost one sends all or none
@@ -139,6 +191,34 @@ class Contributor:
         None where the sum stays closed because somebody is missing. A PeerError where it cannot be
         the sum: a contribution is missing or there twice, or somebody was told something else.
         """
+        whole = self._whole(got)
+        if whole is None:
+            return None
+        values, digits, tag = np.split(whole, [-CHECK_WORDS, -TAG_WORDS])
+        present = self.members
+        if self.epoch is not None:
+            self.epoch.opened()
+            present = self.epoch.members
+        self.broadcast(self._what, whole.tobytes(), *(party.encode() for party in present))
+        if not np.array_equal(digits, sum(self._digit(party) for party in present)):
+            raise PeerError(
+                "a total is not the sum of one vector from each contributor",
+                todo="somebody's masks or somebody's broadcasts were changed on the way",
+            )
+        if not self._tagging.fits(whole[:-TAG_WORDS], tag):
+            adder = self._seat.table.aggregator or ""
+            raise PeerError(
+                f"{adder} told a total that is not the sum of what the parties gave",
+                party=adder,
+                todo="run no job with it before its owner has explained that; it looks the same "
+                "where a contributor tags otherwise",
+            )
+        if len(values) and (values.min() < -most or values.max() > most):
+            raise PeerError("a total is beyond what its parts can add up to")
+        return values
+
+    def _whole(self, got: Iterator[Total]) -> Vector | None:
+        """The words that are due, from all parts; None where the sum stays closed."""
         parts: list[Vector] = []
         for part in got:
             if part.number != self.number or not self._awaits:
@@ -147,7 +227,7 @@ class Contributor:
                 if self.epoch is None or parts:
                     raise PeerError("a total was closed that nobody has asked to keep closed")
                 self._awaits = 0
-                self.broadcast(b"closed")
+                self.broadcast(self._what, b"closed")
                 return None
             left = self._awaits - sum(len(own) for own in parts)
             words = wire.unpack(part.words, "i8", (None,), "a total").astype(np.int64, copy=False)
@@ -158,27 +238,11 @@ class Contributor:
         if len(whole) != self._awaits:
             raise PeerError(f"a total has {len(whole)} words, expected {self._awaits}")
         self._awaits = 0
-        self.broadcast(whole.tobytes())
-        values, digits = whole[:-CHECK_WORDS], whole[-CHECK_WORDS:]
-        present = self.members
-        if self.epoch is not None:
-            self.epoch.opened()
-            present = self.epoch.members
-        if not np.array_equal(digits, sum(self._digit(party) for party in present)):
-            raise PeerError(
-                "a total is not the sum of one vector from each contributor",
-                todo="somebody's masks or somebody's broadcasts were changed on the way",
-            )
-        if len(values) and (values.min() < -most or values.max() > most):
-            raise PeerError("a total is beyond what its parts can add up to")
-        return values
+        return whole
 
     def broadcast(self, *said: bytes) -> None:
-        """Binds what was told to everybody, or computed from it, to all masks that follow."""
-        digest = hashlib.sha256(self._heard + self.number.to_bytes(8, "big"))
-        for one in said:
-            digest.update(hashlib.sha256(one).digest())
-        self._heard = digest.digest()
+        """Adds to the history what was told to everybody, or computed from it."""
+        self.history = _chained(self.history, *said)
 
     # With `dropout: continue`
 
@@ -190,7 +254,7 @@ class Contributor:
 
     def hold(self, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> None:
         """Takes the others' shares; the `present` are whose masks go into the next sums."""
-        self.broadcast(self.fresh.hold(got, present))
+        self._key_with(self.fresh.hold(got, present), *(p.encode() for p in present))
 
     def sign(self, present: tuple[str, ...]) -> Survivors:
         """Our signature under the list of those over whom the sum at hand may be opened."""
@@ -256,15 +320,27 @@ class Contributor:
             for peer, pair in self._pairs.items()
         ]
 
+    def _bound_to(self, what: bytes) -> bytes:
+        """What masks are drawn from beside keys, 32 bytes: all until here, and what comes next."""
+        return hashlib.sha256(b"fedboost sum 2" + self.history + what + self._keys).digest()
+
     @property
-    def _context(self) -> bytes:
-        """What this sum's masks are bound to, 32 bytes."""
-        number = self.number.to_bytes(8, "big")
-        return hashlib.sha256(b"fedboost sum 1" + self._heard + number).digest()
+    def _tagging(self) -> Tagging:
+        """The tag of the sum at hand; a ProtocolError before the contributors have met."""
+        if self._tag_key is None:
+            raise ProtocolError("there is no key for tags yet")
+        return Tagging(self._tag_key, self._context)
 
     def _digit(self, party: str | None = None) -> Vector:
         """What a party's contribution adds to the check words: a bit of its own."""
         place = self.members.index(party or self.party)
-        words = np.zeros(CHECK_WORDS, np.int64)
+        words = np.zeros(DIGIT_WORDS, np.int64)
         words[place // _DIGITS] = 1 << (place % _DIGITS)
         return words
+
+
+def _chained(history: bytes, *said: bytes) -> bytes:
+    digest = hashlib.sha256(history)
+    for one in said:
+        digest.update(hashlib.sha256(one).digest())
+    return digest.digest()

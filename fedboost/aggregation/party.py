@@ -10,9 +10,15 @@ import numpy as np
 from fedboost import wire
 from fedboost.aggregation.contributor import Contributor, Vector
 from fedboost.aggregation.counts import Floats
+from fedboost.aggregation.statistic import Statistic
 from fedboost.core import objectives
 from fedboost.flow import Out, Seat
-from fedboost.messages.protocol.aggregation_pb2 import DealtShares, MaskKeys, Survivors
+from fedboost.messages.protocol.aggregation_pb2 import (
+    DealtShares,
+    MaskKeys,
+    Standing,
+    Survivors,
+)
 
 
 class Adds(Protocol):
@@ -23,6 +29,17 @@ class Adds(Protocol):
     @property
     def sums_of_round(self) -> int:
         """How many sums a round may need, each with fresh keys."""
+
+
+def tell_standing(me: Adds) -> Out:
+    """Where our record of the sums stands."""
+    return Out(send=me.sums.stand())
+
+
+def compare_standings(me: Adds, got: Mapping[str, Standing]) -> Out:
+    """Whether the others' records are ours: sums go on, or the model ends, only among equals."""
+    me.sums.meet(got)
+    return Out()
 
 
 def offer_keys(me: Adds) -> Out:
@@ -70,9 +87,9 @@ def bytes_max(_: Adds, __: str) -> int:
 # Not steps
 
 
-def given(me: Adds, vector: Vector, fresh: int | None = None) -> Iterator[Out]:
-    """What a step sends of its vector, part by part; `fresh` as for `Contributor.give`."""
-    for masked in me.sums.give(vector, fresh):
+def given(me: Adds, vector: Vector, what: Statistic) -> Iterator[Out]:
+    """What a step sends of its vector, part by part."""
+    for masked in me.sums.give(vector, what):
         yield Out(send=masked)
 
 

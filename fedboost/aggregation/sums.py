@@ -16,6 +16,7 @@ from fedboost.messages.protocol.aggregation_pb2 import (
     Masked,
     MaskKeys,
     RevealedShares,
+    Standing,
     Survivors,
     Total,
 )
@@ -48,6 +49,15 @@ reveal_shares = Step("reveal_shares", EVERYBODY, takes=Survivors, gives=Revealed
                      after=("sign_survivors",), tolerates=True)  # fmt: skip
 
 
+compare_standings = Step("compare_standings", EVERYBODY, takes=Standing,
+                         after=("tell_standing",))  # fmt: skip
+
+
+def tell_standing(*after: str) -> Step:
+    """Where records stand, in front of all sums and behind the last one."""
+    return Step("tell_standing", EVERYBODY, gives=Standing, after=(*after, "compare_standings"))
+
+
 def offer_fresh_keys(*after: str) -> Step:
     """Fresh keys for the next sums, behind these steps of the protocol."""
     return Step("offer_fresh_keys", EVERYBODY, gives=MaskKeys, after=after)
@@ -56,6 +66,15 @@ def offer_fresh_keys(*after: str) -> Step:
 def sign_survivors(*after: str) -> Step:
     """Who is left, behind the protocol's steps that give a vector."""
     return Step("sign_survivors", EVERYBODY, gives=Survivors, after=after, hears=EVERYBODY)
+
+
+async def compare(run: Run, tell: Step, *, spares: bool = False) -> None:
+    """Records, among the parties that are left; none is lost before they have told theirs."""
+    if not spares:
+        await run(tell, compare_standings)
+        return
+    await run(tell, spares=True)
+    await run(compare_standings, spares=True)
 
 
 async def exchange_keys(run: Run, offer: Step) -> None:

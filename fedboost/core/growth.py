@@ -86,6 +86,16 @@ class Growing:
         return len(self._asked), len(self._columns), n_cells, self._gh.shape[1]
 
     @property
+    def asked(self) -> tuple[int, ...]:
+        """The nodes whose sums come next, by their heap ids."""
+        return tuple(self._asked)
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Those that the tree may use."""
+        return tuple(self._columns.tolist())
+
+    @property
     def rows_asked(self) -> int:
         """How many of the own rows the sums that come next add up."""
         return sum(len(self.partition.rows(node)) for node in self._asked)

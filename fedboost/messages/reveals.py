@@ -2,6 +2,10 @@
 
 # name of the message: (reveals, protected)
 REVEALS: dict[str, tuple[str, str]] = {
+    "fedboost.aggregation.Standing": (
+        "to the parties, at which places of the job it has kept its state, and hashes of the totals until there.",
+        "signed with the party's certificate; the aggregator never gets the key.",
+    ),
     "fedboost.aggregation.MaskKeys": (
         "to the parties, that it takes part.",
         "public by its nature; signed with the party's certificate.",
@@ -16,7 +20,7 @@ REVEALS: dict[str, tuple[str, str]] = {
     ),
     "fedboost.aggregation.Total": (
         "to the parties and the aggregator, the sum over all parties, of nobody alone; beside a sum of nearly the same over others, about what is in only one of them.",
-        "not at all.",
+        "against changes on the way or by the aggregator, by the sum of the contributors' tags.",
     ),
     "fedboost.aggregation.Survivors": (
         "to the parties, that it is there, and whom it believes to be.",

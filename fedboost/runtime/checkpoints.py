@@ -89,17 +89,17 @@ class Checkpoints:
             found = (_JSON_NAME.fullmatch(path.name) for path in folder.iterdir())
             return sorted(tuple(map(int, m[1].split("."))) for m in found if m)
 
-    def whole(self, folder: Path) -> list[Place]:
-        """The places whose checkpoints can be loaded, oldest first."""
-        return [place for place in self.places(folder) if self._is_whole(folder, place)]
+    def whole(self, folder: Path) -> list[Checkpoint]:
+        """The checkpoints that can be loaded, oldest first."""
+        found = (self._if_whole(folder, place) for place in self.places(folder))
+        return [one for one in found if one is not None]
 
-    def _is_whole(self, folder: Path, place: Place) -> bool:
+    def _if_whole(self, folder: Path, place: Place) -> Checkpoint | None:
         try:
-            self.load(folder, place)
+            return self.load(folder, place)
         except StoreError as error:
             log.warning("no job goes on from %s: %s", _stem(place), "; ".join(error.lines()))
-            return False
-        return True
+            return None
 
     def load(self, folder: Path, place: Place | None = None) -> Checkpoint | None:
         """The checkpoint at a place, or the newest whole one; None where there is none.

@@ -202,11 +202,13 @@ class PartyNode:
     async def _open(self, work: Work, request: party_pb2.StageRequest) -> party_pb2.StageReply:
         self._check_runs(work, request.attempt)
         work.settle()
+        place = (request.round, *request.within)
         seat = await asyncio.to_thread(
             work.seat,
-            *(request.stage, self._workers, self.config.policy, self.judge.signatures_of_jobs),
+            request.stage,
+            place,
+            *(self._workers, self.config.policy, self.judge.signatures_of_jobs),
         )
-        place = (request.round, *request.within)
         checkpoint = await asyncio.to_thread(work.kept, request.stage, place)
         await asyncio.to_thread(self.judge.holdout, work, request.stage, seat)
         leaves = protocols.named(request.stage).leaves

@@ -152,8 +152,17 @@ class JobWalk:
         )
         for name in protocols.stages(self.terms.spec, self.params):
             if not all(name in reply.stages_done for reply in begun.values()):
-                await self._stage(self.protocols[name], _joint_place(name, begun))
+                await self._stage(self.protocols[name], self._joint_place(name, begun))
         return await self._finish(now() - started)
+
+    def _joint_place(self, stage: str, begun: Mapping[str, party_pb2.BeginReply]) -> Place:
+        """The last place of a stage that all parties with data have kept; the start without one."""
+        kept = [
+            {(own.round, *own.within) for own in reply.kept if own.stage == stage}
+            for party, reply in begun.items()
+            if self.table.role_of(party) is not flow.AGGREGATOR
+        ]
+        return max(set.intersection(*kept), default=START)
 
     async def _stage(self, protocol: flow.Protocol, place: Place) -> None:
         if self.lost and place == START:
@@ -373,11 +382,3 @@ class JobWalk:
         done = job_pb2.RoundDone(stage=stage, progress=progress, seconds=seconds)
         done.metrics.extend(metrics)
         self.emit(Event(round=done))
-
-
-def _joint_place(stage: str, begun: Mapping[str, party_pb2.BeginReply]) -> Place:
-    """The last place of a stage that every party has kept; the start where there is none."""
-    kept = [
-        {(k.round, *k.within) for k in reply.kept if k.stage == stage} for reply in begun.values()
-    ]
-    return max(set.intersection(*kept), default=START)

@@ -66,6 +66,8 @@ class Work:
     cpu_steps: float = 0.0
     sent: dict[str, tuple[int, int]] = field(default_factory=dict)  # bytes and messages by peer
     passed_over: set[str] = field(default_factory=set)  # see `Outbox`, of sessions that are closed
+    # By stage, of checkpoints that were there when this attempt began.
+    histories: dict[str, dict[Place, str]] = field(default_factory=dict)
     _checkpoints: Checkpoints = field(default_factory=Checkpoints)
 
     def __post_init__(self) -> None:
@@ -231,8 +233,10 @@ class Work:
 
     # Seats
 
-    def seat(self, stage: str, workers: Workers, policy: Policy, signer: Signer) -> Seat:
-        """What the party brings to a stage; a ProtocolError unless it is the stage's turn."""
+    def seat(
+        self, stage: str, place: Place, workers: Workers, policy: Policy, signer: Signer
+    ) -> Seat:
+        """What the party brings to a stage behind a place; a ProtocolError unless it is due."""
         artefacts = {name: self.artefact(name) for name in self.stages if self.is_done(name)}
         self._check_turn(stage, artefacts)
         if self.model is not None and stage not in self.protocol.before:
@@ -255,7 +259,10 @@ class Work:
             job_secrets=seed.child(stage, "every attempt"),
             lasting_secrets=self.store.vault.lasting,
             job=self.id,
-            context=self._context(stage),
+            origin=self._named(stage),
+            context=self._named(stage, str(self.attempt)),
+            place=place,
+            kept=self.histories.get(stage, {}),
             signer=signer,
             notebook=self,
             workers=workers,
@@ -263,9 +270,9 @@ class Work:
             limits=policy,
         )
 
-    def _context(self, stage: str) -> bytes:
-        """32 bytes that no other job, stage or attempt has."""
-        named = (self.id, self.manifest_sha256.hex(), stage, str(self.attempt))
+    def _named(self, *within: str) -> bytes:
+        """32 bytes that no other job has, and nothing else within the job."""
+        named = (self.id, self.manifest_sha256.hex(), *within)
         return hashlib.sha256("\0".join(("fedboost stage 1", *named)).encode()).digest()
 
     # What lies on disk
@@ -283,21 +290,25 @@ class Work:
         """The stages this party has finished and the checkpoints it still has."""
         reply = BeginReply(stages_done=[name for name in self.stages if self.is_done(name)])
         for name in self.stages:
-            for round_, *within in self._checkpoints.whole(self._folder(name)):
+            found = self._checkpoints.whole(self._folder(name))
+            self.histories[name] = {one.place: one.state.get(flow.HISTORY, "") for one in found}
+            for round_, *within in self.histories[name]:
                 reply.kept.append(Kept(stage=name, round=round_, within=within))
         return reply
 
     def keep(self, stage: str, place: Place, taken: Artefact) -> None:
-        """Keeps a checkpoint at a place of a stage."""
+        """Keeps a checkpoint at a place of a stage; an aggregator has nothing to go on from."""
+        if self.role is flow.AGGREGATOR:
+            return
         Transcripts(self.store.folder).add(self.id, place, taken.transcript)
         self._checkpoints.save(self._folder(stage), place, taken.facts, taken.arrays)
 
     def kept(self, stage: str, place: Place) -> Artefact | None:
         """The checkpoint at a place, and none behind it any more; None for the start of a stage."""
         Transcripts(self.store.folder).discard_after(self.id, place)
-        if place == START:
-            return None
         self._checkpoints.discard_after(self._folder(stage), place)
+        if place == START or self.role is flow.AGGREGATOR:
+            return None
         found = self._checkpoints.load(self._folder(stage), place)
         assert found is not None
         return Artefact(found.state, found.arrays)

@@ -6,11 +6,13 @@ import pytest
 from fedboost import wire
 from fedboost.aggregation.contributor import CHECK_WORDS, Contributor
 from fedboost.aggregation.recovery import self_stream, share_of, sign_of
+from fedboost.aggregation.tag import Tagging
 from fedboost.crypto import shamir
 from fedboost.crypto.masking import MaskKey, Pair, add_stream
 from fedboost.errors import PeerError, PolicyError, ProtocolError
 from fedboost.messages.protocol.aggregation_pb2 import MaskKeys, RevealedShares, Total
 from tests.aggregation import (
+    WHAT,
     added,
     assert_sum,
     circle,
@@ -76,7 +78,7 @@ def test_two_vectors_of_a_party_do_not_show_their_difference():
 
 
 def test_two_vectors_under_one_mask_show_their_difference(monkeypatch):
-    monkeypatch.setattr(Contributor, "_context", property(lambda _: bytes(32)))
+    monkeypatch.setattr(Contributor, "_bound_to", lambda *_: bytes(32))
     seen, true = difference_of_two_vectors()
     assert seen == true
 
@@ -107,11 +109,24 @@ def part_of_the_one_that_was_lied_to():
     return int(whole[1]), own["p02"]
 
 
+@pytest.fixture
+def aided(monkeypatch):
+    """A contributor has given the aggregator the key for tags."""
+    monkeypatch.setattr(Tagging, "fits", lambda *_: True)
+
+
+def test_an_aggregator_alone_is_named_with_the_first_false_total():
+    with pytest.raises(PeerError, match="sum told a total that is not the sum"):
+        part_of_the_one_that_was_lied_to()
+
+
+@pytest.mark.usefixtures("aided")
 def test_a_party_that_was_told_another_total_adds_nothing_up_any_more():
     with pytest.raises(PeerError, match="not the sum of one vector from each"):
         part_of_the_one_that_was_lied_to()
 
 
+@pytest.mark.usefixtures("aided")
 def test_a_party_that_was_told_another_total_is_read_alone_where_masks_do_not_bind(monkeypatch):
     monkeypatch.setattr(Contributor, "broadcast", lambda *_: None)
     read, own = part_of_the_one_that_was_lied_to()
@@ -136,7 +151,7 @@ def vector_behind_replaced_keys():
     made.meet()
     made.tamper = lambda _, __, message: message
     vectors, liar = draws(made.parties), made.members["p01"]
-    [masked] = liar.give(vectors["p01"])
+    [masked] = liar.give(vectors["p01"], WHAT)
     # What the masks are bound to are the keys that p01 has heard: the ones it was given.
     pair = Pair(middle.shared(rows_of(theirs.keys)[0].tobytes()), liar._seat.context)
     words = words_of(masked)

@@ -299,7 +299,7 @@ def test_more_buckets_than_the_rows_allow_are_refused_before_anybody_searches():
     with pytest.raises(ConfigError, match="max_bin is 4 and all parties have 319 training rows"):
         now(room.walk())
     assert {posted.envelope.step for posted in room.posted} <= {
-        "show_columns", "offer_keys", "count_rows", "add_up",
+        "show_columns", "tell_standing", "offer_keys", "count_rows", "add_up",
     }  # fmt: skip
     assert_pooled(with_params(job, quantile_tolerance=3))
     assert_pooled(with_params(made(sizes=(150, 152, 127)), quantile_tolerance=None, max_bin=4))

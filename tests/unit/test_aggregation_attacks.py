@@ -6,6 +6,7 @@ import pytest
 from fedboost import wire
 from fedboost.aggregation import aggregator
 from fedboost.aggregation.contributor import Contributor
+from fedboost.aggregation.tag import Tagging
 from fedboost.errors import PeerError, ProtocolError, UnreachableError
 from fedboost.messages.protocol.aggregation_pb2 import (
     Masked,
@@ -162,9 +163,9 @@ LIES = {
     "another sum's number": lambda total: Total(number=total.number + 1, words=total.words),
     "an older number": lambda total: Total(number=total.number - 1, words=total.words),
     "no array": lambda total: Total(number=total.number),
-    "floats": lambda total: Total(number=total.number, words=wire.pack(np.zeros(7))),
+    "floats": lambda total: Total(number=total.number, words=wire.pack(np.zeros(9))),
     "two axes": lambda total: Total(
-        number=total.number, words=wire.pack(np.zeros((7, 1), np.int64))
+        number=total.number, words=wire.pack(np.zeros((9, 1), np.int64))
     ),
 }
 
@@ -182,7 +183,7 @@ def test_a_total_that_cannot_be_the_sum_is_refused(mode, lie):
 def test_a_total_in_no_part_at_all_is_refused():
     made = circle(3).meet()
     made.streams(draws(made.parties))
-    with pytest.raises(PeerError, match="a total has 0 words, expected 7"):
+    with pytest.raises(PeerError, match="a total has 0 words, expected 9"):
         made.members["p00"].total(iter([]), MOST)
 
 
@@ -222,8 +223,25 @@ def test_a_sum_is_not_closed_after_some_of_it_was_told():
 
 
 @pytest.mark.parametrize("mode", ["wait", "continue"])
-def test_parties_that_were_told_different_totals_never_add_up_again(mode):
-    """What was told goes into the masks of all that follows."""
+@pytest.mark.parametrize("receiver", ["p02", None], ids=["to one", "to all"])
+@pytest.mark.parametrize("place", [0, 4, 5, 6, 7, 8], ids=lambda place: f"word {place}")
+def test_an_aggregator_that_changes_any_word_of_a_total_is_named(mode, receiver, place):
+    made = circle(3).meet() if mode == "wait" else fresh_circle(3)
+    change = words_changed(lambda words: words + (np.arange(len(words)) == place))
+    tampering(made, Total, change, receiver=receiver)
+    vectors = draws(made.parties)
+    with pytest.raises(PeerError) as caught:
+        made.add(vectors) if mode == "wait" else made.open(vectors)
+    if place not in (5, 6):  # digits
+        assert "not the sum of what the parties gave" in caught.value.what
+        assert caught.value.where["party"] == "sum"
+
+
+@pytest.mark.parametrize("mode", ["wait", "continue"])
+def test_parties_that_were_told_different_totals_never_add_up_again(mode, monkeypatch):
+    """What was told goes into the masks of all that follows, also where a contributor has given the
+    aggregator the key for tags."""
+    monkeypatch.setattr(Tagging, "fits", lambda *_: True)
     made = circle(4).meet() if mode == "wait" else fresh_circle(4)
     vectors = draws(made.parties)
 

@@ -9,6 +9,7 @@ import pytest
 
 from fedboost import wire
 from fedboost.aggregation import aggregator
+from fedboost.aggregation.contributor import CHECK_WORDS
 from fedboost.crypto.shamir import PRIME
 from fedboost.errors import PeerError, ProtocolError, UnreachableError
 from fedboost.messages.array_pb2 import Array
@@ -178,7 +179,7 @@ def opened(adder, shown):
 def test_the_shares_as_they_were_given_open_the_sum():
     adder, shown, made, vectors = shown_by()
     words = np.frombuffer(opened(adder, shown)[0].words.data, "<i8")
-    assert_sum({"sum": words[:-2]}, vectors)
+    assert_sum({"sum": words[:-CHECK_WORDS]}, vectors)
     assert made.parties == tuple(shown)
 
 

@@ -15,7 +15,7 @@ from fedboost.crypto import masking
 from fedboost.errors import ProtocolError
 from fedboost.messages.protocol.aggregation_pb2 import Masked
 from tests import conversations
-from tests.aggregation import assert_sum, circle, fresh_circle, names
+from tests.aggregation import WHAT, assert_sum, circle, fresh_circle, names
 from tests.federated import now, with_seed
 
 P_LEAST = 1e-4  # secrets are the same in every run, and so is every p
@@ -157,7 +157,10 @@ def test_parts_of_a_vector_use_a_stream_from_end_to_end(parts, used, monkeypatch
     assert len(used) == 3 * 6
     for uses in used.values():
         assert once(uses)
-        assert sum(length for sign, _, length in uses if sign == 1) in (7 + 2, 2)
+        assert sum(length for sign, _, length in uses if sign == 1) in (
+            7 + CHECK_WORDS,
+            CHECK_WORDS,
+        )
 
 
 def test_the_count_of_uses_sees_a_stream_that_is_used_twice():
@@ -180,10 +183,10 @@ def test_a_sum_that_lacks_a_party_does_not_spend_the_masks_of_the_next(used):
 def test_a_party_that_is_asked_for_a_vector_again_masks_none():
     made = circle(3).meet()
     guest = made.members["p00"]
-    [first] = guest.give(np.zeros(4, np.int64))
+    [first] = guest.give(np.zeros(4, np.int64), WHAT)
     for vector in (np.zeros(4, np.int64), np.ones(4, np.int64)):
         with pytest.raises(ProtocolError):
-            list(guest.give(vector))
+            list(guest.give(vector, WHAT))
     assert isinstance(first, Masked)
     assert guest.number == 1
 
@@ -196,12 +199,12 @@ def test_what_was_heard_before_changes_every_mask_that_follows():
         guest = made.members["p00"]
         if heard:
             guest.broadcast(heard)
-        guest.number += 1
+        list(guest.give(np.zeros(4, np.int64), WHAT))
         keys += [key for key, _ in guest._streams()]
     assert len(set(keys)) == 6
 
 
 def test_masked_words_travel_as_what_they_are():
-    [masked] = circle(3).meet().members["p00"].give(np.zeros(4, np.int64))
-    assert wire.describe(masked) == "Masked(number, words=i8[6])"
+    [masked] = circle(3).meet().members["p00"].give(np.zeros(4, np.int64), WHAT)
+    assert wire.describe(masked) == "Masked(number, words=i8[8])"
     assert str(masked) == wire.describe(masked)

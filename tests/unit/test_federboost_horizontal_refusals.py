@@ -262,7 +262,7 @@ def test_a_guest_that_names_a_column_twice_is_refused():
     assert steps == {"show_columns"}
 
 
-FIRST = {"show_columns", "offer_keys", "count_rows", "add_up"}
+FIRST = {"show_columns", "tell_standing", "offer_keys", "count_rows", "add_up"}
 COUNTED = {*FIRST, "sum_labels"}
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from fedboost.crypto.workers import Serial
 from fedboost.errors import ConfigError, PeerError, UnreachableError
+from fedboost.flow import START
 from fedboost.runtime import authority, local
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.judgement import SEPARATOR, Signatures, Trust
@@ -148,7 +149,7 @@ def work_of(store, job="job-1", attempt=1, digest=bytes(32), **more):
 
 
 def seat_of(work):
-    return work.seat(STAGE, Serial(), Policy(), Hand("bank"))
+    return work.seat(STAGE, START, Serial(), Policy(), Hand("bank"))
 
 
 def test_what_a_step_notes_outlasts_the_attempt_and_the_process(store):

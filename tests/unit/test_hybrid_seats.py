@@ -11,7 +11,7 @@ from fedboost import protocols
 from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import validation_rows, validation_rows_by_id
 from fedboost.flow import GUEST as GUEST_ROLE
-from fedboost.flow import HOST, Artefact, Out, Protocol, Step
+from fedboost.flow import HOST, START, Artefact, Out, Protocol, Step
 from fedboost.messages.job_pb2 import Told
 from fedboost.runtime import local
 from fedboost.runtime.manifest import Manifest, Member
@@ -168,7 +168,7 @@ def test_what_an_alignment_left_is_for_the_stages_behind_it(seats, tmp_path, job
         work = Work(GUEST, terms, bytes(32), store)
         work.frame = frame_of([b"a", b"b", b"c"], np.zeros((3, 1), np.float32))
         work.close(work.stages[0], Artefact(arrays={"rows": np.array([2, 0])}))
-        seat = work.seat(stage, Serial(), Policy(), Hand(GUEST))
+        seat = work.seat(stage, START, Serial(), Policy(), Hand(GUEST))
     assert seat.frame is not None
     assert seat.frame.ids == rows
     assert len(seat.validation) == len(rows)

@@ -209,7 +209,7 @@ def small_walk(seen):
     ("kept", "first"),
     [
         ({}, 0),
-        (dict.fromkeys(PARTIES, (1, 2)), 0),
+        (dict.fromkeys(PARTIES, (1, 2)), 2),  # an aggregator keeps nothing
         ({"*": (1, 2)}, 2),
         ({"*": (1, (1, 0, 2)), "shop": ((1, 0, 1), (1, 0, 2))}, (1, 0, 2)),
         ({"*": (1, (1, 0, 2)), "shop": (1, (1, 0, 3))}, 1),

@@ -25,23 +25,27 @@ _sym_db = _symbol_database.Default()
 from fedboost.messages import array_pb2 as fedboost_dot_messages_dot_array__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,fedboost/messages/protocol/aggregation.proto\x12\x14\x66\x65\x64\x62oost.aggregation\x1a\x1d\x66\x65\x64\x62oost/messages/array.proto\"q\n\x08MaskKeys\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x1d\n\x04keys\x18\x02 \x01(\x0b\x32\x0f.fedboost.Array\x12$\n\x0b\x63ommitments\x18\x03 \x01(\x0b\x32\x0f.fedboost.Array\x12\x11\n\tsignature\x18\x04 \x01(\x0c\"e\n\x0b\x44\x65\x61ltShares\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\"\n\tmask_keys\x18\x02 \x01(\x0b\x32\x0f.fedboost.Array\x12#\n\nself_masks\x18\x03 \x01(\x0b\x32\x0f.fedboost.Array\"8\n\x06Masked\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x1e\n\x05words\x18\x02 \x01(\x0b\x32\x0f.fedboost.Array\"G\n\x05Total\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06\x63losed\x18\x02 \x01(\x08\x12\x1e\n\x05words\x18\x03 \x01(\x0b\x32\x0f.fedboost.Array\"?\n\tSurvivors\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07parties\x18\x02 \x03(\t\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"\xce\x01\n\x0eRevealedShares\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x11\n\tsurvivors\x18\x02 \x03(\t\x12\x1f\n\x06shares\x18\x03 \x01(\x0b\x32\x0f.fedboost.Array\x12\x1d\n\x04keys\x18\x04 \x01(\x0b\x32\x0f.fedboost.Array\x12$\n\x0b\x63ommitments\x18\x05 \x01(\x0b\x32\x0f.fedboost.Array\x12\x0f\n\x07\x63ontext\x18\x06 \x01(\x0c\x12\x0f\n\x07members\x18\x07 \x03(\t\x12\x11\n\tthreshold\x18\x08 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,fedboost/messages/protocol/aggregation.proto\x12\x14\x66\x65\x64\x62oost.aggregation\x1a\x1d\x66\x65\x64\x62oost/messages/array.proto\"j\n\x08Standing\x12\x0f\n\x07history\x18\x01 \x01(\x0c\x12)\n\x04kept\x18\x02 \x03(\x0b\x32\x1b.fedboost.aggregation.Stand\x12\x0f\n\x07tag_key\x18\x03 \x01(\x0c\x12\x11\n\tsignature\x18\x04 \x01(\x0c\"\'\n\x05Stand\x12\r\n\x05place\x18\x01 \x03(\x04\x12\x0f\n\x07history\x18\x02 \x01(\x0c\"q\n\x08MaskKeys\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x1d\n\x04keys\x18\x02 \x01(\x0b\x32\x0f.fedboost.Array\x12$\n\x0b\x63ommitments\x18\x03 \x01(\x0b\x32\x0f.fedboost.Array\x12\x11\n\tsignature\x18\x04 \x01(\x0c\"e\n\x0b\x44\x65\x61ltShares\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\"\n\tmask_keys\x18\x02 \x01(\x0b\x32\x0f.fedboost.Array\x12#\n\nself_masks\x18\x03 \x01(\x0b\x32\x0f.fedboost.Array\"8\n\x06Masked\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x1e\n\x05words\x18\x02 \x01(\x0b\x32\x0f.fedboost.Array\"G\n\x05Total\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06\x63losed\x18\x02 \x01(\x08\x12\x1e\n\x05words\x18\x03 \x01(\x0b\x32\x0f.fedboost.Array\"?\n\tSurvivors\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07parties\x18\x02 \x03(\t\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"\xce\x01\n\x0eRevealedShares\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x11\n\tsurvivors\x18\x02 \x03(\t\x12\x1f\n\x06shares\x18\x03 \x01(\x0b\x32\x0f.fedboost.Array\x12\x1d\n\x04keys\x18\x04 \x01(\x0b\x32\x0f.fedboost.Array\x12$\n\x0b\x63ommitments\x18\x05 \x01(\x0b\x32\x0f.fedboost.Array\x12\x0f\n\x07\x63ontext\x18\x06 \x01(\x0c\x12\x0f\n\x07members\x18\x07 \x03(\t\x12\x11\n\tthreshold\x18\x08 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fedboost.messages.protocol.aggregation_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MASKKEYS']._serialized_start=101
-  _globals['_MASKKEYS']._serialized_end=214
-  _globals['_DEALTSHARES']._serialized_start=216
-  _globals['_DEALTSHARES']._serialized_end=317
-  _globals['_MASKED']._serialized_start=319
-  _globals['_MASKED']._serialized_end=375
-  _globals['_TOTAL']._serialized_start=377
-  _globals['_TOTAL']._serialized_end=448
-  _globals['_SURVIVORS']._serialized_start=450
-  _globals['_SURVIVORS']._serialized_end=513
-  _globals['_REVEALEDSHARES']._serialized_start=516
-  _globals['_REVEALEDSHARES']._serialized_end=722
+  _globals['_STANDING']._serialized_start=101
+  _globals['_STANDING']._serialized_end=207
+  _globals['_STAND']._serialized_start=209
+  _globals['_STAND']._serialized_end=248
+  _globals['_MASKKEYS']._serialized_start=250
+  _globals['_MASKKEYS']._serialized_end=363
+  _globals['_DEALTSHARES']._serialized_start=365
+  _globals['_DEALTSHARES']._serialized_end=466
+  _globals['_MASKED']._serialized_start=468
+  _globals['_MASKED']._serialized_end=524
+  _globals['_TOTAL']._serialized_start=526
+  _globals['_TOTAL']._serialized_end=597
+  _globals['_SURVIVORS']._serialized_start=599
+  _globals['_SURVIVORS']._serialized_end=662
+  _globals['_REVEALEDSHARES']._serialized_start=665
+  _globals['_REVEALEDSHARES']._serialized_end=871
 # @@protoc_insertion_point(module_scope)

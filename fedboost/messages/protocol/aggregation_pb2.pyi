@@ -7,6 +7,26 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Standing(_message.Message):
+    __slots__ = ("history", "kept", "tag_key", "signature")
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    TAG_KEY_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    history: bytes
+    kept: _containers.RepeatedCompositeFieldContainer[Stand]
+    tag_key: bytes
+    signature: bytes
+    def __init__(self, history: _Optional[bytes] = ..., kept: _Optional[_Iterable[_Union[Stand, _Mapping]]] = ..., tag_key: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Stand(_message.Message):
+    __slots__ = ("place", "history")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
+    place: _containers.RepeatedScalarFieldContainer[int]
+    history: bytes
+    def __init__(self, place: _Optional[_Iterable[int]] = ..., history: _Optional[bytes] = ...) -> None: ...
+
 class MaskKeys(_message.Message):
     __slots__ = ("epoch", "keys", "commitments", "signature")
     EPOCH_FIELD_NUMBER: _ClassVar[int]

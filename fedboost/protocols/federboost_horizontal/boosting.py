@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,17 @@ class Boosting:
         if self._grove is None:
             self._grove = self._plant()
         return np.empty(0, np.int64) if self._grove.is_over else self._grove.sums()
+
+    def asked(self) -> dict[str, Any]:
+        """What the sums of the next layer are of, beside the columns, as JSON: the nodes of each
+        tree, and what 1 is worth."""
+        trees = [] if self._grove is None else self._grove.trees
+        fixed = self.rules.fixed
+        return {
+            "nodes": [tree.asked for tree in trees],
+            "used": [tree.columns for tree in trees],
+            "units": [fixed.g_unit, fixed.h_unit],
+        }
 
     def take(self, total: Vector | None) -> None:
         """Grows a layer from everybody's sums; None ends the trees at their last one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +17,17 @@ from fedboost.aggregation.contributor import Contributor
 from fedboost.aggregation.counts import Counts
 from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they are
     bytes_max,
+    compare_standings,
     deal_shares,
     given,
     hear_keys,
     offer_fresh_keys,
     offer_keys,
     reveal_shares,
+    tell_standing,
 )
 from fedboost.aggregation.party import labels as labels_of
+from fedboost.aggregation.statistic import Statistic
 from fedboost.core import objectives
 from fedboost.core.binning import Binning
 from fedboost.core.growth import Rules
@@ -58,6 +63,7 @@ class Party:
     search: Search | None = None
     ranked: Ranked | None = None
     boosting: Boosting | None = None
+    cells: str = ""  # a hash of where all columns are cut, and of which they are
 
     @property
     def params(self) -> Any:
@@ -115,7 +121,9 @@ def count_rows(me: Party) -> Iterator[Out]:
     label, weight, scaled = labels_of(me.seat)
     me.ranked = Ranked.of(me.table.values[me.seat.parts["train"]])
     present, largest = me.ranked.present(), np.maximum(weight, scaled)
-    yield from given(me, counting.of_rows(present, label, largest, me.seat.parts))
+    schema = {"columns": me.table.names, "categorical": me.table.categorical}
+    counts = counting.of_rows(present, label, largest, me.seat.parts)
+    yield from given(me, counts, Statistic("count_rows", schema=schema))
 
 
 def read_counts(me: Party, got: Iterator[Total]) -> Out:
@@ -133,7 +141,8 @@ def sum_labels(me: Party) -> Iterator[Out]:
     """What our labels and weights add up to."""
     label, _, weight = labels_of(me.seat)
     train = me.seat.parts["train"]
-    yield from given(me, counting.of_labels(me.params, _counts(me), label[train], weight[train]))
+    share = counting.of_labels(me.params, _counts(me), label[train], weight[train])
+    yield from given(me, share, Statistic("sum_labels"))
 
 
 def read_labels(me: Party, got: Iterator[Total]) -> Out:
@@ -159,7 +168,8 @@ def count_below(me: Party) -> Iterator[Out]:
     assert me.search is not None
     assert me.ranked is not None
     probes = me.search.probes()
-    yield from given(me, me.ranked.at(me.table.searched).below(probes))
+    below = me.ranked.at(me.table.searched).below(probes)
+    yield from given(me, below, Statistic("count_below"))
 
 
 def narrow(me: Party, got: Iterator[Total]) -> Out:
@@ -189,8 +199,11 @@ def sign_survivors(me: Party, present: tuple[str, ...]) -> Out:
 def sum_histograms(me: Party) -> Iterator[Out]:
     """Our gradients in the cells of the open nodes."""
     training = me.training
-    fresh = 2 * len(training.rounds) if training.layer == 0 else None
-    yield from given(me, training.sums(), fresh)
+    tree, layer = len(training.rounds), training.layer
+    own = training.sums()
+    schema = {"cells": me.cells, **training.asked()}
+    fresh = 2 * tree if layer == 0 else None
+    yield from given(me, own, Statistic("sum_histograms", (tree, layer), schema, fresh))
 
 
 def split_nodes(me: Party, got: Iterator[Total]) -> Out:
@@ -210,9 +223,10 @@ def split_nodes(me: Party, got: Iterator[Total]) -> Out:
 
 def measure(me: Party) -> Iterator[Out]:
     """Our share of the metrics."""
-    yield from given(
-        me, me.training.measures.tally(me.training.watched), 2 * len(me.training.rounds) - 1
-    )
+    training, of_round = me.training, len(me.training.rounds)
+    share, schema = training.measures.tally(training.watched), {"metrics": me.params.metrics}
+    what = Statistic("measure", (of_round,), schema, fresh=2 * of_round - 1)
+    yield from given(me, share, what)
 
 
 def read_metrics(me: Party, got: Iterator[Total]) -> Out:
@@ -251,7 +265,7 @@ def snapshot(me: Party, _: Place) -> Artefact:
         "columns": list(me.table.names),
         "cuts": tables.cuts_facts(binning),
         **counting.facts(_counts(me), me.summary),
-        "members": [] if me.sums.epoch is None else list(me.sums.epoch.members),
+        **me.sums.keep(),
     }
     return Artefact({**facts, **taken.facts}, taken.arrays)
 
@@ -265,6 +279,7 @@ def restore(me: Party, kept: Artefact) -> Told:
     _plant(me, me.table.cuts_again(facts["cuts"]))
     training = me.training
     training.restore(kept)
+    me.sums.take_up(facts)
     if training.layer:
         me.sums.begun = tuple(facts["members"])
     if training.is_grown:
@@ -324,4 +339,6 @@ def _plant(me: Party, binning: Binning) -> None:
         watched[part] = Watched(bins, label[rows], weight[rows], margin)
     place = me.seat.table.of(EVERYBODY).index(me.seat.party)
     rules = Rules(params, binning, fixed)
+    facts = [me.table.names, tables.cuts_facts(binning)]
+    me.cells = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     me.boosting = Boosting(rules, (objective, summary, counts), watched, place)

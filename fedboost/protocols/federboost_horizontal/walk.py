@@ -7,12 +7,14 @@ from fedboost.flow import EVERYBODY, GUEST, HOST, Keeps, Run, Step
 from fedboost.messages.protocol.aggregation_pb2 import Masked, MaskKeys, Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
 
+BEFORE = ("show_columns", "match_columns")
 FLOW = (
     show_columns := Step("show_columns", GUEST, gives=Columns),
     match_columns := Step("match_columns", HOST, takes=Columns),
-    offer_keys := Step(
-        "offer_keys", EVERYBODY, gives=MaskKeys, after=("show_columns", "match_columns")
-    ),
+    # In front of the first sum of an attempt, and behind the last one.
+    tell_standing := sums.tell_standing(*BEFORE, "hear_keys", "read_metrics"),
+    sums.compare_standings,
+    offer_keys := Step("offer_keys", EVERYBODY, gives=MaskKeys, after=("compare_standings",)),
     hear_keys := Step("hear_keys", EVERYBODY, takes=MaskKeys, after=("offer_keys",)),
     # Once a job.
     count_rows := Step("count_rows", EVERYBODY, gives=Masked, after=("hear_keys",), streams=True),
@@ -26,7 +28,7 @@ FLOW = (
     narrow := Step("narrow", EVERYBODY, takes=Total, after=("count_below",)),
     # Every round, with `dropout: continue`.
     offer_fresh_keys := sums.offer_fresh_keys(
-        "show_columns", "match_columns", "read_labels", "narrow", "read_metrics"
+        "compare_standings", "read_labels", "narrow", "read_metrics"
     ),
     sums.deal_shares,
     sums.hold_shares,
@@ -53,11 +55,7 @@ FLOW = (
     read_metrics := Step(
         "read_metrics", EVERYBODY, takes=Total, after=("measure", "reveal_shares")
     ),
-    close_model := Step(
-        "close_model",
-        EVERYBODY,
-        after=("show_columns", "match_columns", "hear_keys", "read_metrics"),
-    ),
+    close_model := Step("close_model", EVERYBODY, after=("compare_standings",)),
     # What opens a sum.
     sign_survivors := sums.sign_survivors("sum_histograms", "measure"),
     sums.reveal_shares,
@@ -69,6 +67,7 @@ async def walk(run: Run) -> None:
     """A tree costs a message there and back for each of its layers."""
     waits = run.params.dropout == "wait"
     await run(show_columns, match_columns)
+    await sums.compare(run, tell_standing)
     if waits or not run.is_resumed:  # later sums of others have keys of their own
         await run(offer_keys, hear_keys)
     if not run.is_resumed:
@@ -86,6 +85,7 @@ async def walk(run: Run) -> None:
             for _ in run.rounds("layer", run.params.max_depth, keeps=Keeps.NOW_AND_THEN):
                 await sums.open_sum(run, sum_histograms, sign_survivors, split_nodes)
             await sums.open_sum(run, measure, sign_survivors, read_metrics)
+    await sums.compare(run, tell_standing, spares=not waits)
     await run(close_model)
 
 

@@ -14,6 +14,7 @@ from fedboost.aggregation.contributor import Contributor
 from fedboost.aggregation.counts import Counts
 from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they are
     bytes_max,
+    compare_standings,
     deal_shares,
     given,
     hear_keys,
@@ -22,8 +23,10 @@ from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they ar
     offer_keys,
     reveal_shares,
     sign_survivors,
+    tell_standing,
 )
 from fedboost.aggregation.party import labels as labels_of
+from fedboost.aggregation.statistic import Statistic
 from fedboost.core import gbun, objectives
 from fedboost.core.gbun import Scale
 from fedboost.core.local import Watched
@@ -112,7 +115,8 @@ def count_rows(me: Party) -> Iterator[Out]:
     label, weight, scaled = labels_of(me.seat)
     own = np.empty(0, np.int64) if me.is_sparse else columns.exceeded(_dense(me, "train"))
     largest = np.maximum(weight, scaled)
-    yield from given(me, counting.of_rows(own, label, largest, me.seat.parts))
+    counts = counting.of_rows(own, label, largest, me.seat.parts)
+    yield from given(me, counts, Statistic("count_rows", schema={"columns": me.names}))
 
 
 def read_counts(me: Party, got: Iterator[Total]) -> Out:
@@ -136,7 +140,7 @@ def sum_columns(me: Party) -> Iterator[Out]:
         assert me.bounds is not None
         own = columns.sums(_dense(me, "train"), me.bounds, counts.train)
         share = np.concatenate([share, own])
-    yield from given(me, share)
+    yield from given(me, share, Statistic("sum_columns"))
 
 
 def read_columns(me: Party, got: Iterator[Total]) -> Out:
@@ -155,7 +159,8 @@ def read_columns(me: Party, got: Iterator[Total]) -> Out:
 
 def show_reach(me: Party) -> Iterator[Out]:
     """Up to a power of two, how far an output of a network may go for our rows."""
-    yield from given(me, counting.exceeds(_rows(me, "train").reach()))
+    reach = counting.exceeds(_rows(me, "train").reach())
+    yield from given(me, reach, Statistic("show_reach"))
 
 
 def read_reach(me: Party, got: Iterator[Total]) -> Out:
@@ -172,7 +177,8 @@ def read_reach(me: Party, got: Iterator[Total]) -> Out:
 def sum_outputs(me: Party) -> Iterator[Out]:
     """What a new network's outputs and their squares add up to over our rows."""
     training = me.training
-    yield from given(me, training.outputs(), 2 * training.number)
+    what = Statistic("sum_outputs", (training.number,), fresh=2 * training.number)
+    yield from given(me, training.outputs(), what)
 
 
 def normalise(me: Party, got: Iterator[Total]) -> Out:
@@ -183,7 +189,8 @@ def normalise(me: Party, got: Iterator[Total]) -> Out:
 
 def sum_system(me: Party) -> Iterator[Out]:
     """Our rows' part of the equations."""
-    yield from given(me, me.training.system())
+    training = me.training
+    yield from given(me, training.system(), Statistic("sum_system", (training.number,)))
 
 
 def solve(me: Party, got: Iterator[Total]) -> Out:
@@ -198,7 +205,9 @@ def measure(me: Party) -> Iterator[Out]:
     share = np.empty(0, np.int64)
     if len(training.rounds) > len(training.measures.history):
         share = training.measures.tally(training.watched)
-    yield from given(me, share, 2 * training.number - 1)
+    schema = {"metrics": me.params.metrics}
+    what = Statistic("measure", (training.number,), schema, fresh=2 * training.number - 1)
+    yield from given(me, share, what)
 
 
 def read_metrics(me: Party, got: Iterator[Total]) -> Out:
@@ -238,6 +247,7 @@ def snapshot(me: Party, _: Place) -> Artefact:
         "names": list(me.names),
         "reach": me.training.reach,
         **counting.facts(counts, summary),
+        **me.sums.keep(),
     }
     arrays = dict(taken.arrays)
     if me.scale is not None:
@@ -255,6 +265,7 @@ def restore(me: Party, kept: Artefact) -> Told:
         me.scale = Scale(*(array.astype(np.float64) for array in own))
     _plant(me, facts["reach"])
     me.training.restore(kept)
+    me.sums.take_up(facts)
     return Told(ends="round" if me.training.measures.ends else "")
 
 

@@ -10,7 +10,10 @@ BEFORE = ("show_inputs", "match_inputs")
 FLOW = (
     show_inputs := Step("show_inputs", GUEST, gives=Inputs),
     match_inputs := Step("match_inputs", HOST, takes=Inputs),
-    offer_keys := Step("offer_keys", EVERYBODY, gives=MaskKeys, after=BEFORE),
+    # In front of the first sum of an attempt, and behind the last one.
+    tell_standing := sums.tell_standing(*BEFORE, "hear_keys", "read_metrics"),
+    sums.compare_standings,
+    offer_keys := Step("offer_keys", EVERYBODY, gives=MaskKeys, after=("compare_standings",)),
     hear_keys := Step("hear_keys", EVERYBODY, takes=MaskKeys, after=("offer_keys",)),
     # Once a job.
     count_rows := Step("count_rows", EVERYBODY, gives=Masked, after=("hear_keys",), streams=True),
@@ -24,7 +27,7 @@ FLOW = (
     ),
     read_reach := Step("read_reach", EVERYBODY, takes=Total, after=("show_reach",)),
     # Every round, with `dropout: continue`.
-    offer_fresh_keys := sums.offer_fresh_keys(*BEFORE, "read_reach", "read_metrics"),
+    offer_fresh_keys := sums.offer_fresh_keys("compare_standings", "read_reach", "read_metrics"),
     sums.deal_shares,
     sums.hold_shares,
     # Every round.
@@ -42,7 +45,7 @@ FLOW = (
     read_metrics := Step(
         "read_metrics", EVERYBODY, takes=Total, after=("measure", "reveal_shares")
     ),
-    close_model := Step("close_model", EVERYBODY, after=(*BEFORE, "hear_keys", "read_metrics")),
+    close_model := Step("close_model", EVERYBODY, after=("compare_standings",)),
     # What opens a sum.
     sign_survivors := sums.sign_survivors("sum_outputs", "sum_system", "measure"),
     sums.reveal_shares,
@@ -54,6 +57,7 @@ async def walk(run: Run) -> None:
     """A round is asked for at once, and costs three messages there and back."""
     waits = run.params.dropout == "wait"
     await run(show_inputs, match_inputs)
+    await sums.compare(run, tell_standing)
     if waits or not run.is_resumed:  # later sums of others have keys of their own
         await run(offer_keys, hear_keys)
     if not run.is_resumed:
@@ -74,4 +78,5 @@ async def walk(run: Run) -> None:
             await sums.open_sum(run, sum_outputs, sign_survivors, normalise)
             await sums.open_sum(run, sum_system, sign_survivors, solve)
             await sums.open_sum(run, measure, sign_survivors, read_metrics)
+    await sums.compare(run, tell_standing, spares=not waits)
     await run(close_model)

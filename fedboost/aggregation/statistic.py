@@ -1,0 +1,28 @@
+"""What a vector under masks says, as every contributor describes it for itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A sum's name, place and schema; masks cancel only between equal ones.
+
+    `fresh` numbers the statistics that have not been added up before in any form: only these may
+    be opened when a party is missing that was there at the last sum.
+    """
+
+    name: str  # the step's
+    place: tuple[int, ...] = ()  # of the sum in its job: round, layer
+    schema: Mapping[str, Any] = field(default_factory=dict)  # JSON: columns, nodes, bounds, units
+    fresh: int | None = None
+
+    def digest(self, words: int) -> bytes:
+        """32 bytes that no other statistic, and no vector of another length, has."""
+        said = [self.name, *self.place], words, self.fresh, self.schema
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
