@@ -111,6 +111,11 @@ def _rules(node: PartyNode, work: Work, ask: Ask, policy: Policy) -> Iterator[Ru
         least = f"{policy.aggregation_parties_min} at least"
         asked = units.plural(ask.contributors, "party", "parties") + " in each sum"
         yield Rule("Sums under masks", asked, least, "policy.aggregation_parties_min")
+    if ask.contributors is not None and ask.dataset is not None:
+        few = units.plural(policy.apart_min, "party", "parties")
+        asked = "also without one that is lost" if ask.goes_on else "over the same parties"
+        allowed = f"with other jobs' sums tell of {few} together at least"
+        yield Rule("Sums over others", asked, allowed, "policy.aggregation_apart_min")
     if ask.host_noise is not None:
         least = f"{policy.host_noise_min:g} at least"
         yield Rule("Noise on our sums", f"{ask.host_noise:g}", least, "policy.host_noise_min")

@@ -32,6 +32,7 @@ from fedboost.runtime.manifest import Manifest, outline
 from fedboost.runtime.policy import Ask
 from fedboost.runtime.store import GOING, Job, Store, day
 from fedboost.runtime.submitted import submitter_of
+from fedboost.runtime.summed import Summed
 from fedboost.runtime.work import Work
 
 SEPARATOR = b"\0"  # between a certificate, which is text, and the signature made with its key
@@ -100,6 +101,7 @@ class Judge:
         self._trust = trust
         self._store = store
         self._held_out = HeldOut(store)
+        self._summed = Summed(store)
         self._leaders: dict[str, str] = {}  # by job, of those that the store knows
 
     def proposal(self, caller: Peer, terms: Manifest) -> None:
@@ -146,8 +148,7 @@ class Judge:
             return
         by_party = {signature.party: signature.signature for signature in given}
         begun = self._store.job(work.id).attempt > 0
-        goes_on = getattr(work.params, "dropout", "wait") == "continue"
-        lost = set(work.table.hosts) - set(by_party) if begun and goes_on else set()
+        lost = set(work.table.hosts) - set(by_party) if begun and _goes_on(work) else set()
         for member in work.terms.members:
             if member.name in lost:
                 continue
@@ -222,6 +223,7 @@ class Judge:
             gradient_bits=asked.gradient_bits,
             insecure=asked.insecure,
             contributors=work.contributors,
+            goes_on=dataset is not None and _goes_on(work),
             host_noise=None if work.role is GUEST else asked.host_noise,
             quantile_tolerance=None if dataset is None else asked.quantile_tolerance,
             roles=tuple(str(role) for role in work.table.roles_of(name)),
@@ -261,6 +263,20 @@ class Judge:
         differs = self._held_out.differs(table, classes, self.config.policy.holdout_rows_min)
         self.config.policy.judge_overlap(differs=differs)
 
+    def contributors(self, work: Work, stage: str, seat: Seat) -> None:
+        """Refuses sums over parties that differ by too few from those of other jobs on the table;
+        notes whom they are over."""
+        adds_up = flow.AGGREGATOR in protocols.named(stage).modules
+        if seat.frame is None or not adds_up:
+            return
+        dataset, policy = work.terms.spec.data[work.party].dataset or "", self.config.policy
+        table = Owned(dataset, self.config.datasets[dataset].identity)
+        members = seat.table.of(flow.EVERYBODY)
+        try:
+            policy.judge_isolated(self._summed.isolates(table, members, policy.apart_min))
+        except PolicyError as error:
+            raise error.at(party=self.config.name) from None
+
     def alignment(self, work: Work) -> None:
         """Counts an attempt at an alignment; refuses more a day than policy allows.
 
@@ -297,3 +313,8 @@ class Judge:
         if caller.role != "user":
             raise PolicyError(f"{caller} is not an owner")
         self.config.policy.judge_approver(caller.name)
+
+
+def _goes_on(work: Work) -> bool:
+    """Whether a job's sums go on without parties that are lost."""
+    return getattr(work.params, "dropout", "wait") == "continue"

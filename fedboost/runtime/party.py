@@ -211,6 +211,7 @@ class PartyNode:
         )
         checkpoint = await asyncio.to_thread(work.kept, request.stage, place)
         await asyncio.to_thread(self.judge.holdout, work, request.stage, seat)
+        await asyncio.to_thread(self.judge.contributors, work, request.stage, seat)
         leaves = protocols.named(request.stage).leaves
         if leaves == "rows":
             await asyncio.to_thread(self.judge.alignment, work)

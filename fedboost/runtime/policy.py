@@ -8,7 +8,7 @@ each prediction.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -45,8 +45,9 @@ class Ask:
     `dataset` is None for a role without data (aggregator); `key_bits` is None for schemes
     without a modulus and protocols without a key; `gradient_bits` is None where no encrypted
     gradients travel; `insecure` is what the scheme declares of itself; `contributors` is None
-    where nothing is added up under masks; `host_noise` is None for a guest and for protocols whose
-    hosts release no sums; `quantile_tolerance` is None where the job does not say one.
+    where nothing is added up under masks; `goes_on` says whether sums go on over fewer where some
+    are lost; `host_noise` is None for a guest and for protocols whose hosts release no sums;
+    `quantile_tolerance` is None where the job does not say one.
     """
 
     coordinator: str
@@ -58,6 +59,7 @@ class Ask:
     gradient_bits: int | None
     insecure: bool
     contributors: int | None
+    goes_on: bool
     host_noise: float | None
     quantile_tolerance: int | None
     roles: tuple[str, ...]
@@ -94,6 +96,9 @@ class Policy(Settings):
     # Guests that compare notes with no other: what each of them has got counts alone.
     disclosure_apart: Names = ()
     aggregation_parties_min: int = Field(3, ge=2)  # contributors of one secure sum
+    # Parties that sums over two sets of contributors may tell of by their difference, at least;
+    # absent: as many as of one sum; 1: any.
+    aggregation_apart_min: int | None = Field(None, ge=1)
     # Rows between released cuts of our columns, and of each leaf (core.groups); 1: any number.
     group_rows_min: int = Field(20, ge=1)
     host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
@@ -146,6 +151,13 @@ class Policy(Settings):
                 f"adds up over {self.aggregation_parties_min} parties at least, "
                 f"the job has {ask.contributors}",
             )
+        if ask.goes_on and self.apart_min > 1:
+            raise _denied(
+                "aggregation_apart_min",
+                f"lets sums over fewer contributors tell of {self.apart_min} parties together at "
+                "least, the job goes on without a single one",
+                "set dropout: wait in the job's params",
+            )
         if ask.host_noise is not None and ask.host_noise < self.host_noise_min:
             raise _denied(
                 "host_noise_min",
@@ -160,6 +172,23 @@ class Policy(Settings):
                 f"asks for a quantile_tolerance of {self.quantile_tolerance_min} rows at least, "
                 f"the job has {tolerance}",
                 "leave quantile_tolerance out of the job's params",
+            )
+
+    @property
+    def apart_min(self) -> int:
+        """`aggregation_apart_min`, said or not."""
+        own = self.aggregation_apart_min
+        return self.aggregation_parties_min if own is None else own
+
+    def judge_isolated(self, parties: Collection[str] | None) -> None:
+        """Nothing; a PolicyError where sums would tell of these few parties alone."""
+        if parties is not None:
+            raise _denied(
+                "aggregation_apart_min",
+                f"lets sums of several jobs tell of {self.apart_min} parties together at least; "
+                f"with those of earlier jobs on the data set this one's would tell of "
+                f"{', '.join(sorted(parties))} alone",
+                "take part with the same parties as before, or with others",
             )
 
     def judge_disclosure(self, epsilon: float, columns: int, before: float = 0.0) -> None:

@@ -26,6 +26,7 @@ HASHED = {
     "decisions": ("job", "manifest_sha256", "verdict", "user", "at", "reason"),
     "charges": ("dataset", "source", "kind", "about", "peer", "job", "amount"),
     "held_out": ("dataset", "source", "classes", "cells"),
+    "summed": ("dataset", "source", "parties"),
 }  # fmt: skip
 _ACCOUNT_3 = (
     "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted", "epsilon",
@@ -33,7 +34,9 @@ _ACCOUNT_3 = (
 )  # fmt: skip
 # Of them, those whose rows are looked for by what they say, so that a damaged one is not found: all
 # their rows are checked when the store is opened.
-COUNTERS = ("predictions", "alignments", "account", "decisions", "charges", "held_out")
+COUNTERS = (
+    "predictions", "alignments", "account", "decisions", "charges", "held_out", "summed",
+)  # fmt: skip
 
 
 def _row_hash(*values: object) -> str:
@@ -143,6 +146,15 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         *_hashing("held_out"),
         """CREATE TRIGGER held_out_stay BEFORE DELETE ON held_out
         BEGIN SELECT raise(ABORT, 'what was held out stays'); END""",
+    ),
+    7: (
+        # Sets of parties, JSON, with which tables were added up: see `summed`.
+        """CREATE TABLE summed (
+            dataset TEXT NOT NULL, source TEXT NOT NULL, parties TEXT NOT NULL
+        ) STRICT""",
+        *_hashing("summed"),
+        """CREATE TRIGGER summed_stay BEFORE DELETE ON summed
+        BEGIN SELECT raise(ABORT, 'what was summed stays'); END""",
     ),
 }
 SCHEMA_VERSION = max(VERSIONS)

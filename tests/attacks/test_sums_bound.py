@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,11 +74,12 @@ async def histogram_of(target):
     await asyncio.gather(
         *(room.call("count_rows", name) for name in others), room.call("sum_histograms", target)
     )
-    words = sum(
+    given = [
         np.frombuffer(posted.message.words.data, "<u8")
         for posted in room.posted
         if posted.envelope.step in ("count_rows", "sum_histograms")
-    )
+    ]
+    words = np.sum(given, axis=0)
     cells = words[:-CHECK_WORDS].view(np.int64).copy()
     # What anybody knows of the two others' counts: all rows, all present, largest values of 1.
     flags = np.array([len(others) if e < 0 else 0 for e in range(-64, 64)], np.int64)
@@ -139,7 +141,9 @@ class Steering:
             for column in range(3)
             for bin_, side in ((known[column], "left"), (known[column] - 1, "right"))
         ]
-        self.rules = self.tree = self.read = None
+        self.rules: Any = None
+        self.tree: Any = None
+        self.read: Any = None
         self.node = self.depth = self.whole = self.total = 0
 
     def lie(self, parts):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedboost.aggregation import aggregator
 from fedboost.aggregation.contributor import Contributor
 from fedboost.aggregation.statistic import Statistic
 from fedboost.errors import PeerError, ProtocolError
@@ -28,14 +29,14 @@ MATCH = {
 def standing_at(place, kept, others=()):
     """Contributors that have kept these places, and others where named, opened at one of them."""
     own = seats(3)
-    own.pop("sum")
+    adder = own.pop("sum")
     made = {}
     for name, seat in own.items():
         at = dict(others).get(name, kept)
         made[name] = Contributor(replace(seat, place=place, kept=at))
         if place in at:
             made[name].take_up({"history_sha256": at[place]})
-    return Circle(made, None)
+    return Circle(made, aggregator.begin(adder))
 
 
 @pytest.mark.parametrize("case", MATCH.values(), ids=MATCH)
@@ -129,7 +130,7 @@ def test_vectors_of_different_statistics_add_up_to_noise(other):
     made = circle(3).meet()
     members, vectors = made.members, draws(made.parties)
     own = {p: one.give(vectors[p], other if p == "p01" else WHAT) for p, one in members.items()}
-    words = sum(np.frombuffer(next(one).words.data, "<u8") for one in own.values())
+    words = np.sum([np.frombuffer(next(one).words.data, "<u8") for one in own.values()], axis=0)
     assert np.abs(words.view(np.int64)[:5]).max() > 2**48
 
 

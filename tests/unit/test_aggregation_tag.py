@@ -1,4 +1,4 @@
-"""Tags show a changed total, whatever it is; whoever has no key for them finds no other that fits."""
+"""Tags show a changed total, whatever it is; without their key nobody finds one that fits."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,8 @@ def test_the_sum_of_tags_is_that_of_the_total(parties, words, monkeypatch):
     monkeypatch.setattr(tags, "_ROWS", 16)
     own = vectors(parties, words, np.random.default_rng(parties))
     tagging = Tagging(KEY, b"sum 1")
-    tag = sum(tagging.of(one, adds_pad=place == 0) for place, one in enumerate(own))
+    tags_of = [tagging.of(one, adds_pad=place == 0) for place, one in enumerate(own)]
+    tag = np.sum(tags_of, axis=0)
     assert tag.shape == (TAG_WORDS,)
     assert tagging.fits(np.sum(own, axis=0), tag)
     assert not Tagging(KEY, b"sum 2").fits(np.sum(own, axis=0), tag)

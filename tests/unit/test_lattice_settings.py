@@ -28,6 +28,7 @@ def ask_of(params):
         gradient_bits=wanted.gradient_bits,
         insecure=wanted.insecure,
         contributors=None,
+        goes_on=False,
         host_noise=wanted.host_noise,
         quantile_tolerance=None,
         roles=("host",),

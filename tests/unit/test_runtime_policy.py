@@ -24,6 +24,7 @@ ASK = Ask(
     gradient_bits=64,
     insecure=False,
     contributors=None,
+    goes_on=False,
     host_noise=None,
     quantile_tolerance=None,
     roles=("host",),
@@ -63,6 +64,7 @@ def test_an_absent_key_denies(key):
         ({"key_bits": 2047}, "key_bits_min"),
         ({"gradient_bits": 65}, "gradient_bits_max"),
         ({"contributors": 2}, "aggregation_parties_min"),
+        ({"contributors": 3, "goes_on": True}, "aggregation_apart_min"),
     ],
 )
 def test_each_rule_denies_and_names_its_key(change, key):
@@ -84,6 +86,7 @@ def test_each_rule_denies_and_names_its_key(change, key):
         ({"gradient_bits_max": 65}, {"gradient_bits": 65}),
         ({}, {"contributors": 3}),
         ({"aggregation_parties_min": 2}, {"contributors": 2}),
+        ({"aggregation_apart_min": 1}, {"contributors": 3, "goes_on": True}),
         ({"host_noise_min": 0.5}, {"host_noise": 0.5}),
         ({"host_noise_min": 0.5}, {"host_noise": None}),
         ({}, {"host_noise": 0.0}),
@@ -236,6 +239,7 @@ def test_a_person_approves_unless_the_owner_says_otherwise():
         {"disclosure_max": float("nan")},
         {"disclosure_max": "much"},
         {"aggregation_parties_min": 1},
+        {"aggregation_apart_min": 0},
         {"host_noise_min": -0.5},
         {"host_noise_min": 65.0},
         {"host_noise_min": float("nan")},
@@ -264,6 +268,7 @@ def test_every_key_is_enforced_somewhere():
         "group_rows_min", "disclosure_warn", "disclosure_max", "disclosure_apart", "host_noise_min",
         "intersection_min", "alignments_per_day", "ids_padded_to", "roles", "holdout_rows_min",
         "quantile_tolerance_min", "jobs_open_max", "jobs_per_day", "metrics_max",
+        "aggregation_apart_min",
     }  # fmt: skip
     assert judged == set(Policy.model_fields)
 

@@ -78,6 +78,7 @@ def test_a_broken_scheme_needs_the_jobs_word_and_every_policys():
         gradient_bits=wanted.gradient_bits,
         insecure=wanted.insecure,
         contributors=None,
+        goes_on=False,
         host_noise=wanted.host_noise,
         quantile_tolerance=None,
         roles=("host",),
