@@ -87,6 +87,7 @@ class Spent(StrEnum):
     EPSILON = "epsilon"  # of a column: of a row's value, told with noise; inf: without
     ROWS = "rows"  # that are predicted, of a job's rows in common: never more than there are
     IDS = "ids"  # that an alignment opens
+    TOTALS = "totals"  # values of sums under masks, by the rows that are learnt from
     METRICS = "metrics"  # values about labels that a coordinator hears: metrics, points of curves
 
 

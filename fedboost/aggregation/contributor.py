@@ -62,6 +62,7 @@ class Contributor:
         self.begun: tuple[
             str, ...
         ] = ()  # over whom an earlier attempt has added up what goes on here
+        self.rows = 0 if seat.frame is None else len(seat.parts["train"])  # that are learnt from
         self._seat = seat
         self._key = MaskKey(seat.secrets.derive("mask key"))
         self._pairs: dict[str, Pair] = {}

@@ -12,7 +12,7 @@ from fedboost.aggregation.contributor import Contributor, Vector
 from fedboost.aggregation.counts import Floats
 from fedboost.aggregation.statistic import Statistic
 from fedboost.core import objectives
-from fedboost.flow import Out, Seat
+from fedboost.flow import About, Charge, Out, Seat, Spent
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
     MaskKeys,
@@ -88,9 +88,13 @@ def bytes_max(_: Adds, __: str) -> int:
 
 
 def given(me: Adds, vector: Vector, what: Statistic) -> Iterator[Out]:
-    """What a step sends of its vector, part by part."""
+    """What a step sends of its vector, part by part; the first one is charged with all of it."""
+    rows = me.sums.rows
+    charges = (Charge(Spent.TOTALS, len(vector) / max(1, rows)),)
+    about = About(rows, charges=charges if len(vector) else ())
     for masked in me.sums.give(vector, what):
-        yield Out(send=masked)
+        yield Out(send=masked, about=about)
+        about = About(rows)
 
 
 def labels(seat: Seat) -> tuple[Floats, Floats, Floats]:

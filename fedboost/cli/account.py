@@ -91,12 +91,13 @@ def _finite(said: dict[str, Any]) -> dict[str, Any]:
 
 def _table(entries: list[Entry]) -> Table:
     table = Table(Column("job", no_wrap=True), "data set", "guest", "at (UTC)", "state")
-    for head in ("sums", "at most", "ε per row"):
+    for head in ("sums", "at most", "ε per row", "totals per row"):
         table.add_column(head, justify="right")
     for one in entries:
         sums = (f"{one.counted:.3g}", f"{one.planned:.3g}") if one.sums else ("", "")
         epsilon = f"{one.noise:g}" if one.noise else ""
         at, state = one.at[:19].replace("T", " "), one.state or "deleted"
-        cells = (one.job, one.dataset, one.guest, at, state, *sums, epsilon)
+        told = f"{one.totals:.3g}" if one.totals else ""
+        cells = (one.job, one.dataset, one.guest, at, state, *sums, epsilon, told)
         table.add_row(*(Text(cell) for cell in cells))
     return table

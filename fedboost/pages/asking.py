@@ -116,6 +116,8 @@ def _rules(node: PartyNode, work: Work, ask: Ask, policy: Policy) -> Iterator[Ru
         asked = "also without one that is lost" if ask.goes_on else "over the same parties"
         allowed = f"with other jobs' sums tell of {few} together at least"
         yield Rule("Sums over others", asked, allowed, "policy.aggregation_apart_min")
+        most = "any number" if policy.totals_max == inf else f"{policy.totals_max:g}"
+        yield Rule("Totals per row", "counted", most, "policy.totals_max", is_later=True)
     if ask.host_noise is not None:
         least = f"{policy.host_noise_min:g} at least"
         yield Rule("Noise on our sums", f"{ask.host_noise:g}", least, "policy.host_noise_min")

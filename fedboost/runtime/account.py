@@ -70,6 +70,11 @@ class Entry:
         return self.counted + self.reserved
 
     @property
+    def totals(self) -> float:
+        """The values of sums under masks by rows."""
+        return most(self.charged.get(Spent.TOTALS, {}))
+
+    @property
     def noise(self) -> float:
         """The ε per row that counts for it."""
         left = sum(self.charged.get(Spent.EPSILON, {}).values())
@@ -249,6 +254,12 @@ def told_metrics(sql: sqlite3.Connection, table: Owned) -> int:
     """The values about labels that have been told, to anybody."""
     text = f"SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'metrics' AND {SAME}"  # noqa: S608
     return int(sql.execute(text, vars(table)).fetchone()[0])
+
+
+def told_totals(sql: sqlite3.Connection, table: Owned) -> float:
+    """The values by rows of sums under masks that have been told, to everybody in them."""
+    text = f"SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'totals' AND {SAME}"  # noqa: S608
+    return float(sql.execute(text, vars(table)).fetchone()[0])
 
 
 def told_noise(sql: sqlite3.Connection, table: Owned) -> float:

@@ -99,6 +99,7 @@ class Policy(Settings):
     # Parties that sums over two sets of contributors may tell of by their difference, at least;
     # absent: as many as of one sum; 1: any.
     aggregation_apart_min: int | None = Field(None, ge=1)
+    totals_max: Ratio = math.inf  # values of sums under masks, by our training rows, of all jobs
     # Rows between released cuts of our columns, and of each leaf (core.groups); 1: any number.
     group_rows_min: int = Field(20, ge=1)
     host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
@@ -279,6 +280,17 @@ class Policy(Settings):
                 f"allows {self.metrics_max} metrics and points of curves of a data set, over all "
                 "jobs, and there would be more",
                 "ask for fewer metrics",
+            )
+
+    def judge_told_totals(self, told: float) -> None:
+        """Nothing; a PolicyError where so many values of sums by rows may not have been told."""
+        if _exceeds(told, self.totals_max):
+            raise _denied(
+                "totals_max",
+                f"allows {self.totals_max:g} values of sums under masks per row, over all jobs on "
+                f"the data set; with the next sum it would be {told:.3g}",
+                "fewer or smaller trees or networks",
+                kind="allows fewer values of sums under masks per row than the job asks for",
             )
 
     def judge_jobs(self, open_: int, today: int) -> None:

@@ -140,6 +140,8 @@ class Spending:
         accounts.charge(sql, table, entry.job, peer, charges)
         if Spent.SUMS in kinds:
             policy.judge_told_sums(accounts.told_sums(sql, table, policy.together(peer)))
+        if Spent.TOTALS in kinds:
+            policy.judge_told_totals(accounts.told_totals(sql, table))
         if Spent.METRICS in kinds:
             policy.judge_told_metrics(accounts.told_metrics(sql, table))
         if Spent.EPSILON in kinds:

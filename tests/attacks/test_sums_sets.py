@@ -168,3 +168,51 @@ def test_two_jobs_tell_a_partys_part_where_nobody_remembers(tmp_path, owners, to
     assert [one.state for one in ended] == ["finished", "finished"]
     roots = totals[0], totals[OWN["n_estimators"]]
     assert by_value(roots[0] - roots[1]) == true
+
+
+# As many sums as a job likes
+
+
+async def charged(folder, sources):
+    """How a job ends, and the values by rows that the target's account says."""
+    spec = spec_of(FOUR)
+    async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
+        status = (await cluster.run(spec)).status
+        return status, cluster.parties[TARGET].spending.account.entries()
+
+
+@pytest.fixture
+def limited(monkeypatch):
+    """A function by which owners limit the values of sums by rows."""
+    permissive = local.permissive
+
+    def limit(most):
+        monkeypatch.setattr(
+            local,
+            "permissive",
+            lambda *args, **kwargs: permissive(*args, **kwargs).model_copy(
+                update={"totals_max": most}
+            ),
+        )
+
+    return limit
+
+
+def test_values_of_sums_are_charged_and_end_where_the_owner_says(tmp_path, limited, totals):
+    limited(1.2)
+    sources, _ = tables(tmp_path)
+    status, [entry] = now(charged(tmp_path, sources))
+    assert status.state == "failed"
+    assert faults.from_message(status.reason).where["key"] == "policy.totals_max"
+    assert len(totals) < OWN["n_estimators"]
+    assert 0.6 < entry.totals <= 1.2
+
+
+def test_values_of_sums_go_on_without_end_where_the_owner_sets_no_limit(tmp_path, totals):
+    sources, _ = tables(tmp_path)
+    status, [entry] = now(charged(tmp_path, sources))
+    assert status.state == "finished"
+    assert len(totals) == OWN["n_estimators"]
+    counts = 3 + 2 * 128  # rows to train on and to hold out, of x; bounds
+    layer, measured = (VALUES + 1) * 2, entry.totals * ROWS - counts - 2
+    assert measured > OWN["n_estimators"] * layer
