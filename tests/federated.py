@@ -449,6 +449,10 @@ def lasting_of(party: str) -> Callable[[str], Secrets]:
     return Secrets(hashlib.sha256(party.encode()).digest()).child("lasting", 16).child
 
 
+# What owners of small tables allow.
+SMALL = Policy(group_rows_min=1, own_rows_min=1, intersection_min=1)
+
+
 def seats_for(
     protocol: str,
     frames: Mapping[str, Frame],
@@ -494,7 +498,7 @@ def seats_for(
             notebook=Pad(),
             workers=workers or Serial(),
             artefacts=(artefacts or {}).get(name, {}),
-            limits=limits or Policy(group_rows_min=1, intersection_min=1),  # rooms are small
+            limits=limits or SMALL,
         )
         for name, frame in at_table.items()
     }

@@ -19,10 +19,11 @@ from fedboost.core.bins import Bins, of_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.groups import Minimum, Numbers, Segments
-from fedboost.core.halfway import Arrays, of_all, take_up_all
+from fedboost.core.halfway import Arrays
 from fedboost.core.objectives import Gradients
+from fedboost.core.own_rows import OwnRows
 from fedboost.core.params import TreeParams
-from fedboost.core.partition import ROOT, Partition, left_child, right_child
+from fedboost.core.partition import ROOT, Partition, layers_of, left_child, right_child
 from fedboost.core.sampling import Sample
 from fedboost.core.tree import Node, Split, Tree, grown
 
@@ -41,6 +42,10 @@ class Rules:
     binning: Binning
     fixed: FixedPoint
     least: Rows | None = None  # (all columns,): rows of a group of cells (groups); None: one
+    # Of each party that the rows are of (core.own_rows), and how many rows each has, one after the
+    # other. Empty: all columns see the same rows. A party that is alone needs no row_groups.
+    own_rows_min: tuple[int, ...] = ()
+    row_groups: tuple[int, ...] = ()
 
 
 class Growing:
@@ -71,6 +76,7 @@ class Growing:
         self._totals: dict[int, Sums] = {ROOT: np.zeros(gh.shape[1], np.int64)}
         self._minimum = Minimum.of(rules.binning, bins, columns, rules.least)
         self._splits: dict[int, Split] = {}
+        self._views = self._views_of_parties()
 
     @property
     def is_over(self) -> bool:
@@ -106,6 +112,8 @@ class Growing:
         Of the root, then of each divided node's child with the smaller hessian sum over everybody's
         rows, the left one if they are equal; in order of heap ids.
         """
+        if self._views:
+            return np.sum([view.sums(self._asked) for view in self._views], axis=0)
         own = [self.partition.rows(node) for node in self._asked]
         n_cells = self._rules.binning.n_cells
         return histogram.build(self._bins, own, self._gh, n_cells, self._columns)
@@ -115,23 +123,27 @@ class Growing:
         assert not self.is_over
         assert sums.shape == self.shape
         nodes, cells = self._layer(sums)
-        totals = np.array([self._totals[node] for node in nodes])
         usable = self._layers[self._depth]
         seen, released = cells, self._released(nodes)
         if len(usable) < len(self._columns):
             places = np.searchsorted(self._columns, usable)
             seen = cells[:, places]
             released = None if released is None else released[:, places]
-        won = choose(self._rules, seen, totals, usable, released)
+        won = choose(self._rules, seen, self._seen_totals(nodes, seen), usable, released)
         kept = [place for place, found in enumerate(won) if found is not None]
         self._depth += 1
         self._divided = [nodes[place] for place in kept]
-        for node, found in zip(nodes, won, strict=True):
+        for node, own, found in zip(nodes, cells, won, strict=True):
             if found is not None:
+                if self._rules.own_rows_min:  # the children are of what the column has seen
+                    column = np.searchsorted(self._columns, found[0].column)
+                    self._totals[node] = own[column].sum(axis=0)
                 self._divide(node, *found)
         if self._depth == len(self._layers):
             self.close()
             return
+        for view in self._views:
+            view.divide({node: self._splits[node] for node in self._divided})
         self._cells = cells if len(kept) == len(nodes) else cells[kept]
         self._asked = self._lighter_children()
 
@@ -171,6 +183,9 @@ class Growing:
         leaves = [node for node in self._totals if node not in self._splits]
         at = kept["at"].astype(np.int32)[self.rows]
         self.partition = Partition.of_nodes(self.rows, at, leaves)
+        for layer in layers_of(self._splits):
+            for view in self._views:
+                view.divide({node: self._splits[node] for node in layer})
 
     def close(self) -> None:
         """Ends the tree at its last complete layer: nodes whose sums have not come stay leaves.
@@ -207,6 +222,25 @@ class Growing:
         cells[~came] = self._cells - sums
         return nodes, cells
 
+    def _views_of_parties(self) -> list[OwnRows]:
+        """How the columns see the rows of each party; none where no party asks for it."""
+        rules = self._rules
+        if max(rules.own_rows_min, default=1) == 1:
+            return []
+        ends = np.cumsum(rules.row_groups or (len(self._gh),))[:-1]
+        parts = np.split(self.rows, np.searchsorted(self.rows, ends))
+        return [
+            OwnRows(rules.binning, self._bins, self._gh, own, self._columns, least)
+            for own, least in zip(parts, rules.own_rows_min, strict=True)
+        ]
+
+    def _seen_totals(self, nodes: Sequence[int], cells: Sums) -> Sums:
+        """The open nodes' sums, (nodes, 2·outputs); (nodes, columns, 2·outputs) if columns differ."""
+        if self._rules.own_rows_min:
+            totals: Sums = cells.sum(axis=2)
+            return totals[:, 0] if (totals == totals[:, :1]).all() else totals
+        return np.array([self._totals[node] for node in nodes])
+
     def _released(self, nodes: Sequence[int]) -> Numbers | None:
         """The groups of the open nodes, where columns have to keep to any."""
         if self._minimum is None:
@@ -238,47 +272,6 @@ class Growing:
         sides = np.array([[self._totals[child] for child in pair] for pair in pairs])
         weight = split.cover(sides[..., 1::2], self._rules.fixed)
         return [pair[int(right < left)] for pair, (left, right) in zip(pairs, weight, strict=True)]
-
-
-class Grove:
-    """Trees that grow side by side; what all of them need of a layer is one flat vector."""
-
-    def __init__(self, trees: Sequence[Growing]) -> None:
-        self.trees = list(trees)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether every tree has grown to its end."""
-        return all(tree.is_over for tree in self.trees)
-
-    @property
-    def sizes(self) -> list[int]:
-        """How many of the sums that come next are each tree's; 0 where it has grown to its end."""
-        return [int(np.prod(tree.shape)) for tree in self.trees]
-
-    def sums(self) -> Sums:
-        """int64 (Σ sizes,): the own rows' sums of every tree, tree after tree."""
-        return np.concatenate([tree.sums().ravel() for tree in self.trees])
-
-    def take(self, sums: Sums) -> None:
-        """Grows one layer of every tree that is not over, from everybody's int64 (Σ sizes,)."""
-        assert sums.shape == (sum(self.sizes),)
-        for tree, own in zip(self.trees, np.split(sums, np.cumsum(self.sizes)[:-1]), strict=True):
-            if not tree.is_over:
-                tree.take(own.reshape(tree.shape))
-
-    def halfway(self) -> Arrays:
-        """What the layers so far have settled in every tree."""
-        return of_all(self.trees)
-
-    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
-        """Goes on where `halfway` has found the trees."""
-        take_up_all(self.trees, kept)
-
-    def close(self) -> None:
-        """Ends all trees at their last complete layer."""
-        for tree in self.trees:
-            tree.close()
 
 
 def planted(
@@ -314,15 +307,17 @@ def choose(
     """The best split of each node, None where no split is worth it.
 
     cells int64 (nodes, columns, n_cells, 2·outputs) of `columns`, int32 ascending, which may divide
-    the nodes; totals int64 (nodes, 2·outputs); `released` uint8 (nodes, columns, n_cells) are the
+    the nodes; totals int64 (nodes, 2·outputs), or (nodes, columns, 2·outputs); `released` uint8 (nodes, columns, n_cells) are the
     groups between which they may, all cells if absent. Of equal gains the first in canonical order
     wins.
     """
     by_category = rules.binning.is_categorical[columns]
     ordered = np.flatnonzero(~by_category)
+    totals = totals.reshape(len(totals), -1, totals.shape[-1])  # one for all columns, or each
     won = _at_thresholds(rules, cells, totals, columns, ordered, released)
     for place in np.flatnonzero(by_category):
-        for node, total in enumerate(totals):
+        for node, each in enumerate(totals):
+            total = each[place % len(each)]
             own = None if released is None else released[node, place]
             found = _by_categories(rules, cells[node, place], total, int(columns[place]), own)
             won[node] = _better(won[node], found)
@@ -351,7 +346,8 @@ def _at_thresholds(
     step = max(1, GAINS_AT_ONCE // max(1, len(listed)))
     for start in range(0, len(cells) if len(listed) else 0, step):
         left = split.left_sums(cells[start : start + step], listed)
-        total = totals[start : start + step, None]
+        total = totals[start : start + step]
+        total = total if total.shape[1] == 1 else total[:, listed.column]
         gain = split.gains(
             *(left[..., 0::2], left[..., 1::2], total[..., 0::2], total[..., 1::2], params, fixed)
         )

@@ -37,6 +37,7 @@ class Table:
     weight: Floats | None = None  # (n,), None: all 1
     categorical: tuple[int, ...] = ()  # columns whose values are codes of categories, from 0
     row_groups: tuple[int, ...] = ()  # rows of each party, one after the other; empty: all one's
+    own_rows_min: tuple[int, ...] = ()  # by party of row_groups, as its policy has it; empty: 1
     group_rows_min: tuple[int, ...] = ()  # by column, as its owner's policy has it; empty: 1
 
     @property
@@ -94,7 +95,8 @@ def train(
     if validation is not None:
         watched["validation"] = Watched.of(validation, cuts, objective)
     least = np.array(table.group_rows_min, np.int32) if table.group_rows_min else None
-    training = Training(Rules(params, cuts, fixed, least), objective, watched, groups)
+    rules = Rules(params, cuts, fixed, least, table.own_rows_min, table.row_groups)
+    training = Training(rules, objective, watched, groups)
     while not training.is_over:
         training.advance()
     return Trained(
@@ -235,6 +237,8 @@ def _check(
         raise ConfigError(f"column groups {groups} do not make up {n_columns} columns")
     if table.group_rows_min and len(table.group_rows_min) != n_columns:
         raise ConfigError(f"group_rows_min is said of {len(table.group_rows_min)} columns")
+    if table.own_rows_min and len(table.own_rows_min) != len(table.row_groups or (0,)):
+        raise ConfigError(f"own_rows_min is said of {len(table.own_rows_min)} parties")
     own = table.row_groups
     if own and (sum(own) != len(table.y) or min(own) < 0):
         raise ConfigError(f"row groups {own} do not make up {len(table.y)} rows")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,12 @@ def parent(node: int) -> int:
 def sibling(node: int) -> int:
     """The heap id of the other child of the same parent; not for the root."""
     return node + 1 if node % 2 else node - 1
+
+
+def layers_of(nodes: Iterable[int]) -> list[list[int]]:
+    """Heap ids layer by layer from the root down, ascending."""
+    ranked = sorted(nodes)
+    return [list(layer) for _, layer in groupby(ranked, lambda node: (node + 1).bit_length())]
 
 
 class Partition:

@@ -176,6 +176,7 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
         aggregation_parties_min=2,
         group_rows_min=1,
         aggregation_apart_min=1,
+        own_rows_min=1,
         quantile_tolerance_min=0,
         holdout_rows_min=1,
         metrics_max=1_000_000_000_000,

@@ -102,6 +102,7 @@ class Policy(Settings):
     totals_max: Ratio = math.inf  # values of sums under masks, by our training rows, of all jobs
     # Rows between released cuts of our columns, and of each leaf (core.groups); 1: any number.
     group_rows_min: int = Field(20, ge=1)
+    own_rows_min: int = Field(5, ge=1)  # our rows in each sum of a horizontal tree; 1: any number
     host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
     quantile_tolerance_min: int = Field(20, ge=0)  # rows by which a job's cuts may miss a quantile
     # Rows of ours that a metric is about, and held-out rows of each class; see `judge_holdout`.

@@ -338,7 +338,7 @@ def _plant(me: Party, binning: Binning) -> None:
         bins = binning.transform(me.table.values[rows])
         watched[part] = Watched(bins, label[rows], weight[rows], margin)
     place = me.seat.table.of(EVERYBODY).index(me.seat.party)
-    rules = Rules(params, binning, fixed)
+    rules = Rules(params, binning, fixed, own_rows_min=(me.seat.limits.own_rows_min,))
     facts = [me.table.names, tables.cuts_facts(binning)]
     me.cells = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     me.boosting = Boosting(rules, (objective, summary, counts), watched, place)

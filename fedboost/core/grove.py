@@ -1,0 +1,52 @@
+"""Trees that grow side by side from one flat vector of sums a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.growth import Growing, Sums
+from fedboost.core.halfway import Arrays, of_all, take_up_all
+
+
+class Grove:
+    """Trees that grow side by side; what all of them need of a layer is one flat vector."""
+
+    def __init__(self, trees: Sequence[Growing]) -> None:
+        self.trees = list(trees)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every tree has grown to its end."""
+        return all(tree.is_over for tree in self.trees)
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many of the sums that come next are each tree's; 0 where it has grown to its end."""
+        return [int(np.prod(tree.shape)) for tree in self.trees]
+
+    def sums(self) -> Sums:
+        """int64 (Σ sizes,): the own rows' sums of every tree, tree after tree."""
+        return np.concatenate([tree.sums().ravel() for tree in self.trees])
+
+    def take(self, sums: Sums) -> None:
+        """Grows one layer of every tree that is not over, from everybody's int64 (Σ sizes,)."""
+        assert sums.shape == (sum(self.sizes),)
+        for tree, own in zip(self.trees, np.split(sums, np.cumsum(self.sizes)[:-1]), strict=True):
+            if not tree.is_over:
+                tree.take(own.reshape(tree.shape))
+
+    def halfway(self) -> Arrays:
+        """What the layers so far have settled in every tree."""
+        return of_all(self.trees)
+
+    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
+        """Goes on where `halfway` has found the trees."""
+        take_up_all(self.trees, kept)
+
+    def close(self) -> None:
+        """Ends all trees at their last complete layer."""
+        for tree in self.trees:
+            tree.close()

@@ -1,0 +1,255 @@
+"""A contributor's rows as the columns of a growing tree see them: no sum of them is of too few.
+
+Each column has a view of its own, in which every row stands in an apparent node and an apparent
+bin. At the root small cells are joined until each holds `own_rows_min` rows or none; where a node
+divides, the few rows of a cell that part from the others follow them. So each cell of each node,
+added up or found as the rest of its parent's, is of none of our rows or of so many. Rows really
+divide as ever: only the sums that leave are about apparent cells.
+
+    column A   node 0: bin 3 of 9 rows ──► 2 go left, 7 right ──► all 9 are seen on the right
+    column B   node 0: bin 1 of 12 rows ─► 5 go left, 7 right ──► 5 and 7, as it is
+
+Views differ, and so do the totals of a node from column to column. What two columns see of the same
+node may differ by fewer rows than that; nothing here hides such a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core import split
+from fedboost.core.binning import Binning
+from fedboost.core.bins import Bins, Dense, SparseBins, of_rows
+from fedboost.core.partition import ROOT, left_child
+from fedboost.core.tree import Split
+from fedboost.kernels import kernel
+
+Rows = NDArray[np.int32]
+Sums = NDArray[np.int64]
+Nodes = NDArray[np.int16]  # heap ids: the deepest tree that TreeParams allows has 2^15 − 1 nodes
+Bits = NDArray[np.bool_]
+
+COLUMNS_AT_ONCE = 64  # of a sparse table are dense at a time, so that a wide one needs no more room
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The splits of one layer, as they send the rows of a view."""
+
+    nodes: tuple[int, ...]
+    values: Dense  # (columns that divide, rows) their true bins
+    by: Rows  # (nodes,) which of these columns divides each node
+    right: Bits  # (nodes, 256) whether a bin of that column goes right
+
+    @classmethod
+    def of(cls, splits: Mapping[int, Split], bins: Bins, rows: Rows, missing: int) -> Self:
+        """Those of some nodes."""
+        columns, by = np.unique([one.column for one in splits.values()], return_inverse=True)
+        cells = np.arange(256, dtype=np.uint8)
+        right = [
+            split.goes_right(cells, one.bin, one.missing_left, missing, one.left_bins)
+            for one in splits.values()
+        ]
+        values = np.stack([of_rows(bins, column, rows) for column in columns.tolist()])
+        return cls(tuple(splits), values, by.astype(np.int32), np.stack(right))
+
+
+class OwnRows:
+    """The rows of one contributor in one tree. Every layer: `sums`, then `divide`."""
+
+    def __init__(
+        self, binning: Binning, bins: Bins, gh: Sums, rows: Rows, columns: Rows, least: int
+    ) -> None:
+        """bins (n, all columns) and gh int64 (n, 2·outputs) as of a growing tree; rows int32
+        ascending, the own ones that it learns from; columns int32 ascending, those it may use;
+        `least` is the owner's own_rows_min. Of fewer rows than that nothing is added up.
+
+        Rows without a gradient add nothing to a sum, so they do not count.
+        """
+        self._rows = rows[gh[rows].any(axis=1)]
+        if len(self._rows) < least:
+            self._rows = rows[:0]
+        self._binning, self._bins, self._gh = binning, bins, gh[self._rows]
+        self._columns, self._least = columns, least
+        self._layers: list[Layer] = []
+        self._dense = None if isinstance(bins, SparseBins) else self._view(bins, columns, columns)
+
+    def sums(self, nodes: Sequence[int]) -> Sums:
+        """int64 (nodes, columns, n_cells, 2·outputs) over the apparent cells of some nodes."""
+        if self._dense is not None:
+            return self._dense.sums(nodes, self._gh, self._binning.n_cells)
+        starts = range(0, len(self._columns), COLUMNS_AT_ONCE)
+        parts = [self._columns[start : start + COLUMNS_AT_ONCE] for start in starts]
+        views = map(self._grown, parts)
+        each = [view.sums(nodes, self._gh, self._binning.n_cells) for view in views]
+        return np.concatenate(each, axis=1)
+
+    def divide(self, splits: Mapping[int, Split]) -> None:
+        """Divides the apparent nodes of one layer, `splits` by heap id."""
+        if not splits:
+            return
+        layer = Layer.of(splits, self._bins, self._rows, self._binning.missing)
+        if self._dense is not None:
+            self._dense.divide(layer, self._least, self._binning.n_cells)
+        else:
+            self._layers.append(layer)
+
+    def _view(self, bins: Dense, places: Rows, columns: Rows) -> View:
+        """Some columns at the root, which lie at `places` in `bins`."""
+        ordered = ~self._binning.is_categorical[columns]
+        n_cells = self._binning.n_cells
+        joined = _joined(bins, self._rows, places, ordered, self._least, n_cells)
+        return View(np.full(joined.shape, ROOT, np.int16), joined)
+
+    def _grown(self, columns: Rows) -> View:
+        """Some columns of a sparse table, grown again from the root."""
+        assert isinstance(self._bins, SparseBins)
+        places = np.arange(len(columns), dtype=np.int32)
+        view = self._view(self._bins.take(columns).dense(), places, columns)
+        for layer in self._layers:
+            view.divide(layer, self._least, self._binning.n_cells)
+        return view
+
+
+@dataclass(frozen=True)
+class View:
+    """Apparent nodes and bins of the rows in some columns, (columns, rows); nodes change."""
+
+    nodes: Nodes
+    bins: Dense
+
+    def sums(self, nodes: Sequence[int], gh: Sums, n_cells: int) -> Sums:
+        """int64 (nodes, columns, n_cells, 2·outputs) of gh (rows, 2·outputs)."""
+        sums = np.zeros((len(nodes), len(self.bins), n_cells, gh.shape[1]), np.int64)
+        if len(nodes):
+            _add(self.nodes, self.bins, _places(nodes), gh, sums)
+        return sums
+
+    def divide(self, layer: Layer, least: int, n_cells: int) -> None:
+        """Moves the rows of a layer's nodes to the apparent children."""
+        places = _places(layer.nodes)
+        lefts = np.array([left_child(node) for node in layer.nodes], np.int16)
+        cells = np.empty((len(lefts), n_cells, 2), np.int32)
+        _divide(
+            *(self.nodes, self.bins, places, lefts),
+            *(layer.values, layer.by, layer.right, least, cells),
+        )
+
+
+def _places(nodes: Sequence[int]) -> Rows:
+    """By heap id up to the end of the nodes' layer: the node's place among `nodes`, −1 of others."""
+    places = np.full((1 << (max(nodes) + 1).bit_length()) - 1, -1, np.int32)
+    places[np.array(nodes)] = np.arange(len(nodes))
+    return places
+
+
+@kernel
+def _joined(
+    bins: Dense, rows: Rows, columns: Rows, ordered: Bits, least: int, n_cells: int
+) -> Dense:
+    """The rows' apparent bins in some columns, uint8 (columns, rows).
+
+    Bins of an ordered column are joined with the next ones that have rows, a short rest with the
+    ones before; the bin of a group with most rows stands for it. What is small then, a category or
+    the missing rows, joins the cell with most rows; of equal ones the first.
+    """
+    joined = np.empty((len(columns), len(rows)), np.uint8)
+    for j in range(len(columns)):
+        column = bins[:, columns[j]]
+        held = np.zeros(n_cells, np.int64)
+        for i in range(len(rows)):
+            held[column[rows[i]]] += 1
+        to = np.arange(n_cells)
+        if ordered[j]:
+            _join_neighbours(held, to, least)
+        full = np.argmax(held)
+        for b in range(n_cells):
+            if held[to[b]] < least:
+                to[b] = full
+        for i in range(len(rows)):
+            joined[j, i] = to[column[rows[i]]]
+    return joined
+
+
+@kernel
+def _join_neighbours(held: Sums, to: Sums, least: int) -> None:
+    """Joins all bins but the last cell, that of missing rows: `to` says where each counts, `held`
+    then has a group's rows at the bin that stands for it.
+    """
+    first = before = 0  # where the group at hand begins, and the one before it
+    rows = 0  # of the group at hand
+    for b in range(len(held) - 1):
+        rows += held[b]
+        if rows >= least:
+            _stand_for(held, to, first, b + 1)
+            before, first, rows = first, b + 1, 0
+    if rows > 0:
+        _stand_for(held, to, before, len(held) - 1)
+
+
+@kernel
+def _stand_for(held: Sums, to: Sums, start: int, stop: int) -> None:
+    """Lets the bin with most rows stand for the bins of a group."""
+    top, rows = start, 0
+    for b in range(start, stop):
+        rows += held[b]
+        if held[b] > held[top]:
+            top = b
+    for b in range(start, stop):
+        to[b] = top
+        held[b] = 0
+    held[top] = rows
+
+
+@kernel
+def _divide(
+    nodes: Nodes,
+    bins: Dense,
+    places: Rows,
+    lefts: Nodes,
+    values: Dense,
+    by: Rows,
+    right: Bits,
+    least: int,
+    cells: NDArray[np.int32],
+) -> None:
+    """Sends rows by their true bins, and the few of a cell after its others.
+
+    `cells` (nodes, n_cells, 2) is room for counts, and then says where rows really go.
+    """
+    sides = np.empty(nodes.shape[1], np.uint8)
+    for j in range(nodes.shape[0]):
+        cells[:] = 0
+        for i in range(nodes.shape[1]):
+            k = places[nodes[j, i]]
+            if k >= 0:
+                sides[i] = right[k, values[by[k], i]]
+                cells[k, bins[j, i], sides[i]] += 1
+        for k in range(cells.shape[0]):
+            for b in range(cells.shape[1]):
+                on_left, on_right = cells[k, b, 0], cells[k, b, 1]
+                few = min(on_left, on_right)
+                follow = 0 < few and few < least
+                cells[k, b, 0] = 1 if follow and on_left <= on_right else 0
+                cells[k, b, 1] = 0 if follow and on_left > on_right else 1
+        for i in range(nodes.shape[1]):
+            k = places[nodes[j, i]]
+            if k >= 0:
+                nodes[j, i] = lefts[k] + cells[k, bins[j, i], sides[i]]
+
+
+@kernel
+def _add(nodes: Nodes, bins: Dense, places: Rows, gh: Sums, sums: Sums) -> None:
+    """Adds up the rows of some nodes."""
+    for j in range(nodes.shape[0]):
+        for i in range(nodes.shape[1]):
+            k = places[nodes[j, i]]
+            if k >= 0:
+                cell = sums[k, j, bins[j, i]]
+                for o in range(gh.shape[1]):
+                    cell[o] += gh[i, o]
