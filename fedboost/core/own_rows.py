@@ -134,10 +134,9 @@ class View:
         """Moves the rows of a layer's nodes to the apparent children."""
         places = _places(layer.nodes)
         lefts = np.array([left_child(node) for node in layer.nodes], np.int16)
-        cells = np.empty((len(lefts), n_cells, 2), np.int32)
         _divide(
             *(self.nodes, self.bins, places, lefts),
-            *(layer.values, layer.by, layer.right, least, cells),
+            *(layer.values, layer.by, layer.right, least, n_cells),
         )
 
 
@@ -216,31 +215,33 @@ def _divide(
     by: Rows,
     right: Bits,
     least: int,
-    cells: NDArray[np.int32],
+    n_cells: int,
 ) -> None:
-    """Sends rows by their true bins, and the few of a cell after its others.
-
-    `cells` (nodes, n_cells, 2) is room for counts, and then says where rows really go.
-    """
-    sides = np.empty(nodes.shape[1], np.uint8)
+    """Sends rows by their true bins, and the few of a cell after its others."""
+    held = np.empty(2 * len(lefts) * n_cells, np.int32)  # rows by node, cell and side
+    child = np.empty(len(held), np.int16)
+    side = np.empty(nodes.shape[1], np.int32)  # each row's place in `held`
     for j in range(nodes.shape[0]):
-        cells[:] = 0
+        held[:] = 0
         for i in range(nodes.shape[1]):
             k = places[nodes[j, i]]
-            if k >= 0:
-                sides[i] = right[k, values[by[k], i]]
-                cells[k, bins[j, i], sides[i]] += 1
-        for k in range(cells.shape[0]):
-            for b in range(cells.shape[1]):
-                on_left, on_right = cells[k, b, 0], cells[k, b, 1]
-                few = min(on_left, on_right)
-                follow = 0 < few and few < least
-                cells[k, b, 0] = 1 if follow and on_left <= on_right else 0
-                cells[k, b, 1] = 0 if follow and on_left > on_right else 1
+            if k < 0:
+                side[i] = -1
+                continue
+            side[i] = 2 * (k * n_cells + bins[j, i]) + right[k, values[by[k], i]]
+            held[side[i]] += 1
+        for left in range(0, len(held), 2):
+            few, most = held[left], held[left + 1]
+            to_left, to_right = 0, 1
+            if few <= most and 0 < few < least:
+                to_left = 1
+            elif most < few and 0 < most < least:
+                to_right = 0
+            first = lefts[left // (2 * n_cells)]
+            child[left], child[left + 1] = first + to_left, first + to_right
         for i in range(nodes.shape[1]):
-            k = places[nodes[j, i]]
-            if k >= 0:
-                nodes[j, i] = lefts[k] + cells[k, bins[j, i], sides[i]]
+            if side[i] >= 0:
+                nodes[j, i] = child[side[i]]
 
 
 @kernel
@@ -249,7 +250,10 @@ def _add(nodes: Nodes, bins: Dense, places: Rows, gh: Sums, sums: Sums) -> None:
     for j in range(nodes.shape[0]):
         for i in range(nodes.shape[1]):
             k = places[nodes[j, i]]
-            if k >= 0:
-                cell = sums[k, j, bins[j, i]]
-                for o in range(gh.shape[1]):
-                    cell[o] += gh[i, o]
+            if k < 0:
+                continue
+            cell = sums[k, j, bins[j, i]]
+            cell[0] += gh[i, 0]
+            cell[1] += gh[i, 1]
+            for o in range(2, gh.shape[1]):
+                cell[o] += gh[i, o]
