@@ -23,7 +23,7 @@ from fedboost.job import JobSpec
 from fedboost.model import whole
 from fedboost.runtime.local import DATASET
 from fedboost.settings import parse
-from tests.federated import GUEST, HOSTS, Room, now, room_for
+from tests.federated import GUEST, HOSTS, SMALL, Room, now, room_for
 from tests.secureboost_jobs import SEED, coded, labels
 
 PROTOCOL = "federboost-horizontal"
@@ -44,6 +44,7 @@ class Job:
     params: dict[str, Any]
     lists: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of categorical columns
     is_sparse: bool = False
+    own_rows_min: int = 1  # of every party's policy
 
     @property
     def parties(self):
@@ -85,6 +86,7 @@ class Job:
             weight=None if self.weight is None else self.weight[rows],
             categorical=tuple(self.names.index(name) for name in self.lists),
             row_groups=groups,
+            own_rows_min=(self.own_rows_min,) * len(groups),
         )
 
     def dealt(self, rows):
@@ -118,7 +120,8 @@ class Job:
         """A room to train in, perhaps under further settings; the guest adds up unless told
         otherwise.
         """
-        seats = {"held": self.held, "aggregator": GUEST, **more}
+        limits = SMALL.model_copy(update={"own_rows_min": self.own_rows_min})
+        seats = {"held": self.held, "aggregator": GUEST, "limits": limits, **more}
         return room_for(PROTOCOL, self.frames(), {**self.params, **(params or {})}, **seats)
 
 
@@ -130,8 +133,8 @@ def parties(count):
 
 def made(params=None, sizes=(90, 70, 80), columns=4, seed=1, **how):
     """A job on random columns, with ties; `how`: held, weighted, sparse, the shares missing and
-    zero, `categories` of the last column, `steps`: whether the first one is discrete, and
-    `sorted`: whether rows lie with parties by their labels.
+    zero, `categories` of the last column, `own_rows_min` of everybody's policy, `steps`: whether
+    the first one is discrete, and `sorted`: whether rows lie with parties by their labels.
     """
     draw, rows = np.random.default_rng(seed), sum(sizes)
     values = np.round(draw.normal(size=(rows, columns)), 1).astype(np.float32)
@@ -164,6 +167,7 @@ def made(params=None, sizes=(90, 70, 80), columns=4, seed=1, **how):
         params=said,
         lists=lists,
         is_sparse=how.get("sparse", False),
+        own_rows_min=how.get("own_rows_min", 1),
     )
 
 

@@ -235,7 +235,7 @@ class Growing:
         ]
 
     def _seen_totals(self, nodes: Sequence[int], cells: Sums) -> Sums:
-        """The open nodes' sums, (nodes, 2·outputs); (nodes, columns, 2·outputs) if columns differ."""
+        """The open nodes' sums, (nodes, 2·outputs), or (nodes, columns, 2·outputs)."""
         if self._rules.own_rows_min:
             totals: Sums = cells.sum(axis=2)
             return totals[:, 0] if (totals == totals[:, :1]).all() else totals
@@ -307,9 +307,9 @@ def choose(
     """The best split of each node, None where no split is worth it.
 
     cells int64 (nodes, columns, n_cells, 2·outputs) of `columns`, int32 ascending, which may divide
-    the nodes; totals int64 (nodes, 2·outputs), or (nodes, columns, 2·outputs); `released` uint8 (nodes, columns, n_cells) are the
-    groups between which they may, all cells if absent. Of equal gains the first in canonical order
-    wins.
+    the nodes; totals int64 (nodes, 2·outputs), or (nodes, columns, 2·outputs) where columns differ
+    (own_rows); `released` uint8 (nodes, columns, n_cells) are the groups between which they may,
+    all cells if absent. Of equal gains the first in canonical order wins.
     """
     by_category = rules.binning.is_categorical[columns]
     ordered = np.flatnonzero(~by_category)

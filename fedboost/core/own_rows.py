@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from fedboost.core import split
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, Dense, SparseBins, of_rows
-from fedboost.core.partition import ROOT, left_child
+from fedboost.core.partition import ROOT
 from fedboost.core.tree import Split
 from fedboost.kernels import kernel
 
@@ -33,6 +33,7 @@ Rows = NDArray[np.int32]
 Sums = NDArray[np.int64]
 Nodes = NDArray[np.int16]  # heap ids: the deepest tree that TreeParams allows has 2^15 − 1 nodes
 Bits = NDArray[np.bool_]
+TrueSides = tuple[Dense, Rows, Bits]  # values, by and right of a Layer
 
 COLUMNS_AT_ONCE = 64  # of a sparse table are dense at a time, so that a wide one needs no more room
 
@@ -45,6 +46,11 @@ class Layer:
     values: Dense  # (columns that divide, rows) their true bins
     by: Rows  # (nodes,) which of these columns divides each node
     right: Bits  # (nodes, 256) whether a bin of that column goes right
+
+    @property
+    def true_sides(self) -> TrueSides:
+        """As kernels read it."""
+        return self.values, self.by, self.right
 
     @classmethod
     def of(cls, splits: Mapping[int, Split], bins: Bins, rows: Rows, missing: int) -> Self:
@@ -132,16 +138,11 @@ class View:
 
     def divide(self, layer: Layer, least: int, n_cells: int) -> None:
         """Moves the rows of a layer's nodes to the apparent children."""
-        places = _places(layer.nodes)
-        lefts = np.array([left_child(node) for node in layer.nodes], np.int16)
-        _divide(
-            *(self.nodes, self.bins, places, lefts),
-            *(layer.values, layer.by, layer.right, least, n_cells),
-        )
+        _divide(self.nodes, self.bins, _places(layer.nodes), layer.true_sides, least, n_cells)
 
 
 def _places(nodes: Sequence[int]) -> Rows:
-    """By heap id up to the end of the nodes' layer: the node's place among `nodes`, −1 of others."""
+    """By heap id up to the end of the nodes' layer: the place among `nodes`, −1 of other nodes."""
     places = np.full((1 << (max(nodes) + 1).bit_length()) - 1, -1, np.int32)
     places[np.array(nodes)] = np.arange(len(nodes))
     return places
@@ -207,19 +208,12 @@ def _stand_for(held: Sums, to: Sums, start: int, stop: int) -> None:
 
 @kernel
 def _divide(
-    nodes: Nodes,
-    bins: Dense,
-    places: Rows,
-    lefts: Nodes,
-    values: Dense,
-    by: Rows,
-    right: Bits,
-    least: int,
-    n_cells: int,
+    nodes: Nodes, bins: Dense, places: Rows, true_sides: TrueSides, least: int, n_cells: int
 ) -> None:
     """Sends rows by their true bins, and the few of a cell after its others."""
-    held = np.empty(2 * len(lefts) * n_cells, np.int32)  # rows by node, cell and side
-    child = np.empty(len(held), np.int16)
+    values, by, right = true_sides
+    held = np.empty(2 * len(by) * n_cells, np.int32)  # rows by node, cell and side
+    child = np.empty(len(held), np.int16)  # 1 for the left one, 2 for the right one
     side = np.empty(nodes.shape[1], np.int32)  # each row's place in `held`
     for j in range(nodes.shape[0]):
         held[:] = 0
@@ -237,11 +231,10 @@ def _divide(
                 to_left = 1
             elif most < few and 0 < most < least:
                 to_right = 0
-            first = lefts[left // (2 * n_cells)]
-            child[left], child[left + 1] = first + to_left, first + to_right
+            child[left], child[left + 1] = 1 + to_left, 1 + to_right
         for i in range(nodes.shape[1]):
             if side[i] >= 0:
-                nodes[j, i] = child[side[i]]
+                nodes[j, i] = 2 * nodes[j, i] + child[side[i]]
 
 
 @kernel

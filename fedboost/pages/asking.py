@@ -9,7 +9,7 @@ from typing import Any
 
 from fedboost import flow, protocols
 from fedboost.errors import FedboostError
-from fedboost.flow import GUEST
+from fedboost.flow import AGGREGATOR, GUEST
 from fedboost.messages.reveals import REVEALS
 from fedboost.report import units
 from fedboost.report.tables import names
@@ -150,6 +150,10 @@ def _later(work: Work, policy: Policy) -> Iterator[Rule]:
             "policy.group_rows_min",
             is_later=True,
         )
+    if asks.own_cells and work.role is not AGGREGATOR:
+        least = f"{policy.own_rows_min} at least, or none"
+        asked = "as our policy has it"
+        yield Rule("Our rows in a sum", asked, least, "policy.own_rows_min", is_later=True)
     if work.model is not None and work.role is not GUEST:
         most = f"{units.in_count(policy.predict.rows_per_day)} a day"
         yield Rule(

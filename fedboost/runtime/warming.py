@@ -51,6 +51,7 @@ class Warm:
     table: str = "dense"  # or "sparse"; "own" rows of everybody, "own sparse" ones
     classes: int = 2
     group_rows_min: int = 1  # of the host's policy
+    own_rows_min: int = 1  # of everybody's
     then: str = ""  # a protocol that predicts with its model
     split: str = ""  # hybridtree's own, which that one has to say again
 
@@ -72,7 +73,8 @@ JOBS = {
                                                      num_class=3), classes=3),
     "affine": Warm("secureboost", _encrypted("iterative-affine", allow_insecure=True)),
     "vertical": Warm("federboost-vertical", {**TREES, "buckets": 8}),
-    "horizontal": Warm("federboost-horizontal", {**TREES, "quantile_tolerance": 10}, table="own"),
+    "horizontal": Warm("federboost-horizontal", {**TREES, "quantile_tolerance": 10}, table="own",
+                       own_rows_min=5),
     "networks": Warm("gbun", {"n_estimators": 2, "outputs": 4}, table="own"),
     "networks, sparse": Warm("gbun", {"n_estimators": 2, "outputs": 4}, table="own sparse"),
     "hybrid": Warm("hybridtree", {**HYBRID, "encryption": {"scheme": "lattice"}}),
@@ -140,7 +142,8 @@ async def _run(folder: Path, name: str, job: Warm) -> None:
     spec, sources = _spec(job), _tables(folder / "tables", job)
     async with local.cluster(folder, spec, sources, Serial()) as cluster:
         for node in cluster.parties.values():
-            policy = node.config.policy.model_copy(update={"group_rows_min": job.group_rows_min})
+            keys = {"group_rows_min": job.group_rows_min, "own_rows_min": job.own_rows_min}
+            policy = node.config.policy.model_copy(update=keys)
             node.config = node.config.model_copy(update={"policy": policy})
         trained = await _finished(cluster, spec, name)
         if job.then:

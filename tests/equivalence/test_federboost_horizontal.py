@@ -274,6 +274,31 @@ def test_of_binary_labels_the_sums_say_as_much_as_the_rows(objective, sizes):
     assert_same_trees(shards[GUEST], alone.rounds)
 
 
+@pytest.mark.some(3)
+@pytest.mark.parametrize("least", [5, 12])
+@pytest.mark.parametrize(
+    ("params", "how"),
+    [
+        ({}, {}),
+        (SAMPLES["both"], {"weighted": True}),
+        (CLASSES, {"categories": 5}),
+        (VECTORS, {"missing": 0.02}),
+        ({}, {"sparse": True, "zero": 0.5}),
+        (CONTINUE, {"sizes": (90, 8, 150)}),
+    ],
+    ids=["plain", "sampled", "classes", "vectors", "sparse", "few rows"],
+)
+def test_sums_of_own_rows_min_grow_the_trees_of_one_table(params, how, least):
+    job = made(params, **{"own_rows_min": least, **how})
+    found = assert_pooled(job)
+    free = pooled(replace(job, own_rows_min=1), found.room.state(GUEST))
+    covers, others = (
+        [tree.cover.tobytes() for own in trained.rounds for tree in own]
+        for trained in (found.trained, free)
+    )
+    assert covers != others, "no sum was of fewer rows"
+
+
 @pytest.mark.parametrize("buckets", [2, 8, 31])
 @pytest.mark.parametrize("tolerance", [0, 5, None])
 def test_cut_points_are_those_of_a_search_over_all_rows(tolerance, buckets):

@@ -29,9 +29,13 @@ JOBS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.some(3)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+@pytest.mark.parametrize("least", [1, 5], ids=["", "own rows"])
 @pytest.mark.parametrize("params", JOBS.values(), ids=JOBS)
-def test_a_job_that_carries_on_between_layers_is_the_one_that_was_never_stopped(params, mode):
-    job = made({"n_estimators": 2, **params, **mode}, weighted=True, held=0.3, categories=4)
+def test_a_job_that_carries_on_between_layers_is_the_one_that_was_never_stopped(
+    params, least, mode
+):
+    shape = {"weighted": True, "held": 0.3, "categories": 4, "own_rows_min": least}
+    job = made({"n_estimators": 2, **params, **mode}, **shape)
     whole, expected = keeping(job.room())
     places = [place for place in whole.kept if place < (0, 3) or place[0] == 1]
     assert places[0] == LOOP, "the search is not kept"

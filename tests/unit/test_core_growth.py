@@ -12,8 +12,8 @@ from scipy.sparse import csc_array
 from fedboost.core import binning, fixed_point, growth, histogram, local, objectives, sampling
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
-from fedboost.core.growth import Growing, Rules, choose, planted
 from fedboost.core.grove import Grove
+from fedboost.core.growth import Growing, Rules, choose, planted
 from fedboost.core.local import Table, Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
@@ -240,7 +240,8 @@ def train_apart(table, params, n_columns):
         for party, seat in enumerate(seats):
             gradients = objective.gradients(seat.margin, seat.y, seat.weight)
             drawn = sampling.of_round(params, gradients[0], number, number, party)
-            trees = planted(rules, seat.bins, gradients, drawn, number, (n_columns,))
+            own = replace(rules, own_rows_min=table.own_rows_min[party : party + 1])
+            trees = planted(own, seat.bins, gradients, drawn, number, (n_columns,))
             groves.append(Grove(list(trees)))
         while not groves[0].is_over:
             total = added(groves)

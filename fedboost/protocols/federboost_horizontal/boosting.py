@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from fedboost.aggregation.counts import Counts
 from fedboost.aggregation.measures import Measures
 from fedboost.core import growth, sampling
-from fedboost.core.growth import Rules
 from fedboost.core.grove import Grove
+from fedboost.core.growth import Rules
 from fedboost.core.halfway import found_under, under
 from fedboost.core.local import Trained, Watched
 from fedboost.core.objectives import Objective, Summary

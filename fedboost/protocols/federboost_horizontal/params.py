@@ -83,7 +83,7 @@ class FederBoostHorizontalParams(TreeParams, Aggregation):
 
 def asks(params: FederBoostHorizontalParams) -> Asks:
     """What the parameters ask of a party's policy: how near the search comes to single rows."""
-    return Asks(quantile_tolerance=params.quantile_tolerance)
+    return Asks(quantile_tolerance=params.quantile_tolerance, own_cells=True)
 
 
 def _rise(values: Domain) -> bool:
