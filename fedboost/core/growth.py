@@ -198,6 +198,8 @@ class Growing:
         """The tree, once it is over."""
         assert self.is_over
         rules, nodes = self._rules, list(self._totals)
+        for node in sorted(self._splits, reverse=True):  # as its leaves have it, whatever it saw
+            self._totals[node] = self._totals[left_child(node)] + self._totals[right_child(node)]
         totals = np.array([self._totals[node] for node in nodes])
         G, H = totals[:, 0::2], totals[:, 1::2]
         values = split.leaf_value(G, H, rules.params, rules.fixed)

@@ -57,7 +57,7 @@ def some_splits(draw, cuts, nodes):
             held = as_set(draw.choice(BINS, 3, replace=False))
             by = column in cuts.categories
             rest = (BY_CATEGORY, NO_THRESHOLD) if by else (last, cuts.threshold(column, last))
-            found[node] = Split(column, *rest, lost, 1.0, held if by else b"")
+            found[node] = Split(column, rest[0], rest[1], lost, 1.0, held if by else b"")
     return found
 
 
@@ -96,8 +96,8 @@ def twin(cuts, dense, gh, rows, columns, least, layers):
             for i, row in enumerate(rows):
                 if (one := splits.get(node[i])) is not None:
                     cell = dense[[row], one.column]
-                    right = goes_right(cell, one.bin, one.missing_left, cuts.missing, one.left_bins)
-                    sides.setdefault((node[i], bins[i]), [[], []])[int(right[0])].append(i)
+                    to = goes_right(cell, one.bin, one.missing_left, cuts.missing, one.left_bins)
+                    sides.setdefault((node[i], bins[i]), [[], []])[int(to[0])].append(i)
             for (parent, _), (left, right) in sides.items():
                 few, many = sorted((len(left), len(right)))
                 follow = left_child if len(left) > len(right) else right_child
@@ -124,7 +124,8 @@ def test_cells_are_those_of_the_twin_and_of_no_rows_or_enough(kind, least):
     for seed in range(6):
         cuts, bins, gh, rows, columns = table(seed, **KINDS[kind])
         dense = bins.dense() if kind == "sparse" else bins
-        draw, layers, nodes = np.random.default_rng(seed), [], [0]
+        draw, nodes = np.random.default_rng(seed), [0]
+        layers: list[dict[int, Split]] = []
         with mock.patch.object(own_rows, "COLUMNS_AT_ONCE", 3):
             own = OwnRows(cuts, bins, gh, rows, columns, least)
             above = own.sums([0])
