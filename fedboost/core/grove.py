@@ -1,14 +1,18 @@
-"""Trees that grow side by side from one flat vector of sums a layer."""
+"""The trees of a round: planted, and grown side by side from one flat vector of sums a layer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.growth import Growing, Sums
+from fedboost.core import forest, sampling
+from fedboost.core.bins import Bins
+from fedboost.core.growth import Growing, Rules, Sums
 from fedboost.core.halfway import Arrays, of_all, take_up_all
+from fedboost.core.objectives import Gradients
+from fedboost.core.sampling import Sample
 
 
 class Grove:
@@ -50,3 +54,30 @@ class Grove:
         """Ends all trees at their last complete layer."""
         for tree in self.trees:
             tree.close()
+
+
+def planted(
+    rules: Rules,
+    bins: Bins,
+    gradients: Gradients,
+    sample: Sample,
+    number: int,
+    groups: tuple[int, ...],
+) -> Iterator[Growing]:
+    """The trees of round `number` at their roots, one by one: for each class in turn a forest.
+
+    bins (n, columns) and gradients (n, k) of all own training rows; `sample` says which of them the
+    trees see, `groups` the parties' column counts in canonical order. A JobError where gradients
+    leave their bounds.
+    """
+    params, (g, h) = rules.params, gradients
+    chosen, factor = sample.rows, sample.factor[:, None]
+    gh = np.zeros((len(g), 2 * g.shape[1]), dtype=np.int64)
+    gh[chosen] = rules.fixed.encode(g[chosen] * factor, h[chosen] * factor)
+    tree = int(forest.starts(params)[number])
+    for own in np.split(gh, params.trees_per_round, axis=1):
+        mine = np.ascontiguousarray(own)
+        for inside in sample.trees:
+            columns = sampling.columns(params.seed, tree, groups, params.column_rate)
+            yield Growing(rules, bins, mine, inside, columns)
+            tree += 1

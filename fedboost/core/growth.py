@@ -7,24 +7,22 @@ Sums are integers, so the same trees grow wherever the rows lie.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import categories, forest, groups, histogram, sampling, split
+from fedboost.core import categories, groups, histogram, split
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.groups import Minimum, Numbers, Segments
 from fedboost.core.halfway import Arrays
-from fedboost.core.objectives import Gradients
 from fedboost.core.own_rows import OwnRows
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, Partition, layers_of, left_child, right_child
-from fedboost.core.sampling import Sample
 from fedboost.core.tree import Node, Split, Tree, grown
 
 Rows = NDArray[np.int32]
@@ -274,33 +272,6 @@ class Growing:
         sides = np.array([[self._totals[child] for child in pair] for pair in pairs])
         weight = split.cover(sides[..., 1::2], self._rules.fixed)
         return [pair[int(right < left)] for pair, (left, right) in zip(pairs, weight, strict=True)]
-
-
-def planted(
-    rules: Rules,
-    bins: Bins,
-    gradients: Gradients,
-    sample: Sample,
-    number: int,
-    groups: tuple[int, ...],
-) -> Iterator[Growing]:
-    """The trees of round `number` at their roots, one by one: for each class in turn a forest.
-
-    bins (n, columns) and gradients (n, k) of all own training rows; `sample` says which of them the
-    trees see, `groups` the parties' column counts in canonical order. A JobError where gradients
-    leave their bounds.
-    """
-    params, (g, h) = rules.params, gradients
-    chosen, factor = sample.rows, sample.factor[:, None]
-    gh = np.zeros((len(g), 2 * g.shape[1]), dtype=np.int64)
-    gh[chosen] = rules.fixed.encode(g[chosen] * factor, h[chosen] * factor)
-    tree = int(forest.starts(params)[number])
-    for own in np.split(gh, params.trees_per_round, axis=1):
-        mine = np.ascontiguousarray(own)
-        for inside in sample.trees:
-            columns = sampling.columns(params.seed, tree, groups, params.column_rate)
-            yield Growing(rules, bins, mine, inside, columns)
-            tree += 1
 
 
 def choose(

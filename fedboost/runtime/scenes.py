@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from fedboost import protocols
 from fedboost.core import binning, local, objectives
-from fedboost.core.growth import Rules, planted
+from fedboost.core.grove import planted
+from fedboost.core.growth import Rules
 from fedboost.core.local import Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams

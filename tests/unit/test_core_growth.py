@@ -12,8 +12,8 @@ from scipy.sparse import csc_array
 from fedboost.core import binning, fixed_point, growth, histogram, local, objectives, sampling
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
-from fedboost.core.grove import Grove
-from fedboost.core.growth import Growing, Rules, choose, planted
+from fedboost.core.grove import Grove, planted
+from fedboost.core.growth import Growing, Rules, choose
 from fedboost.core.local import Table, Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams

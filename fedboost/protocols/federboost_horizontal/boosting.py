@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fedboost.aggregation.counts import Counts
 from fedboost.aggregation.measures import Measures
-from fedboost.core import growth, sampling
-from fedboost.core.grove import Grove
+from fedboost.core import sampling
+from fedboost.core.grove import Grove, planted
 from fedboost.core.growth import Rules
 from fedboost.core.halfway import found_under, under
 from fedboost.core.local import Trained, Watched
@@ -149,4 +149,4 @@ class Boosting:
         sample = sampling.of_round(rules.params, gradients[0], number, number, self._party)
         self._forest = len(sample.trees)
         groups = (rules.binning.n_columns,)
-        return Grove(list(growth.planted(rules, rows.bins, gradients, sample, number, groups)))
+        return Grove(list(planted(rules, rows.bins, gradients, sample, number, groups)))
