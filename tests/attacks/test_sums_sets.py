@@ -24,7 +24,8 @@ FOUR = ("aa", "bb", "cc", "dd")
 ROWS, VALUES = 400, 8
 TARGET = "dd"
 KEY = "policy.aggregation_apart_min"
-OWN = {"n_estimators": 3, "max_depth": 1, "max_bin": VALUES, "base_score": 0.5,
+TREES = 3
+OWN = {"n_estimators": TREES, "max_depth": 1, "max_bin": VALUES, "base_score": 0.5,
        "domains": {"x": [float(v) for v in range(VALUES)]}}  # fmt: skip
 
 
@@ -150,7 +151,7 @@ def test_a_second_job_with_a_party_less_is_refused_before_anything_leaves(tmp_pa
     first, second = now(one_after_the_other(tmp_path, sources, (FOUR, FOUR[:3])))
     assert (first.state, second.state) == ("finished", "failed")
     assert faults.from_message(second.reason).where["key"] == KEY
-    assert len(totals) == OWN["n_estimators"]
+    assert len(totals) == TREES
 
 
 def test_the_same_parties_are_summed_again(tmp_path, owners):
@@ -166,7 +167,7 @@ def test_two_jobs_tell_a_partys_part_where_nobody_remembers(tmp_path, owners, to
     sources, true = tables(tmp_path)
     ended = now(one_after_the_other(tmp_path, sources, (FOUR, FOUR[:3])))
     assert [one.state for one in ended] == ["finished", "finished"]
-    roots = totals[0], totals[OWN["n_estimators"]]
+    roots = totals[0], totals[TREES]
     assert by_value(roots[0] - roots[1]) == true
 
 
@@ -204,7 +205,7 @@ def test_values_of_sums_are_charged_and_end_where_the_owner_says(tmp_path, limit
     status, [entry] = now(charged(tmp_path, sources))
     assert status.state == "failed"
     assert faults.from_message(status.reason).where["key"] == "policy.totals_max"
-    assert len(totals) < OWN["n_estimators"]
+    assert len(totals) < TREES
     assert 0.6 < entry.totals <= 1.2
 
 
@@ -212,7 +213,7 @@ def test_values_of_sums_go_on_without_end_where_the_owner_sets_no_limit(tmp_path
     sources, _ = tables(tmp_path)
     status, [entry] = now(charged(tmp_path, sources))
     assert status.state == "finished"
-    assert len(totals) == OWN["n_estimators"]
+    assert len(totals) == TREES
     counts = 3 + 2 * 128  # rows to train on and to hold out, of x; bounds
     layer, measured = (VALUES + 1) * 2, entry.totals * ROWS - counts - 2
-    assert measured > OWN["n_estimators"] * layer
+    assert measured > TREES * layer
