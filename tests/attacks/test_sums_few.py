@@ -42,11 +42,7 @@ def labels_read(monkeypatch, least):
     monkeypatch.setattr(Contributor, "total", total)
     now(room.walk())
     cells = np.concatenate(seen)
-    unit = (
-        cells[:, 1][cells[:, 1] > 0].min()
-        if least == 1
-        else seen[0][:, 1].sum() / (COLUMNS * ROWS * len(PARTIES))
-    )
+    unit = seen[0][:, 1].sum() / (COLUMNS * ROWS * len(PARTIES))  # of h, at the root of all rows
     rows = np.rint(cells[:, 1] / unit)
     return int(np.sum(rows == 1)), int(np.sum(rows > 0)), rows[rows > 0].min()
 
