@@ -74,6 +74,10 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
         "what leaves a host is charged, allowed and approved, whatever others do",
         (f"{FAULTS}family_adversary*",),
     ),
+    "faults: sums": (
+        "no combination of sums is about one of two contributors, whoever else lies",
+        (f"{FAULTS}family_sums*",),
+    ),
     "faults: waits": ("a job left alone waits and goes on", (f"{FAULTS}family_waits*",)),
     "faults: kills": ("real daemons die and stop", (f"{FAULTS}family_kills.py",)),
     "faults: links": ("real daemons in bad weather", (f"{FAULTS}family_links*",)),

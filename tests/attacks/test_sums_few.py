@@ -1,6 +1,7 @@
 """How many sums of an honest horizontal job are about a single person, to everybody in it."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedboost.aggregation.contributor import Contributor
 from fedboost.runtime.policy import Policy
@@ -30,19 +31,22 @@ def labels_read(monkeypatch, least):
     room = room_for(
         STAGE, tables(), {**params, "domains": domains}, aggregator=ADDER, limits=limits
     )
-    seen, real = [], Contributor.total
+    layers, real = list[NDArray[np.int64]](), Contributor.total
 
     def total(self, parts, most):
         found = real(self, parts, most)
         assert found is not None
-        if self.party == PARTIES[0] and len(found) and not len(found) % (COLUMNS * 2 * VALUES + 12):
-            seen.append(found.reshape(-1, 2))
+        if self.party == PARTIES[0] and self.number > 2:  # behind counts of rows and labels
+            layers.append(found)
         return found
 
     monkeypatch.setattr(Contributor, "total", total)
     now(room.walk())
-    cells = np.concatenate(seen)
-    unit = seen[0][:, 1].sum() / (COLUMNS * ROWS * len(PARTIES))  # of h, at the root of all rows
+    grown = [own.reshape(-1, 2) for own in layers[:-1]]  # without metrics
+    cells = np.concatenate(grown)
+    unit = grown[0][:, 1].astype(float).sum() / (
+        COLUMNS * ROWS * len(PARTIES)
+    )  # of h, at the root of all rows
     rows = np.rint(cells[:, 1] / unit)
     return int(np.sum(rows == 1)), int(np.sum(rows > 0)), rows[rows > 0].min()
 
