@@ -14,6 +14,7 @@ from fedboost.aggregation import standing
 from fedboost.aggregation.recovery import Epoch, keys_of, pair_of, sign_of, threshold
 from fedboost.aggregation.statistic import Statistic
 from fedboost.aggregation.tag import TAG_WORDS, Tagging
+from fedboost.crypto.gaussian import discrete_gaussian
 from fedboost.crypto.masking import MaskKey, Pair, add_stream
 from fedboost.crypto.shamir import HOLDERS_MAX
 from fedboost.errors import (
@@ -74,6 +75,9 @@ class Contributor:
         self._context = b""
         self._awaits = 0  # words of the total that is due
         self._fresh: int | None = None
+        # σ, in rows, of what our owner adds to sums that go on without lost parties.
+        self._noise = seat.limits.aggregation_noise if seat.params.dropout == "continue" else 0.0
+        self._is_exact = False  # the vector at hand, though its owner wants noise
         least, count = seat.limits.aggregation_parties_min, len(self.members)
         if count < least:
             raise PolicyError(
@@ -174,7 +178,7 @@ class Contributor:
         self.number += 1
         self._what = what.digest(len(vector))
         self._context = self._bound_to(self._what)
-        signed = np.concatenate([vector, self._digit()])
+        signed = np.concatenate([vector + self._noise_of(vector, what), self._digit()])
         tag = self._tagging.of(signed, adds_pad=self._seat.role is GUEST)
         masked = np.concatenate([signed, tag]).view(np.uint64)
         self._awaits = len(masked)
@@ -271,6 +275,8 @@ class Contributor:
         epoch.agree(got, self.number, self._context)
         before = self.begun or epoch.members
         opens = self._fresh is not None or epoch.survivors == epoch.members == before
+        if self._is_exact and epoch.survivors != self.members:
+            opens = False
         opens = opens and self._is_noted(epoch.survivors)
         return epoch.reveal(self.number, self._context, opens=opens)
 
@@ -320,6 +326,18 @@ class Contributor:
             (pair.stream_key(self._context), sign_of(self.party, peer, self.members))
             for peer, pair in self._pairs.items()
         ]
+
+    def _noise_of(self, vector: Vector, what: Statistic) -> Vector | int:
+        """What our owner adds to a vector that may be summed over fewer parties than others were.
+
+        The same in every round and attempt, so that none tells more than the first.
+        """
+        self._is_exact = bool(self._noise) and self.epoch is not None and what.unit is None
+        if not self._noise or self.epoch is None or what.unit is None:
+            return 0
+        sigmas = np.rint(self._noise * np.broadcast_to(what.unit, vector.shape)).astype(np.int64)
+        within = what.place[1:]
+        return discrete_gaussian(sigmas, self._seat.job_secrets, "of sums", what.name, *within)
 
     def _bound_to(self, what: bytes) -> bytes:
         """What masks are drawn from beside keys, 32 bytes: all until here, and what comes next."""

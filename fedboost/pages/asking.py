@@ -113,7 +113,8 @@ def _rules(node: PartyNode, work: Work, ask: Ask, policy: Policy) -> Iterator[Ru
         yield Rule("Sums under masks", asked, least, "policy.aggregation_parties_min")
     if ask.contributors is not None and ask.dataset is not None:
         few = units.plural(policy.apart_min, "party", "parties")
-        asked = "also without one that is lost" if ask.goes_on else "over the same parties"
+        noise = f", our noise of {policy.aggregation_noise:g} rows" * (policy.aggregation_noise > 0)
+        asked = f"also without one that is lost{noise}" if ask.goes_on else "over the same parties"
         allowed = f"with other jobs' sums tell of {few} together at least"
         yield Rule("Sums over others", asked, allowed, "policy.aggregation_apart_min")
         most = "any number" if policy.totals_max == inf else f"{policy.totals_max:g}"

@@ -99,6 +99,8 @@ class Policy(Settings):
     # Parties that sums over two sets of contributors may tell of by their difference, at least;
     # absent: as many as of one sum; 1: any.
     aggregation_apart_min: int | None = Field(None, ge=1)
+    # σ, in rows, of what we add to each sum of a job that goes on without lost parties.
+    aggregation_noise: float = Field(0.0, ge=0.0, le=4.0)
     totals_max: Ratio = math.inf  # values of sums under masks, by our training rows, of all jobs
     # Rows between released cuts of our columns, and of each leaf (core.groups); 1: any number.
     group_rows_min: int = Field(20, ge=1)
@@ -153,7 +155,7 @@ class Policy(Settings):
                 f"adds up over {self.aggregation_parties_min} parties at least, "
                 f"the job has {ask.contributors}",
             )
-        if ask.goes_on and self.apart_min > 1:
+        if ask.goes_on and self.apart_min > 1 and not self.aggregation_noise:
             raise _denied(
                 "aggregation_apart_min",
                 f"lets sums over fewer contributors tell of {self.apart_min} parties together at "

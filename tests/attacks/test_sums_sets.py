@@ -57,11 +57,12 @@ def owners(monkeypatch):
     """A function by which owners let sums tell of so many parties together; none: as by default."""
     permissive = local.permissive
 
-    def allow(least):
+    def allow(least, noise=0.0):
         def own(*args, **kwargs):
             found = permissive(*args, **kwargs)
             kept = found.model_fields_set - {"aggregation_apart_min", "aggregation_parties_min"}
-            said = {} if least is None else {"aggregation_apart_min": least}
+            said = {"aggregation_noise": noise}
+            said |= {} if least is None else {"aggregation_apart_min": least}
             return Policy(**{key: getattr(found, key) for key in kept}, **said)
 
         monkeypatch.setattr(local, "permissive", own)
@@ -134,6 +135,23 @@ def test_a_partys_part_is_the_difference_of_two_roots_where_owners_allow_any_set
     status = now(lost_after_a_tree(tmp_path, sources))
     assert status.state == "finished"
     assert by_value(totals[0] - totals[1]) == true
+
+
+@pytest.mark.parametrize("noise", [1.0, 4.0])
+def test_a_partys_part_is_hidden_in_noise_of_its_own_that_is_never_drawn_again(
+    tmp_path, owners, totals, noise
+):
+    """However many roots there are: the noise is the same in each."""
+    owners(None, noise)
+    sources, true = tables(tmp_path)
+    status = now(lost_after_a_tree(tmp_path, sources))
+    assert status.state == "finished"
+    with_it, without, again = totals
+    cells = (with_it - without).reshape(-1, 2)[:VALUES]
+    unit = with_it.reshape(-1, 2)[:VALUES, 1].sum() / (len(FOUR) * ROWS)  # of h, about
+    read = np.rint(cells[:, 1] / unit)
+    assert np.abs(read - [rows for rows, _ in true]).mean() > noise / 4
+    assert np.abs(without - again).max() < unit / 1e6  # but for what the tree has learnt
 
 
 # Jobs over {a, b, c, d} and {a, b, c}

@@ -87,6 +87,7 @@ def test_each_rule_denies_and_names_its_key(change, key):
         ({}, {"contributors": 3}),
         ({"aggregation_parties_min": 2}, {"contributors": 2}),
         ({"aggregation_apart_min": 1}, {"contributors": 3, "goes_on": True}),
+        ({"aggregation_noise": 2.0}, {"contributors": 3, "goes_on": True}),
         ({"host_noise_min": 0.5}, {"host_noise": 0.5}),
         ({"host_noise_min": 0.5}, {"host_noise": None}),
         ({}, {"host_noise": 0.0}),
@@ -240,6 +241,8 @@ def test_a_person_approves_unless_the_owner_says_otherwise():
         {"disclosure_max": "much"},
         {"aggregation_parties_min": 1},
         {"aggregation_apart_min": 0},
+        {"aggregation_noise": -0.5},
+        {"aggregation_noise": 4.5},
         {"host_noise_min": -0.5},
         {"host_noise_min": 65.0},
         {"host_noise_min": float("nan")},
@@ -269,7 +272,7 @@ def test_every_key_is_enforced_somewhere():
         "host_noise_min",
         "intersection_min", "alignments_per_day", "ids_padded_to", "roles", "holdout_rows_min",
         "quantile_tolerance_min", "jobs_open_max", "jobs_per_day", "metrics_max",
-        "aggregation_apart_min", "totals_max",
+        "aggregation_apart_min", "aggregation_noise", "totals_max",
     }  # fmt: skip
     assert judged == set(Policy.model_fields)
 

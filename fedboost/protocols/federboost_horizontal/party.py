@@ -202,8 +202,9 @@ def sum_histograms(me: Party) -> Iterator[Out]:
     tree, layer = len(training.rounds), training.layer
     own = training.sums()
     schema = {"cells": me.cells, **training.asked()}
-    fresh = 2 * tree if layer == 0 else None
-    yield from given(me, own, Statistic("sum_histograms", (tree, layer), schema, fresh))
+    fresh, unit = 2 * tree if layer == 0 else None, 1 << training.rules.fixed.bits
+    what = Statistic("sum_histograms", (tree, layer), schema, fresh, unit)
+    yield from given(me, own, what)
 
 
 def split_nodes(me: Party, got: Iterator[Total]) -> Out:

@@ -38,6 +38,10 @@ class Scaling:
         """What 1 is worth."""
         return math.ldexp(power_of_two_above(max(self.most, 1e-300)), PARTIES_BITS - SUM_BITS)
 
+    def of_row(self, rows: int) -> int:
+        """The most that one of so many rows adds, in units."""
+        return math.ceil(self.most / max(1, rows) / self.unit)
+
     def encode(self, own: Floats) -> Vector:
         """A party's own sums as int64, of any shape as (n,)."""
         return np.rint(own.ravel() / self.unit).astype(np.int64)
@@ -80,6 +84,12 @@ class Boosting:
         first, second = self._output_scalings
         return np.concatenate([first.encode(total), second.encode(squares), [rows.n_rows]])
 
+    def units_of_outputs(self) -> Vector:
+        """The most that one row adds to each of `outputs`; of how many rows there are, no noise."""
+        rows, size = self.counts.train, self.network.outputs
+        first, second = (scaling.of_row(rows) for scaling in self._output_scalings)
+        return np.repeat(np.array([first, second, 0]), [size, size, 1])
+
     def normalise(self, total: Vector | None) -> None:
         """What normalises the network, from everybody's sums.
 
@@ -117,6 +127,14 @@ class Boosting:
         second, first = self._system_scalings
         lower = squares[:, *np.tril_indices(self.params.outputs)]
         return np.concatenate([second.encode(lower), first.encode(pull)])
+
+    def units_of_system(self) -> Vector:
+        """The most that one row adds to each of `system`."""
+        rows, size, classes = self.counts.train, self.network.outputs, self.objective.n_outputs
+        second, first = (scaling.of_row(rows) for scaling in self._system_scalings)
+        return np.repeat(
+            np.array([second, first]), [classes * size * (size + 1) // 2, classes * size]
+        )
 
     def solve(self, total: Vector | None) -> bool:
         """A round from everybody's equations; gives whether there is one.

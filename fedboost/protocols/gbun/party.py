@@ -177,7 +177,8 @@ def read_reach(me: Party, got: Iterator[Total]) -> Out:
 def sum_outputs(me: Party) -> Iterator[Out]:
     """What a new network's outputs and their squares add up to over our rows."""
     training = me.training
-    what = Statistic("sum_outputs", (training.number,), fresh=2 * training.number)
+    fresh, unit = 2 * training.number, training.units_of_outputs()
+    what = Statistic("sum_outputs", (training.number,), fresh=fresh, unit=unit)
     yield from given(me, training.outputs(), what)
 
 
@@ -190,7 +191,9 @@ def normalise(me: Party, got: Iterator[Total]) -> Out:
 def sum_system(me: Party) -> Iterator[Out]:
     """Our rows' part of the equations."""
     training = me.training
-    yield from given(me, training.system(), Statistic("sum_system", (training.number,)))
+    own = training.system()
+    unit = training.units_of_system() if len(own) else 0
+    yield from given(me, own, Statistic("sum_system", (training.number,), unit=unit))
 
 
 def solve(me: Party, got: Iterator[Total]) -> Out:
