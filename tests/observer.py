@@ -66,8 +66,8 @@ class Observer:
             try:
                 is_known = await accept(node, caller, envelope, payload)
             finally:
-                if is_known:
-                    self.left.remove(one)
+                if is_known:  # this one, not an equal one that was taken in
+                    self.left = [other for other in self.left if other is not one]
             return is_known
 
         with monkeypatch.context() as patched:
@@ -79,8 +79,7 @@ class Observer:
         """Of each job: equations about any bin of each of `columns`, and divisions of nodes."""
         found: dict[str, tuple[int, int]] = {}
         under_way: dict[tuple[str, int], Layers] = {}
-        # In the order of the steps: what comes before its step waits for it.
-        for one in sorted(self.left, key=lambda one: one.envelope.number):
+        for one in self._in_turn(host):
             e, name = one.envelope, type(one.message).__name__
             layers = under_way.setdefault((e.job, e.attempt), Layers())
             if one.is_taken and e.receiver == host:
@@ -96,6 +95,24 @@ class Observer:
                 nodes = wire.unpack(one.message.nodes, "i4", (None,), "nodes")
                 found[e.job] = sums, divisions + len(nodes)
         return found
+
+    def _in_turn(self, host: str) -> Iterator[Left]:
+        """What a host took in and gave, as its steps did: what comes before its step waits for it.
+
+        A message of the host answers those of lower numbers that had come by then; of a step that
+        the coordinator has called by too high a number, no later ones.
+        """
+        waiting: dict[tuple[str, int, str], list[Left]] = {}
+        for one in self.left:
+            e = one.envelope
+            come = waiting.setdefault((e.job, e.attempt, e.stage), [])
+            if one.is_taken and e.receiver == host:
+                come.append(one)
+            elif not one.is_taken and e.sender == host:
+                answered = [own for own in come if own.envelope.number < e.number]
+                yield from sorted(answered, key=lambda own: own.envelope.number)
+                come[:] = [own for own in come if own.envelope.number >= e.number]
+                yield one
 
     def answered(self, host: str) -> dict[str, int]:
         """Of each job: how many times a host has told the leaf of every row in a tree."""
@@ -125,7 +142,7 @@ class Observer:
         """Different rows, told apart by job, that a host has said anything about."""
         asked: dict[tuple[str, int], set[int]] = {}  # and not answered yet
         told: dict[str, set[int]] = {}
-        for one in sorted(self.left, key=lambda one: one.envelope.number):
+        for one in self._in_turn(host):
             e, name = one.envelope, type(one.message).__name__
             if one.is_taken and e.receiver == host and name == "Questions":
                 rows = wire.unpack(one.message.rows, "i4", (None,), "rows").tolist()

@@ -204,10 +204,12 @@ def test_a_host_of_a_hybrid_job_has_fewer_rows_and_so_more_is_told_of_each(tmp_p
     assert 0 < found["counted"] <= 3 * 4 * (2 * 2 + 3) / entry.rows
 
 
-def test_horizontal_jobs_have_no_account(tmp_path):
+def test_horizontal_jobs_tell_values_of_sums_and_no_sums_of_a_column(tmp_path):
     place = Place(tmp_path, "federboost-horizontal")
     assert "released" not in place.run(small_jobs.spec("federboost-horizontal")).result
-    assert place.entries == []
+    (entry,) = place.entries
+    assert (entry.sums, entry.noise, set(entry.charged)) == (0.0, 0.0, {"totals"})
+    assert entry.totals > 1.0
 
 
 def test_random_cuts_tell_the_order_of_columns_and_count(tmp_path):
