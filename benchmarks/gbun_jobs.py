@@ -43,7 +43,7 @@ NETWORKS, TREES = "gbun", "federboost-horizontal"
 BEFORE = frozenset(  # steps of both protocols that are done once, not every round
     {
         *("show_inputs", "match_inputs", "offer_keys", "hear_keys", "count_rows", "sum_columns"),
-        *("show_reach", "sum_labels", "count_below"),
+        *("show_reach", "sum_labels", "count_below", "tell_standing"),
     }
 )
 # A ping waits behind what has been written: 1 MiB leaves a line of 1 Mbit/s in eight seconds.
