@@ -37,8 +37,8 @@ def account(config: Path, as_json: bool) -> None:
       fedboost party account --config configs/party-telco.yaml
 
     Released sums count per bin of the most told column and row, of all guests that may compare
-    notes; ε per row adds up over all jobs. A job that goes on counts with what it is expected to
-    tell.
+    notes; ε per row adds up over all jobs. Totals are values of sums under masks, by training rows.
+    A job that goes on counts with what it is expected to tell.
     """
     ours = load(PartyConfig, config)
     with closing(Account(ours.store / "store.sqlite", read_only=True)) as found:
@@ -90,14 +90,19 @@ def _finite(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(entries: list[Entry]) -> Table:
+    """A row for each job; of what no job has told there is no column."""
+    told = {
+        "sums": [f"{one.counted:.3g}" if one.sums else "" for one in entries],
+        "at most": [f"{one.planned:.3g}" if one.sums else "" for one in entries],
+        "ε per row": [f"{one.noise:g}" if one.noise else "" for one in entries],
+        "totals per row": [f"{one.totals:.3g}" if one.totals else "" for one in entries],
+    }
+    shown = {head: cells for head, cells in told.items() if any(cells)}
     table = Table(Column("job", no_wrap=True), "data set", "guest", "at (UTC)", "state")
-    for head in ("sums", "at most", "ε per row", "totals per row"):
+    for head in shown:
         table.add_column(head, justify="right")
-    for one in entries:
-        sums = (f"{one.counted:.3g}", f"{one.planned:.3g}") if one.sums else ("", "")
-        epsilon = f"{one.noise:g}" if one.noise else ""
+    for one, *cells in zip(entries, *shown.values(), strict=True):
         at, state = one.at[:19].replace("T", " "), one.state or "deleted"
-        told = f"{one.totals:.3g}" if one.totals else ""
-        cells = (one.job, one.dataset, one.guest, at, state, *sums, epsilon, told)
-        table.add_row(*(Text(cell) for cell in cells))
+        row = (one.job, one.dataset, one.guest, at, state, *cells)
+        table.add_row(*(Text(cell) for cell in row))
     return table
