@@ -63,6 +63,33 @@ def failed(folder, columns=None, spec=JOB, **rules):
     return now(run())
 
 
+# A job that lists the values of a column, but for one that a party's rows have.
+DOMAINS = job_spec(
+    "federboost-horizontal",
+    [BANK, TELCO],
+    data={party: {"label": "y"} for party in (BANK, TELCO)},
+    params={"n_estimators": 1, "max_bin": 64, "domains": {"x": [float(n) for n in range(ROWS)]}},
+)
+DOMAINS = DOMAINS.model_copy(
+    update={"parties": DOMAINS.parties.model_copy(update={"aggregator": BANK})}
+)
+LISTED = {"x": [99.0] * 13 + [2.0] * (ROWS - 13), "y": [n % 2 for n in range(ROWS)]}
+
+
+def test_values_beyond_the_jobs_domains_are_counted_for_their_owner_alone(tmp_path):
+    told, bank, own = failed(tmp_path, LISTED, DOMAINS)
+    assert (told.code, told.where["party"]) == ("data", TELCO)
+    for text in (*told.lines(), bank):
+        assert not re.search(r"\d|domain", text)
+    assert "13 of 47 values" in own
+
+
+def test_values_beyond_the_jobs_domains_were_counted_for_everybody(tmp_path, monkeypatch):
+    monkeypatch.setattr(DataError, "quiet", lambda self: self)
+    told, _, _ = failed(tmp_path, LISTED, DOMAINS)
+    assert "13 of 47" in told.what
+
+
 @pytest.mark.parametrize("fault", FAULTY)
 def test_a_fault_of_a_table_tells_others_its_kind_and_its_owner_the_figures(tmp_path, fault):
     told, bank, own = failed(tmp_path, FAULTY[fault])
