@@ -212,6 +212,7 @@ class Schedule:
             present = one.sums.members
             digits = np.sum([one.sums._digit(p) for p in present], axis=0)
             signed = np.concatenate([words, digits]).astype(np.int64)
+            assert one.sums._tagging is not None
             tag = one.sums._tagging.of(signed, adds_pad=True)
             if self.draw.random() < 0.05:
                 tag = tag + 1

@@ -70,6 +70,7 @@ class Contributor:
         self.history = standing.begun(seat, self.members)
         self._keys = b""  # a digest of the keys of this attempt that everybody has shown
         self._tag_key: bytes | None = None  # of this attempt; the aggregator has none
+        self._tagging: Tagging | None = None  # of the sum at hand
         self._has_met = False
         self._what = b""  # the sum at hand, and what its masks are bound to
         self._context = b""
@@ -179,6 +180,9 @@ class Contributor:
         self._what = what.digest(len(vector))
         self._context = self._bound_to(self._what)
         signed = np.concatenate([vector + self._noise_of(vector, what), self._digit()])
+        if self._tag_key is None:
+            raise ProtocolError("there is no key for tags yet")
+        self._tagging = Tagging(self._tag_key, self._context, len(signed))
         tag = self._tagging.of(signed, adds_pad=self._seat.role is GUEST)
         masked = np.concatenate([signed, tag]).view(np.uint64)
         self._awaits = len(masked)
@@ -210,6 +214,7 @@ class Contributor:
                 "a total is not the sum of one vector from each contributor",
                 todo="somebody's masks or somebody's broadcasts were changed on the way",
             )
+        assert self._tagging is not None  # as words are due
         if not self._tagging.fits(whole[:-TAG_WORDS], tag):
             adder = self._seat.table.aggregator or ""
             raise PeerError(
@@ -342,13 +347,6 @@ class Contributor:
     def _bound_to(self, what: bytes) -> bytes:
         """What masks are drawn from beside keys, 32 bytes: all until here, and what comes next."""
         return hashlib.sha256(b"fedboost sum 2" + self.history + what + self._keys).digest()
-
-    @property
-    def _tagging(self) -> Tagging:
-        """The tag of the sum at hand; a ProtocolError before the contributors have met."""
-        if self._tag_key is None:
-            raise ProtocolError("there is no key for tags yet")
-        return Tagging(self._tag_key, self._context)
 
     def _digit(self, party: str | None = None) -> Vector:
         """What a party's contribution adds to the check words: a bit of its own."""

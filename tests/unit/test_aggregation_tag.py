@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from fedboost.aggregation import tag as tags
 from fedboost.aggregation.tag import PRIME, TAG_WORDS, Tagging, inner
 
 KEY = bytes(range(32))
@@ -36,16 +35,15 @@ def test_the_inner_product_is_that_of_pythons_numbers(words):
 
 @pytest.mark.parametrize("parties", [2, 3, 65])
 @pytest.mark.parametrize("words", [0, 1, 7, 64])
-def test_the_sum_of_tags_is_that_of_the_total(parties, words, monkeypatch):
-    monkeypatch.setattr(tags, "_ROWS", 16)
+def test_the_sum_of_tags_is_that_of_the_total(parties, words):
     own = vectors(parties, words, np.random.default_rng(parties))
-    tagging = Tagging(KEY, b"sum 1")
+    tagging = Tagging(KEY, b"sum 1", words)
     tags_of = [tagging.of(one, adds_pad=place == 0) for place, one in enumerate(own)]
     tag = np.sum(tags_of, axis=0)
     assert tag.shape == (TAG_WORDS,)
     assert tagging.fits(np.sum(own, axis=0), tag)
-    assert not Tagging(KEY, b"sum 2").fits(np.sum(own, axis=0), tag)
-    assert not Tagging(bytes(32), b"sum 1").fits(np.sum(own, axis=0), tag)
+    assert not Tagging(KEY, b"sum 2", words).fits(np.sum(own, axis=0), tag)
+    assert not Tagging(bytes(32), b"sum 1", words).fits(np.sum(own, axis=0), tag)
 
 
 @pytest.mark.parametrize("error", [1, -1, 2**32, 2**62, -(2**62), 2**63 - 1, -(2**63)])
@@ -54,7 +52,7 @@ def test_no_error_passes_however_many_zeros_it_ends_with(error):
     draw = np.random.default_rng(1)
     for trial in range(200):
         total = np.zeros(8, np.int64)
-        tagging = Tagging(KEY, b"sum %d" % trial)
+        tagging = Tagging(KEY, b"sum %d" % trial, 8)
         tag = tagging.of(total, adds_pad=True)
         changed = total.copy()
         changed[draw.integers(0, 8, 2)] += error
@@ -64,14 +62,14 @@ def test_no_error_passes_however_many_zeros_it_ends_with(error):
 def test_a_multiple_of_a_total_does_not_have_the_multiple_of_its_tag():
     """The pad is what makes a tag tell nothing of other totals."""
     total = np.array([3, -4, 5])
-    tagging = Tagging(KEY, b"a sum")
+    tagging = Tagging(KEY, b"a sum", 3)
     tag = tagging.of(total, adds_pad=True)
     assert tagging.fits(total, tag)
     assert not tagging.fits(2 * total, 2 * tag)
     bare = tagging.of(total, adds_pad=False)
     low, high = (2 * bare).tolist()
-    assert (low + (high << 45) - tagging._inner(2 * total)) % PRIME == 0
+    assert (low + (high << 45) - inner(tagging._stream, 2 * total)) % PRIME == 0
 
 
 def test_keys_for_tags_do_not_print():
-    assert repr(Tagging(KEY, b"a sum")) == "Tagging(hidden)"
+    assert repr(Tagging(KEY, b"a sum", 3)) == "Tagging(hidden)"
