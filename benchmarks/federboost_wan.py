@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 import yaml
 
+from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.disk import PUBLIC_MODE, write_file
 from fedboost.runtime.local import COORDINATOR
 
 READ_BYTES = 16 << 10  # that travel together: 7 ms at 20 Mbit/s

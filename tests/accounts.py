@@ -1,9 +1,9 @@
 """What one job may tell of a data set, as a party's account notes it, and what it tells."""
 
+from fedboost.disk import transaction
 from fedboost.flow import Charge, Spent
 from fedboost.runtime import account as accounts
 from fedboost.runtime.account import Account, Entry, Owned
-from fedboost.runtime.disk import transaction
 from fedboost.runtime.store import Store
 
 SUMS = Entry(

@@ -21,12 +21,12 @@ from fedboost.audit.transcript import Audited
 from fedboost.cli.complete import jobs_here
 from fedboost.cli.connect import JSON
 from fedboost.cli.groups import cli
+from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.flow import Artefact
 from fedboost.report import page, units
 from fedboost.report.audit import LINKED
 from fedboost.report.progress import printable
 from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.disk import PUBLIC_MODE, write_file
 from fedboost.runtime.transcripts import Transcripts
 from fedboost.settings import load
 

@@ -10,11 +10,11 @@ import click
 
 from fedboost.cli.groups import ledger_group
 from fedboost.cli.ledger import CONFIG, JSON, opened_ledger, printable_text
+from fedboost.disk import SECRET_MODE, read_file, write_file
 from fedboost.errors import ConfigError
 from fedboost.runtime import comparison, heads
 from fedboost.runtime.comparison import Difference
 from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.disk import SECRET_MODE, read_file, write_file
 from fedboost.runtime.judgement import Signatures, Trust, checker
 from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.tls import Revocations, load_identity

@@ -60,8 +60,8 @@ def jobs_there(context: click.Context, _: click.Parameter, typed: str) -> list[s
 
 def jobs_here(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
     """Jobs in the store of the party whose file is in --config."""
+    from fedboost.disk import on_disk, opened
     from fedboost.runtime.config import PartyConfig
-    from fedboost.runtime.disk import on_disk, opened
     from fedboost.settings import load
 
     path = context.params.get("config")

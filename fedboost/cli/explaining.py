@@ -32,6 +32,7 @@ from fedboost.cli.shelves import (
 from fedboost.data.frame import Frame
 from fedboost.data.loading import load_with_ids
 from fedboost.data.predictions import free_name, id_columns
+from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.errors import ConfigError
 from fedboost.model import whole
 from fedboost.model.contributions import Contributions, contributions, joined, known, parties
@@ -40,7 +41,6 @@ from fedboost.model.xgboost_json import feature_names
 from fedboost.report.contributions import TOP, Effect, ranked, svg
 from fedboost.report.progress import printable
 from fedboost.report.units import plural
-from fedboost.runtime.disk import PUBLIC_MODE, write_file
 
 BIAS = "bias"
 LISTED = 10  # columns that the terminal shows

@@ -15,12 +15,12 @@ from fedboost.cli.connect import JSON
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import check_folder
 from fedboost.cli.shelves import OUT, PARTY, RELEASED, open_shelves, stores, whole_model
+from fedboost.disk import PUBLIC_MODE, SECRET_MODE, write_file
 from fedboost.model.export import own_shard
 from fedboost.model.xgboost_json import xgboost_json
 from fedboost.report.progress import printable
 from fedboost.report.units import plural
 from fedboost.runtime import releases
-from fedboost.runtime.disk import PUBLIC_MODE, SECRET_MODE, write_file
 from fedboost.runtime.ledger import Ledger
 from fedboost.runtime.releases import Release
 

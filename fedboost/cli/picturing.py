@@ -13,10 +13,10 @@ from fedboost.cli.connect import JSON
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import check_folder
 from fedboost.cli.shelves import PARTY, RELEASED, Shelves, open_shelves, stores, whole_model
+from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.model import branches
 from fedboost.model.branches import Picture
 from fedboost.report import trees
-from fedboost.runtime.disk import PUBLIC_MODE, write_file
 
 
 @model_group.command("picture")

@@ -24,6 +24,7 @@ from fedboost.data.predictions import predictions_table
 from fedboost.data.reading import read_sheet
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
+from fedboost.disk import PUBLIC_MODE, read_file, write_file
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.job import JobSpec
@@ -31,7 +32,6 @@ from fedboost.messages.job_pb2 import JobJournal
 from fedboost.model import hybrid, whole
 from fedboost.runtime.client import Client, result_of
 from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.disk import PUBLIC_MODE, read_file, write_file
 from fedboost.runtime.local import DATASET
 from fedboost.settings import parse
 

@@ -19,12 +19,12 @@ from fedboost.cli.groups import job_group
 from fedboost.cli.sweeping import RECORD, Course, Where, in_process, own_cluster, remote
 from fedboost.data.reading import read_sheet
 from fedboost.data.sources import SourceSpec
+from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.job import JobSpec
 from fedboost.report import units
 from fedboost.report.page import of_sweep
 from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.disk import PUBLIC_MODE, write_file
 from fedboost.runtime.policy import Policy
 from fedboost.runtime.submitted import check
 from fedboost.runtime.supplied import complete

@@ -13,6 +13,7 @@ import click
 from fedboost import protocols
 from fedboost.cli.outcome import follow, write_report
 from fedboost.data.sources import SourceSpec
+from fedboost.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.errors import FedboostError, JobError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
@@ -20,7 +21,6 @@ from fedboost.runtime import faults, local
 from fedboost.runtime.client import Client, Jobs, result_of
 from fedboost.runtime.client_config import ClientConfig
 from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.runtime.store import JobState
 from fedboost.runtime.workers import ProcessWorkers
 from fedboost.settings import parse

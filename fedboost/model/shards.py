@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedboost.disk import FOLDER_MODE, on_disk, sync_folder
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.model.arrays import read as read_arrays
@@ -37,7 +38,10 @@ class Packed:
 
 
 def save(folder: Path, shard: Artefact) -> None:
-    """Writes the shard into `folder`, which appears whole or not at all; replaces an older one."""
+    """Writes the shard into `folder`, which appears whole or not at all; replaces an older one.
+
+    A StoreError where the disk refuses.
+    """
     import numpy as np
 
     packed = io.BytesIO()
@@ -54,20 +58,21 @@ def write(folder: Path, packed: Packed) -> None:
     fresh, old = (folder.with_name(f".{folder.name}.{word}") for word in ("new", "old"))
     for left_over in (fresh, old):
         shutil.rmtree(left_over, ignore_errors=True)
-    fresh.mkdir(mode=0o700, parents=True)
-    try:
-        for name, content in ((ARRAYS, packed.arrays), (FACTS, packed.facts)):
-            with (fresh / name).open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-    except OSError:  # a full disk: half a shard would only keep it full
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
-    if folder.exists():
-        folder.rename(old)
-    fresh.rename(folder)
-    _sync(folder.parent)
+    with on_disk(folder):
+        fresh.mkdir(mode=FOLDER_MODE, parents=True)
+        try:
+            for name, content in ((ARRAYS, packed.arrays), (FACTS, packed.facts)):
+                with (fresh / name).open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+        except OSError:  # a full disk: half a shard would only keep it full
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+        if folder.exists():
+            folder.rename(old)
+        fresh.rename(folder)
+        sync_folder(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -141,19 +146,12 @@ def delete(folder: Path) -> None:
         raise ConfigError(f"there is no model {folder.name} here", todo="fedboost model list")
     gone = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(gone, ignore_errors=True)
-    folder.rename(gone)  # at once: nobody reads half a model
-    shutil.rmtree(gone)
-    _sync(folder.parent)
+    with on_disk(folder):
+        folder.rename(gone)  # at once: nobody reads half a model
+        shutil.rmtree(gone)
+        sync_folder(folder.parent)
 
 
 def digest(facts: dict[str, Any]) -> str:
     """The hash of what JSON keeps of the facts, in their order."""
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -10,6 +10,7 @@ from pathlib import Path
 from aiohttp import web
 
 from fedboost.audit.findings import Finding
+from fedboost.disk import read_file
 from fedboost.errors import FedboostError, PolicyError
 from fedboost.messages import job_pb2
 from fedboost.messages.party_pb2 import DenyRequest, OwnedJob
@@ -25,7 +26,6 @@ from fedboost.pages.shapes import Shapes
 from fedboost.pages.token import page_of, token
 from fedboost.report.html import Html
 from fedboost.runtime import heads, manifest
-from fedboost.runtime.disk import read_file
 from fedboost.runtime.identity import Peer
 from fedboost.runtime.judgement import checker
 from fedboost.runtime.ledger import Amount, Head, Ledger

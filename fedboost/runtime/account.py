@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fedboost.disk import on_disk, opened, transaction
 from fedboost.flow import Charge, Spent
-from fedboost.runtime.disk import on_disk, opened, transaction
 from fedboost.runtime.schema import HASHED, hashes
 from fedboost.runtime.store import GOING
 

@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedboost.disk import PUBLIC_MODE, SECRET_MODE, write_file
 from fedboost.errors import ConfigError
-from fedboost.runtime.disk import PUBLIC_MODE, SECRET_MODE, write_file
 from fedboost.runtime.identity import (
     CertificateFaultError,
     Role,

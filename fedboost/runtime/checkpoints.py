@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, read_file, write_file
 from fedboost.errors import ProtocolError, StoreError
 from fedboost.flow import Place
 from fedboost.model.arrays import read as read_arrays
-from fedboost.runtime.disk import NEW, SECRET_MODE, make_folder, on_disk, read_file, write_file
 
 log = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from fedboost.data.sources import SourceSpec
+from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.errors import UnreachableError
 from fedboost.job import JobSpec
 from fedboost.runtime import authority
@@ -23,7 +24,6 @@ from fedboost.runtime.addresses import Remote, Timers
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.client_config import ClientConfig
 from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, Page, PartyConfig, Users
-from fedboost.runtime.disk import PUBLIC_MODE, write_file
 from fedboost.runtime.local import COORDINATOR, USER, declared, permissive, tls_of
 
 READY_S = 60.0  # until a daemon listens: it imports, compiles nothing, opens its store

@@ -16,10 +16,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from fedboost.disk import on_disk, opened
 from fedboost.errors import ConfigError, JobError, PolicyError
 from fedboost.model import shards
 from fedboost.runtime.disclosures import Disclosures
-from fedboost.runtime.disk import on_disk, opened
 from fedboost.runtime.rows_in_common import RowsInCommon
 from fedboost.runtime.store import GOING, Job, JobState, Store
 from fedboost.runtime.transcripts import Transcripts

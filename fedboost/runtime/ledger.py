@@ -20,8 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from fedboost.disk import on_disk, opened, transaction
 from fedboost.errors import DataError, StoreError
-from fedboost.runtime.disk import on_disk, opened, transaction
 from fedboost.runtime.schema import hashes
 
 Direction: TypeAlias = Literal["out", "in"]

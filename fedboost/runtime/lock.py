@@ -7,8 +7,8 @@ import os
 import threading
 from pathlib import Path
 
+from fedboost.disk import SECRET_MODE, on_disk
 from fedboost.errors import StoreError
-from fedboost.runtime.disk import SECRET_MODE, on_disk
 
 _held: set[str] = set()
 _held_lock = threading.Lock()

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from fedboost import __version__
+from fedboost.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.errors import ConfigError, StoreError
 from fedboost.runtime import price_lists
-from fedboost.runtime.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.runtime.price_ciphers import Batch
 
 FORMAT = 2

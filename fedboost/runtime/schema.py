@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedboost.disk import transaction
 from fedboost.errors import StoreError
-from fedboost.runtime.disk import transaction
 
 # Tables whose rows have a hash of their own in the last column, as SQLite has none.
 HASHED = {

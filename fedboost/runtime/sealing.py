@@ -22,8 +22,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from fedboost.errors import ProtocolError, StoreError
-from fedboost.runtime.disk import (
+from fedboost.disk import (
     SECRET_MODE,
     make_folder,
     on_disk,
@@ -31,6 +30,7 @@ from fedboost.runtime.disk import (
     sync_folder,
     write_file,
 )
+from fedboost.errors import ProtocolError, StoreError
 
 if TYPE_CHECKING:
     from fedboost.crypto.secrets import Secrets

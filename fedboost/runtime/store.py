@@ -23,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, transaction
 from fedboost.errors import JobError, ProtocolError
-from fedboost.runtime.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, transaction
 from fedboost.runtime.lock import StoreLock
 from fedboost.runtime.schema import damaged, migrate, whole
 from fedboost.runtime.sealing import Vault, job_id

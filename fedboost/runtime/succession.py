@@ -15,6 +15,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature
 from cryptography.x509 import Certificate
 
+from fedboost.disk import PUBLIC_MODE, SECRET_MODE, read_file, write_file
 from fedboost.errors import ConfigError
 from fedboost.runtime.authority import (
     CA_NAME,
@@ -26,7 +27,6 @@ from fedboost.runtime.authority import (
     read_signer,
     write_crl,
 )
-from fedboost.runtime.disk import PUBLIC_MODE, SECRET_MODE, read_file, write_file
 from fedboost.runtime.identity import read_roots
 
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from fedboost import protocols
+from fedboost.disk import SECRET_MODE, make_folder, on_disk, opened, read_file, write_file
 from fedboost.errors import ConfigError, StoreError
 from fedboost.flow import Artefact, Asks, Place
 from fedboost.model import shards
 from fedboost.model.arrays import read as read_arrays
-from fedboost.runtime.disk import SECRET_MODE, make_folder, on_disk, opened, read_file, write_file
 from fedboost.settings import parse
 
 OCTETS_MAX = 64 << 20  # of a job's rounds: the first ones are kept, and an audit says how many

@@ -20,6 +20,7 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
+from fedboost.disk import PUBLIC_MODE, make_folder, on_disk, sync_folder, write_file
 from fedboost.errors import ConfigError, DataError, FedboostError, ProtocolError
 from fedboost.flow import START, Artefact, Place, Role, Seat, Signer
 from fedboost.messages.job_pb2 import Told
@@ -29,7 +30,6 @@ from fedboost.runtime.answers import Answers
 from fedboost.runtime.checkpoints import Checkpoints
 from fedboost.runtime.clock import now
 from fedboost.runtime.disclosures import Disclosures, rows_again, with_rows
-from fedboost.runtime.disk import PUBLIC_MODE, make_folder, sync_folder, write_file
 from fedboost.runtime.manifest import Manifest
 from fedboost.runtime.policy import Policy
 from fedboost.runtime.rows_in_common import RowsInCommon, described
@@ -331,8 +331,9 @@ class Work:
         """
         protocol, done = protocols.named(stage), self._folder(f"{stage}-done")
         if done.exists():
-            shutil.rmtree(done)
-            sync_folder(done.parent)
+            with on_disk(done):
+                shutil.rmtree(done)
+                sync_folder(done.parent)
         if left.disclosure is not None:
             kept = left.disclosure
             # The guest's labels have to stand beside the same rows again.

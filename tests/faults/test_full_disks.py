@@ -129,11 +129,14 @@ def test_a_ledger_that_takes_no_row_pauses_the_job_until_there_is_space(
     now(run())
 
 
-def test_a_checkpoint_that_cannot_be_written_loses_one_tree(tmp_path, monkeypatch, undisturbed):
+@pytest.mark.parametrize("times", range(0, 96, 8))  # of a job's 100
+def test_a_file_that_cannot_be_written_pauses_the_job(tmp_path, monkeypatch, undisturbed, times):
+    """Whichever file it is: rows in common, checkpoints, the model. A checkpoint costs one tree."""
+
     async def run():
         async with world(tmp_path, monkeypatch) as cluster:
             with monkeypatch.context() as patch:
-                patch.setattr("fedboost.runtime.disk.os.fsync", refusing(28, times=25))
+                patch.setattr("fedboost.disk.os.fsync", refusing(28, times))
                 job = await begun(cluster)
                 status = await until(cluster, job, "paused", "failed", "finished")
             assert (status.state, status.reason.code) == ("paused", "store")

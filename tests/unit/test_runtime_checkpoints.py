@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedboost.disk import write_file
 from fedboost.errors import ProtocolError, StoreError
 from fedboost.runtime.checkpoints import Checkpoints
-from fedboost.runtime.disk import write_file
 from tests import tiers
 
 ARRAYS = {"gradient": np.arange(6.0).reshape(2, 3), "file": np.array(["a", "b"])}

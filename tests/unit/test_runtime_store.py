@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedboost.disk import write_file
 from fedboost.errors import JobError, ProtocolError, StoreError
 from fedboost.runtime.account import Account
 from fedboost.runtime.alignments import count_alignment
 from fedboost.runtime.checkpoints import Checkpoints
 from fedboost.runtime.decisions import Decisions
-from fedboost.runtime.disk import write_file
 from fedboost.runtime.forgetting import Forgetting
 from fedboost.runtime.schema import _ACCOUNT_3, COUNTERS, HASHED, _hashing, hashes
 from fedboost.runtime.store import FINAL, MOVES, JobState, Store

@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from fedboost import disk
 from fedboost.errors import ConfigError, PeerError, UnreachableError
-from fedboost.runtime import authority, disk, succession
+from fedboost.runtime import authority, succession
 from fedboost.runtime.addresses import Timers
 from fedboost.runtime.authority import Leaf, Term
 from fedboost.runtime.channel import Dialer
