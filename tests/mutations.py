@@ -171,6 +171,15 @@ def spoilt_forms(message: Message) -> Labelled:
         elif field.cpp_type == field.CPPTYPE_STRING and field.is_repeated:
             for label, names in bad_names(list(value)):
                 yield f"{field.name}: {label}", _with(message, field.name, names)
+        elif field.message_type is not None and field.is_repeated:
+            inners = list(value)
+            empty = field.message_type._concrete_class()
+            yield f"{field.name}: an empty one", _with(message, field.name, [*inners, empty])
+            if inners:
+                yield f"{field.name}: twice", _with(message, field.name, [*inners, inners[-1]])
+                for label, inner in spoilt_forms(inners[0]):
+                    changed = [inner, *inners[1:]]
+                    yield f"{field.name}[0].{label}", _with(message, field.name, changed)
         elif field.message_type is not None:
             for label, inner in spoilt_forms(value):
                 yield f"{field.name}.{label}", _with(message, field.name, inner)
@@ -196,6 +205,9 @@ def spoilt_values(message: Message) -> Labelled:
             wrong = _bad_octets(value[0]) if are_octets else iter(_BAD_TEXTS.items())
             for label, told in wrong if value else ():
                 yield f"{field.name}: {label}", _with(message, field.name, [told, *value[1:]])
+        elif field.message_type is not None and field.is_repeated:
+            for label, inner in spoilt_values(value[0]) if value else ():
+                yield f"{field.name}[0].{label}", _with(message, field.name, [inner, *value[1:]])
         elif field.message_type is not None:
             for label, inner in spoilt_values(value) if message.HasField(field.name) else ():
                 yield f"{field.name}.{label}", _with(message, field.name, inner)
