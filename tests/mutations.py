@@ -173,7 +173,7 @@ def spoilt_forms(message: Message) -> Labelled:
                 yield f"{field.name}: {label}", _with(message, field.name, names)
         elif field.message_type is not None and field.is_repeated:
             inners = list(value)
-            empty = field.message_type._concrete_class()
+            empty = getattr(type(message)(), field.name).add()
             yield f"{field.name}: an empty one", _with(message, field.name, [*inners, empty])
             if inners:
                 yield f"{field.name}: twice", _with(message, field.name, [*inners, inners[-1]])
