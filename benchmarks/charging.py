@@ -27,9 +27,9 @@ from benchmarks.tables import GUEST, HOST, data_folder
 from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.job import JobSpec
-from fedboost.runtime.local import DATASET, cluster
-from fedboost.runtime.outbox import Noted
-from fedboost.runtime.spending import Spending
+from fedboost.runtime.cluster.local import DATASET, cluster
+from fedboost.runtime.ledger.messages import Noted
+from fedboost.runtime.policy.spending import Spending
 from fedboost.settings import parse
 
 Charges = Callable[[Spending, Sequence[Noted], sqlite3.Connection], None]

@@ -31,7 +31,7 @@ from fedboost.core import metrics, objectives
 from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.model import rounds, vertical
-from fedboost.runtime.threads import ThreadWorkers
+from fedboost.runtime.process.threads import ThreadWorkers
 
 BATCH = 1 << 14  # rows that go down all trees together
 Floats = NDArray[np.float64]

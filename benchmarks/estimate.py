@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from benchmarks import harness, tables
 from benchmarks.estimate_jobs import CASES, Case
 from benchmarks.harness import JobRun, Report, Shown, say
-from fedboost.runtime.estimate import Estimate, Place, estimate
-from fedboost.runtime.prices import Prices
-from fedboost.runtime.scenes import from_tables
+from fedboost.runtime.estimate.estimate import Estimate, Place, estimate
+from fedboost.runtime.estimate.prices import Prices
+from fedboost.runtime.estimate.scenes import from_tables
 
 NAME, ABOUT = "estimate", "what `fedboost estimate` says beside what jobs take"
 ROWS_MAX = 60_000  # of a quick run's tables

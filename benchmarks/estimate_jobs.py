@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from fedboost.data.sources import SourceSpec
 from fedboost.data.split import SplitPlan, split_table
 from fedboost.job import JobSpec
-from fedboost.runtime.local import DATASET
+from fedboost.runtime.cluster.local import DATASET
 from fedboost.settings import parse
 
 GUEST = "bank"

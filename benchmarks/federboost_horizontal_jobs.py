@@ -15,7 +15,7 @@ from benchmarks.federboost_jobs import SEED, TREES, Around, Params, Train
 from benchmarks.tables import GUEST, HOST, Table
 from fedboost.data.sources import SourceSpec
 from fedboost.job import JobSpec
-from fedboost.runtime.local import DATASET
+from fedboost.runtime.cluster.local import DATASET
 from fedboost.settings import parse
 
 Shares = Mapping[str, Table]  # each party's rows, the guest's first

@@ -16,8 +16,8 @@ from benchmarks.harness import JobRun
 from benchmarks.tables import GUEST, HOST, Table
 from fedboost.data.sources import SourceSpec
 from fedboost.job import JobSpec
-from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.local import DATASET
+from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.local import DATASET
 from fedboost.settings import parse
 
 Params = Mapping[str, Any]

@@ -1,6 +1,6 @@
 """Parties in one process whose rows are aligned: their sessions and messages, without a network.
 
-Unlike `fedboost.runtime.local` there is no coordinator, no alignment and no store: a stage alone.
+Unlike in `fedboost.runtime.cluster.local` there is no coordinator, alignment or store: one stage.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from fedboost.flow import MODEL, Artefact, Keeps, Role, Seat, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
 from fedboost.model import whole as whole_model
-from fedboost.runtime.outbox import Noted, Terms
-from fedboost.runtime.policy import Policy, PredictPolicy
-from fedboost.runtime.session import Session
+from fedboost.runtime.config.policy import Policy, PredictPolicy
+from fedboost.runtime.ledger.messages import Noted
+from fedboost.runtime.party.outbox import Terms
+from fedboost.runtime.party.session import Session
 from fedboost.settings import parse
 
 TERMS = Terms("benchmark", bytes(32), 1)

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 import yaml
 
 from fedboost.disk import PUBLIC_MODE, write_file
-from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.local import COORDINATOR
+from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.local import COORDINATOR
 
 READ_BYTES = 16 << 10  # that travel together: 7 ms at 20 Mbit/s
 # What a socket here takes in ahead of its line, and a packet: with loopback's, megabytes would wait

@@ -33,9 +33,9 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import JobError
 from fedboost.job import JobSpec
 from fedboost.model import networks
-from fedboost.runtime import local as in_process
-from fedboost.runtime.addresses import Timers
-from fedboost.runtime.local import DATASET
+from fedboost.runtime.cluster import local as in_process
+from fedboost.runtime.cluster.local import DATASET
+from fedboost.runtime.transport.addresses import Timers
 from fedboost.settings import parse
 
 AGGREGATOR = "sum"  # has no rows, so that every party's bytes travel

@@ -24,9 +24,9 @@ from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, JobJournal
 from fedboost.model import shards
-from fedboost.runtime.addresses import Timers
-from fedboost.runtime.client import Client
-from fedboost.runtime.cluster import Cluster
+from fedboost.runtime.client.client import Client
+from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.transport.addresses import Timers
 
 PACKAGES = (
     *("fedboost", "numpy", "gmpy2", "numba", "grpcio", "pyarrow"),

@@ -32,7 +32,7 @@ from fedboost.core import local
 from fedboost.data.sources import SourceSpec
 from fedboost.data.split import write_tables
 from fedboost.job import JobSpec
-from fedboost.runtime.local import DATASET
+from fedboost.runtime.cluster.local import DATASET
 from fedboost.settings import parse
 
 NODE_LEVEL, PLUS = "SecureBoost, all switches off", "SecureBoost+"

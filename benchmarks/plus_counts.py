@@ -23,7 +23,7 @@ from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, JobJournal
 from fedboost.model import shards
-from fedboost.runtime import local
+from fedboost.runtime.cluster import local
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from benchmarks.harness import JobRun, say
 from benchmarks.plus_counts import PlainRun
 from benchmarks.tables import GUEST, HOST, Table
 from fedboost.job import JobSpec
-from fedboost.runtime.local import DATASET
+from fedboost.runtime.cluster.local import DATASET
 from fedboost.settings import parse
 
 BINARY = ("give_credit", "epsilon_5k")

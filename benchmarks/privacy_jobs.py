@@ -23,7 +23,7 @@ from fedboost.audit.linear import Coefficients
 from fedboost.audit.releases import Releases
 from fedboost.flow import Artefact, Step
 from fedboost.messages.party_pb2 import StepReply, Turn
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.policy import Policy
 
 DATA = ("default_credit", "give_credit")
 LEAST = Policy().group_rows_min

@@ -21,7 +21,7 @@ from benchmarks.products import products_made
 from benchmarks.tables import GUEST, HOST, Table
 from fedboost.errors import JobError
 from fedboost.job import JobSpec
-from fedboost.runtime.local import DATASET
+from fedboost.runtime.cluster.local import DATASET
 from fedboost.settings import parse
 
 DATA = ("default_credit", "give_credit")

@@ -25,8 +25,8 @@ from rich.table import Table
 
 from benchmarks.harness import arguments
 from fedboost.data.sources import SourceSpec
-from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.supplied import complete
+from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.supplied import complete
 
 ROWS, COLUMNS = 1000, 4
 PARTIES = ("bank", "telco")
@@ -36,9 +36,9 @@ import asyncio, json, sys, tempfile, time
 from pathlib import Path
 from numba.core import event
 from fedboost.data.sources import SourceSpec
-from fedboost.runtime import local
-from fedboost.runtime.supplied import complete
-from fedboost.runtime.workers import ProcessWorkers
+from fedboost.runtime.cluster import local
+from fedboost.runtime.cluster.supplied import complete
+from fedboost.runtime.process.workers import ProcessWorkers
 
 class Listener(event.Listener):
     seconds, began = 0.0, 0.0

@@ -21,9 +21,9 @@ from fedboost.cli.groups import cli
 from fedboost.core.params import METRICS_OF
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
-from fedboost.runtime.client_config import ClientConfig
-from fedboost.runtime.config import CoordinatorConfig, PartyConfig
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.client.config import ClientConfig
+from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
+from fedboost.runtime.config.policy import Policy
 from fedboost.settings import Settings
 
 FOLDER = Path(__file__).resolve().parent / "reference"

@@ -2,9 +2,9 @@
 
 from fedboost.disk import transaction
 from fedboost.flow import Charge, Spent
-from fedboost.runtime import account as accounts
-from fedboost.runtime.account import Account, Entry, Owned
-from fedboost.runtime.store import Store
+from fedboost.runtime.policy import account as accounts
+from fedboost.runtime.policy.account import Account, Entry, Owned
+from fedboost.runtime.store.store import Store
 
 SUMS = Entry(
     job="j1", at="", dataset="credit", source="file", guest="bank", protocol="secureboost",

@@ -32,12 +32,15 @@ from fedboost.errors import FedboostError, UnreachableError
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import JobId
 from fedboost.messages.party_pb2 import BeginRequest, CommitReply, Proposal, StepCall, StopRequest
-from fedboost.runtime import authority, local, manifest, walker
-from fedboost.runtime.addresses import Timers
-from fedboost.runtime.authority import Leaf, Term
-from fedboost.runtime.identity import Peer
-from fedboost.runtime.party import PartyNode
-from fedboost.runtime.policy import PredictPolicy
+from fedboost.runtime.cluster import local
+from fedboost.runtime.config.policy import PredictPolicy
+from fedboost.runtime.coordinator import walker
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.transport import authority
+from fedboost.runtime.transport.addresses import Timers
+from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.identity import Peer
 from tests.federated import job_spec
 from tests.observer import Observer
 

@@ -25,7 +25,7 @@ from fedboost.crypto.workers import Serial
 from fedboost.flow import AGGREGATOR, GUEST, HOST, START, Seat, Table
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol.aggregation_pb2 import Masked, RevealedShares, Total
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.policy import Policy
 from tests.federated import Hand, Pad
 
 Vector = NDArray[np.int64]

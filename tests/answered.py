@@ -15,9 +15,11 @@ from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, WatchRequest
 from fedboost.messages.party_pb2 import ModelId
 from fedboost.model.shards import Packed
-from fedboost.runtime import client as calls
-from fedboost.runtime import local, owner, shelf
-from fedboost.runtime.local import COORDINATOR, USER, LocalCluster
+from fedboost.runtime.client import client as calls
+from fedboost.runtime.client import owner
+from fedboost.runtime.cluster import local
+from fedboost.runtime.cluster.local import COORDINATOR, USER, LocalCluster
+from fedboost.runtime.party import model_store
 from fedboost.sdk import client, party
 from fedboost.sdk.background import BACKGROUND
 from tests import small_jobs
@@ -63,7 +65,7 @@ class Town:
 
             async def fetch_model(self, model: str) -> Packed:
                 sent = self.node.fetch_model(self.cluster.user, ModelId(id=model))
-                return await shelf.assembled(sent, self.name, model)
+                return await model_store.assembled(sent, self.name, model)
 
         patch.setattr(calls, "Client", Coordinated)
         patch.setattr(party, "Owner", Owned)

@@ -13,7 +13,7 @@ import pytest
 from fedboost.crypto import id_digests, residues
 from fedboost.crypto.intersection import Exponent
 from fedboost.flow import MODEL, Artefact
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.policy import Policy
 from tests.federated import GUEST, HOSTS, PLAIN, Alter, Room, frame_of, now, room_for
 
 PARTIES = (GUEST, *HOSTS[:2])

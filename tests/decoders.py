@@ -36,26 +36,20 @@ from fedboost.messages.job_pb2 import JobJournal
 from fedboost.model import arrays, shards
 from fedboost.printable import printable
 from fedboost.report import story
-from fedboost.runtime import (
-    authority,
-    comparison,
-    faults,
-    heads,
-    identity,
-    manifest,
-    releases,
-    tls,
-)
-from fedboost.runtime.authority import Leaf, Term
-from fedboost.runtime.checkpoints import Checkpoints
-from fedboost.runtime.config import CoordinatorConfig, PartyConfig
-from fedboost.runtime.heads import Pair, Statement
-from fedboost.runtime.identity import CertificateFaultError
-from fedboost.runtime.ledger import Disclosure, Head, Kept, Ledger
-from fedboost.runtime.sealing import Vault
-from fedboost.runtime.store import JobState, Store
-from fedboost.runtime.submitted import read_spec
-from fedboost.runtime.transcripts import Transcripts
+from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.jobs.submitted import read_spec
+from fedboost.runtime.ledger import comparison, signed_heads
+from fedboost.runtime.ledger.ledger import Disclosure, Head, Kept, Ledger
+from fedboost.runtime.ledger.signed_heads import Pair, Statement
+from fedboost.runtime.party import releases
+from fedboost.runtime.store.checkpoints import Checkpoints
+from fedboost.runtime.store.sealing import Vault
+from fedboost.runtime.store.store import JobState, Store
+from fedboost.runtime.store.transcripts import Transcripts
+from fedboost.runtime.transport import authority, faults, identity, tls
+from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.identity import CertificateFaultError
 from fedboost.settings import load, parse
 from tests import models, small_jobs
 
@@ -300,7 +294,7 @@ def store(part: str, folder: Path) -> Decoder:
                 opened.vault.unseal(job.id, "seed")
             with closing(Ledger(opened.database)) as found:
                 found.rows("job-1")
-                heads.verify(found, "bank", lambda *_: None)
+                signed_heads.verify(found, "bank", lambda *_: None)
 
     return a_file(folder, folder / part, read)
 
@@ -336,7 +330,7 @@ def statement(head: Head) -> Statement:
 def signed_head(_: Path) -> Decoder:
     """Of what parties sign of their ledgers."""
     sample = statement(Head(20, "f" * 64)).encode()
-    return Decoder(lambda octets: heads.read("bank", octets), (sample,))
+    return Decoder(lambda octets: signed_heads.read("bank", octets), (sample,))
 
 
 def exported_ledger(folder: Path) -> Decoder:

@@ -18,10 +18,10 @@ from typing import Any
 
 from fedboost.errors import FedboostError, UnreachableError
 from fedboost.messages.job_pb2 import Event
-from fedboost.runtime.addresses import Timers
-from fedboost.runtime.client import Client
-from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.local import COORDINATOR
+from fedboost.runtime.client.client import Client
+from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.local import COORDINATOR
+from fedboost.runtime.transport.addresses import Timers
 from tests.e2e import world
 from tests.toys import layers_grown
 

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from fedboost.errors import FedboostError, UnreachableError
-from fedboost.runtime import local
+from fedboost.runtime.cluster import local
 
 LOST = "shop"  # who is lost, if nobody else is named
 CALLS = ("propose", "begin", "open_stage", "run_step", "commit", "close_stage", "finish", "stop")

@@ -29,12 +29,14 @@ from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import JobJournal, Told
 from fedboost.messages.party_pb2 import StepCall, Turn
 from fedboost.model import shards
-from fedboost.runtime import faults, local
-from fedboost.runtime.addresses import Timers
-from fedboost.runtime.ledger import Row
-from fedboost.runtime.outbox import Noted, Record, Terms
-from fedboost.runtime.policy import Policy
-from fedboost.runtime.session import Session
+from fedboost.runtime.cluster import local
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.ledger.ledger import Row
+from fedboost.runtime.ledger.messages import Noted
+from fedboost.runtime.party.outbox import Record, Terms
+from fedboost.runtime.party.session import Session
+from fedboost.runtime.transport import faults
+from fedboost.runtime.transport.addresses import Timers
 from fedboost.settings import parse
 
 GUEST = "bank"

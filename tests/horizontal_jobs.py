@@ -21,7 +21,7 @@ from fedboost.data.ids import encode_ids
 from fedboost.flow import Keeps
 from fedboost.job import JobSpec
 from fedboost.model import whole
-from fedboost.runtime.local import DATASET
+from fedboost.runtime.cluster.local import DATASET
 from fedboost.settings import parse
 from tests.federated import GUEST, HOSTS, SMALL, Room, now, room_for
 from tests.secureboost_jobs import SEED, coded, labels

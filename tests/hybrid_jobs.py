@@ -24,7 +24,7 @@ from fedboost.data.holdout import validation_rows_by_id
 from fedboost.flow import Artefact
 from fedboost.model import vertical, words
 from fedboost.model.hybrid import NO_NODE
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.policy import Policy
 from tests.federated import GUEST, HOSTS, PLAIN, Room, frame_of, now, room_for
 from tests.secureboost_jobs import SEED, coded, labels, named
 

@@ -24,7 +24,7 @@ from fedboost.encrypted.leaf_answers import Precision
 from fedboost.flow import Artefact, Keeps
 from fedboost.model.hybrid import NO_NODE
 from fedboost.protocols.hybridtree import guest as training
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.policy import Policy
 from tests.federated import GUEST, HOSTS, PLAIN, Room, frame_of, now, room_for
 from tests.secureboost_jobs import SEED, coded, labels, named
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from fedboost.flow import Artefact
 from fedboost.messages.exchange_pb2 import Chunk, Parcel
-from fedboost.runtime.heads import entry
-from fedboost.runtime.ledger import Row
+from fedboost.runtime.ledger.ledger import Row
+from fedboost.runtime.ledger.signed_heads import entry
 from tests.toys import AGGREGATOR, PARTIES, ROWS, SIZES, Left, Toy
 
 OWN_FACTS = ("created", "arrays_sha256")  # of a shard; they differ from run to run

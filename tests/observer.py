@@ -18,9 +18,9 @@ from google.protobuf.message import Message
 from fedboost import protocols, wire
 from fedboost.core.params import MAX_DEPTH
 from fedboost.messages.exchange_pb2 import Envelope
-from fedboost.runtime import local
-from fedboost.runtime.identity import Peer
-from fedboost.runtime.party import PartyNode
+from fedboost.runtime.cluster import local
+from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.transport.identity import Peer
 
 STRIDE = 1 << (MAX_DEPTH + 1)
 Nodes = set[int]

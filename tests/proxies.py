@@ -18,9 +18,9 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from fedboost.runtime.addresses import split_address
-from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.local import COORDINATOR
+from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.local import COORDINATOR
+from fedboost.runtime.transport.addresses import split_address
 from tests.e2e import world
 
 CHUNK_BYTES = 1 << 16

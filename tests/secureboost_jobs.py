@@ -14,7 +14,7 @@ from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.data.holdout import canonical_order, validation_rows
 from fedboost.data.ids import encode_ids
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.policy import Policy
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.federated import (
     GUEST,

@@ -27,11 +27,12 @@ from fedboost.flow import Artefact, Role
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event
 from fedboost.model import shards
-from fedboost.runtime import authority, comparison, heads
-from fedboost.runtime.authority import Leaf, Term
-from fedboost.runtime.judgement import check_signed_at
-from fedboost.runtime.ledger import Ledger, Row
-from fedboost.runtime.local import COORDINATOR, DATASET, USER
+from fedboost.runtime.cluster.local import COORDINATOR, DATASET, USER
+from fedboost.runtime.ledger import comparison, signed_heads
+from fedboost.runtime.ledger.ledger import Ledger, Row
+from fedboost.runtime.policy.judgement import check_signed_at
+from fedboost.runtime.transport import authority
+from fedboost.runtime.transport.authority import Leaf, Term
 from fedboost.settings import parse
 from tests.simulator.cluster import Place, Plan, Simulation, simulate
 from tests.simulator.disk import Write
@@ -250,7 +251,7 @@ def gathered(made: Simulation, noted: dict[str, Any], hidden: Hidden) -> Left:
         ledger = Ledger(store / "store.sqlite", read_only=True)
         try:
             ledgers[name] = ledger.rows(job)
-            heads.verify(ledger, name, partial(check_signed_at, ca_pem))
+            signed_heads.verify(ledger, name, partial(check_signed_at, ca_pem))
             broken += [f"{name}: {one.text}" for one in comparison.review(ledger, name, job)]
         except Exception as error:
             broken.append(f"{name}: {error}")

@@ -9,11 +9,11 @@ from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, StepCost, Told
 from fedboost.messages.party_pb2 import StepReply, TurnReply
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
-from fedboost.runtime import local
-from fedboost.runtime.addresses import Timers
-from fedboost.runtime.manifest import Manifest, Member
-from fedboost.runtime.stage import StageWalk
-from fedboost.runtime.walker import JobWalk
+from fedboost.runtime.cluster import local
+from fedboost.runtime.coordinator.stage import StageWalk
+from fedboost.runtime.coordinator.walker import JobWalk
+from fedboost.runtime.jobs.manifest import Manifest, Member
+from fedboost.runtime.transport.addresses import Timers
 from fedboost.settings import parse
 from tests.federated import job_spec
 

@@ -15,9 +15,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fedboost.cli.groups import party_group
-from fedboost.runtime.account import Account, Entry, totals
-from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.policy.account import Account, Entry, totals
 from fedboost.settings import load
 
 

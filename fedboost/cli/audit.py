@@ -26,8 +26,8 @@ from fedboost.flow import Artefact
 from fedboost.report import page, units
 from fedboost.report.audit import LINKED
 from fedboost.report.progress import printable
-from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.transcripts import Transcripts
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.store.transcripts import Transcripts
 from fedboost.settings import load
 
 

@@ -29,8 +29,8 @@ from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import bag, whole
 from fedboost.model.bag import By, Kind
-from fedboost.runtime.client import Client
-from fedboost.runtime.client_config import ClientConfig
+from fedboost.runtime.client.client import Client
+from fedboost.runtime.client.config import ClientConfig
 
 
 @dataclass(frozen=True)

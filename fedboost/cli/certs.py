@@ -11,9 +11,9 @@ from rich.table import Table
 
 from fedboost.cli.complete import certificates_here
 from fedboost.cli.groups import certs_group
-from fedboost.runtime import authority, succession
-from fedboost.runtime.authority import Leaf, Term
-from fedboost.runtime.identity import ROLES
+from fedboost.runtime.transport import authority, ca_rotation
+from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.identity import ROLES
 
 OUT = click.option(
     "--out",
@@ -143,7 +143,7 @@ def renew_ca(folder: Path) -> None:
     Give ca.pem to all daemons and users before anybody gets a certificate of the new CA, and then
     ca.crl. Nobody has to stop for it.
     """
-    succession.begin(folder, datetime.now(UTC))
+    ca_rotation.begin(folder, datetime.now(UTC))
     click.echo(f"{folder / 'ca.pem'}: a new CA signs from now on, the old one still counts")
     click.echo("copy ca.pem and ca.crl to everybody, then rotate every certificate")
 
@@ -159,7 +159,7 @@ def retire_ca(folder: Path) -> None:
     Refused while somebody's certificate in the folder is of the old CA. Give ca.pem to all daemons
     and users, and ca.retired beside it: ledgers hold signatures under certificates of then.
     """
-    count = succession.retire(folder)
+    count = ca_rotation.retire(folder)
     click.echo(f"{folder / 'ca.pem'}: {count} old CA(s) retired")
     click.echo("copy ca.pem and ca.retired to everybody")
 

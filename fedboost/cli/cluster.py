@@ -24,11 +24,11 @@ from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.pages import token
 from fedboost.report.progress import Progress
-from fedboost.runtime.client import Client, result_of
-from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
-from fedboost.runtime.local import COORDINATOR
-from fedboost.runtime.supplied import complete
+from fedboost.runtime.client.client import Client, result_of
+from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.local import COORDINATOR
+from fedboost.runtime.cluster.supplied import complete
+from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.settings import load, parse, read_yaml
 
 FOLDER = Path("fedboost-cluster")  # where a local cluster keeps certificates, stores and models
@@ -128,8 +128,8 @@ async def _simulated(
 ) -> None:
     """Runs the jobs in `folder`, or in `scratch`, where they leave nothing that can be named."""
     from fedboost.cli.outcome import write_report
-    from fedboost.runtime import local
-    from fedboost.runtime.workers import ProcessWorkers
+    from fedboost.runtime.cluster import local
+    from fedboost.runtime.process.workers import ProcessWorkers
 
     async def runs(one: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
         with Progress(Console(stderr=True), one.name) as progress:

@@ -12,12 +12,12 @@ from fedboost.cli.groups import ledger_group
 from fedboost.cli.ledger import CONFIG, JSON, opened_ledger, printable_text
 from fedboost.disk import SECRET_MODE, read_file, write_file
 from fedboost.errors import ConfigError
-from fedboost.runtime import comparison, heads
-from fedboost.runtime.comparison import Difference
-from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.judgement import Signatures, Trust, checker
-from fedboost.runtime.ledger import Ledger
-from fedboost.runtime.tls import Revocations, load_identity
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.ledger import comparison, signed_heads
+from fedboost.runtime.ledger.comparison import Difference
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.policy.judgement import Signatures, Trust, checker
+from fedboost.runtime.transport.tls import Revocations, load_identity
 from fedboost.settings import load
 
 
@@ -32,7 +32,7 @@ def verify(file: Path, as_json: bool) -> None:
     """
     config = load(PartyConfig, file)
     with opened_ledger(config) as ledger:
-        head = heads.verify(ledger, config.name, checker(config))
+        head = signed_heads.verify(ledger, config.name, checker(config))
         signed = ledger.kept()
     own = sum(one.party == config.name for one in signed)
     if as_json:
@@ -59,7 +59,7 @@ def export(file: Path, job: str, reader: str | None, out: Path) -> None:
     """
     config = load(PartyConfig, file)
     with opened_ledger(config) as ledger:
-        heads.verify(ledger, config.name, checker(config))
+        signed_heads.verify(ledger, config.name, checker(config))
         text = comparison.export(ledger, config.name, job, reader, _signer(config).sign)
     write_file(out, text, SECRET_MODE)
     click.echo(f"written: {out}")
@@ -83,7 +83,7 @@ def diff(file: Path, other: Path | None, job: str | None, as_json: bool) -> int:
     config = load(PartyConfig, file)
     check = checker(config)
     with opened_ledger(config) as ledger:
-        heads.verify(ledger, config.name, check)
+        signed_heads.verify(ledger, config.name, check)
         if other is not None:
             theirs = comparison.read(read_file(other), check)
             found = comparison.compare(ledger, config.name, theirs)

@@ -42,8 +42,8 @@ def completion(shell: str) -> None:
 
 def jobs_there(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
     """Jobs at the coordinator."""
-    from fedboost.runtime.client import Client
-    from fedboost.runtime.client_config import client_config
+    from fedboost.runtime.client.client import Client
+    from fedboost.runtime.client.config import client_config
     from fedboost.settings import home
 
     async def ask() -> list[str]:
@@ -61,7 +61,7 @@ def jobs_there(context: click.Context, _: click.Parameter, typed: str) -> list[s
 def jobs_here(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
     """Jobs in the store of the party whose file is in --config."""
     from fedboost.disk import on_disk, opened
-    from fedboost.runtime.config import PartyConfig
+    from fedboost.runtime.config.daemons import PartyConfig
     from fedboost.settings import load
 
     path = context.params.get("config")
@@ -90,7 +90,7 @@ def models_here(context: click.Context, _: click.Parameter, typed: str) -> list[
 
 def certificates_here(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
     """Names of the certificates in the folder of a development CA."""
-    from fedboost.runtime import authority
+    from fedboost.runtime.transport import authority
 
     try:
         found = authority.issued(context.params.get("folder") or Path("certs"))

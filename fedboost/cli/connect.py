@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fedboost.runtime.client_config import ClientConfig, client_config
+from fedboost.runtime.client.config import ClientConfig, client_config
 from fedboost.settings import home, parse
 
 if TYPE_CHECKING:
-    from fedboost.runtime.config import PartyConfig
+    from fedboost.runtime.config.daemons import PartyConfig
 
 T = TypeVar("T")
 Command = Callable[..., Any]

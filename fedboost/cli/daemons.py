@@ -13,9 +13,9 @@ import click
 from fedboost.cli.connect import DAEMON
 from fedboost.cli.groups import coordinator_group, party_group
 from fedboost.messages.job_pb2 import JobJournal
-from fedboost.runtime import logs
-from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
-from fedboost.runtime.identity import Role
+from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
+from fedboost.runtime.process import logs
+from fedboost.runtime.transport.identity import Role
 from fedboost.settings import load
 
 UNTIL_STDIN = click.option(
@@ -35,7 +35,7 @@ def serve_party(config: Path, until_stdin_closes: bool) -> None:
 
     SIGTERM and Ctrl-C stop it: running jobs pause, and go on when it is back.
     """
-    from fedboost.runtime import daemon
+    from fedboost.runtime.daemons import daemon
 
     ours = load(PartyConfig, config)
     _log_as(ours, "party")
@@ -56,7 +56,7 @@ def serve_coordinator(config: Path, until_stdin_closes: bool) -> None:
     \b
       fedboost coordinator serve --config configs/coordinator.yaml
     """
-    from fedboost.runtime import daemon
+    from fedboost.runtime.daemons import daemon
 
     ours = load(CoordinatorConfig, config)
     _log_as(ours, "coordinator")

@@ -22,7 +22,7 @@ from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
-from fedboost.runtime.local import DATASET
+from fedboost.runtime.cluster.local import DATASET
 from fedboost.settings import parse
 
 PARTIES = {"clinic": slice(0, 10), "laboratory": slice(10, 20), "imaging": slice(20, 30)}

@@ -13,11 +13,11 @@ from rich.table import Table
 from fedboost.cli.connect import DAEMON, JSON, run
 from fedboost.cli.groups import cli
 from fedboost.errors import ConfigError, FedboostError
-from fedboost.runtime import doctor as links
-from fedboost.runtime.channel import Dialer
-from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
-from fedboost.runtime.identity import Role
-from fedboost.runtime.tls import load_identity
+from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
+from fedboost.runtime.daemons import doctor as links
+from fedboost.runtime.transport.channel import Dialer
+from fedboost.runtime.transport.identity import Role
+from fedboost.runtime.transport.tls import load_identity
 from fedboost.settings import load, read_yaml
 
 

@@ -19,12 +19,12 @@ from fedboost.cli.groups import cli
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
 from fedboost.report import units
-from fedboost.runtime.estimate import Estimate, Place, estimate
-from fedboost.runtime.local import DATASET
-from fedboost.runtime.prices import Prices, cache_file
-from fedboost.runtime.scenes import Said, Setting, from_tables, from_words
-from fedboost.runtime.submitted import check
-from fedboost.runtime.supplied import complete
+from fedboost.runtime.cluster.local import DATASET
+from fedboost.runtime.cluster.supplied import complete
+from fedboost.runtime.estimate.estimate import Estimate, Place, estimate
+from fedboost.runtime.estimate.prices import Prices, cache_file
+from fedboost.runtime.estimate.scenes import Said, Setting, from_tables, from_words
+from fedboost.runtime.jobs.submitted import check
 from fedboost.settings import home, parse, read_yaml
 
 MEMORY_WARNS, BYTES_WARN, SECONDS_WARN = 1e9, 1e9, 3600.0

@@ -20,9 +20,9 @@ from fedboost.model.export import own_shard
 from fedboost.model.xgboost_json import xgboost_json
 from fedboost.report.progress import printable
 from fedboost.report.units import plural
-from fedboost.runtime import releases
-from fedboost.runtime.ledger import Ledger
-from fedboost.runtime.releases import Release
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.party import releases
+from fedboost.runtime.party.releases import Release
 
 
 @model_group.command("export")

@@ -10,9 +10,9 @@ import click
 from fedboost.cli.connect import JSON, own_daemon, run
 from fedboost.cli.groups import model_group
 from fedboost.model.shards import Packed
-from fedboost.runtime import shelf
-from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.owner import Owner
+from fedboost.runtime.client.owner import Owner
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.party import model_store
 from fedboost.settings import load
 
 
@@ -40,5 +40,5 @@ def fetch(model: str, config: Path, tls: Path | None, out: Path, as_json: bool) 
         async with Owner(client) as owner:
             return await owner.fetch_model(model)
 
-    folder = shelf.keep(out, model, run(work()))
+    folder = model_store.keep(out, model, run(work()))
     click.echo(json.dumps({"model": model, "out": str(folder)}) if as_json else str(folder))

@@ -16,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from fedboost import __version__
-from fedboost.runtime import logs
+from fedboost.runtime.process import logs
 
 Table = Mapping[str, tuple[str, str]]  # by command: its module in `fedboost.cli`, what it does
 

@@ -13,7 +13,7 @@ from fedboost.cli.outcome import ended
 from fedboost.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
-from fedboost.runtime.store import JobState
+from fedboost.runtime.store.store import JobState
 
 __all__ = ["Runs", "Turns", "together"]
 

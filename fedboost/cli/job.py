@@ -12,7 +12,7 @@ from fedboost.cli.complete import jobs_there
 from fedboost.cli.connect import JSON, connection, run, settings
 from fedboost.cli.groups import job_group
 from fedboost.messages.job_pb2 import JobStatus
-from fedboost.runtime.client import Client
+from fedboost.runtime.client.client import Client
 
 
 @job_group.command("list")

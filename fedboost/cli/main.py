@@ -11,7 +11,7 @@ import click
 
 from fedboost.cli.groups import cli
 from fedboost.errors import FedboostError
-from fedboost.runtime import logs
+from fedboost.runtime.process import logs
 
 log = logging.getLogger(__name__)
 

@@ -16,13 +16,13 @@ from fedboost.audit.findings import Finding
 from fedboost.errors import ConfigError, UnreachableError
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.report.progress import Progress, summary
-from fedboost.runtime import faults
-from fedboost.runtime.client import Jobs, listen
-from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.store import JobState
+from fedboost.runtime.client.client import Jobs, listen
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.store.store import JobState
+from fedboost.runtime.transport import faults
 
 if TYPE_CHECKING:
-    from fedboost.runtime.ledger import Row
+    from fedboost.runtime.ledger.ledger import Row
 
 
 async def follow(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
@@ -77,8 +77,8 @@ class Own:
 
 def own_of(party: PartyConfig, job: str) -> Own:
     """A party's ledger of a job, and what its audit has found, if one has run."""
-    from fedboost.runtime.ledger import Ledger
-    from fedboost.runtime.transcripts import Transcripts
+    from fedboost.runtime.ledger.ledger import Ledger
+    from fedboost.runtime.store.transcripts import Transcripts
 
     with closing(Ledger(party.store / "store.sqlite", read_only=True)) as ledger:
         rows = ledger.rows(job)

@@ -13,8 +13,8 @@ from fedboost.cli.connect import DAEMON, JSON, own_daemon, run
 from fedboost.cli.groups import party_group
 from fedboost.messages import job_pb2
 from fedboost.messages.party_pb2 import DenyRequest, ForgetRequest, OwnedJob, OwnedJobs
-from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.owner import ask_owner
+from fedboost.runtime.client.owner import ask_owner
+from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.settings import load
 
 

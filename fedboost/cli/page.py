@@ -9,7 +9,7 @@ import click
 
 from fedboost.cli.groups import coordinator_group, party_group
 from fedboost.pages import token
-from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
+from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.settings import load
 
 

@@ -30,9 +30,9 @@ from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.model import hybrid, whole
-from fedboost.runtime.client import Client, result_of
-from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.local import DATASET
+from fedboost.runtime.client.client import Client, result_of
+from fedboost.runtime.cluster.local import DATASET
+from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.settings import parse
 
 NAME_CHARS_MAX = 63 - len("-predict")  # of a job's name

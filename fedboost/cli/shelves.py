@@ -16,10 +16,10 @@ from fedboost.flow import GUEST, Artefact
 from fedboost.model import hybrid, shards, vertical, whole
 from fedboost.model.export import FILE_BYTES_MAX
 from fedboost.model.vertical import Whole
-from fedboost.runtime import releases
-from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.forgetting import delete_model, refuse_used
-from fedboost.runtime.ledger import Ledger
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.party import releases
+from fedboost.runtime.store.forgetting import delete_model, refuse_used
 from fedboost.settings import load
 
 Command = Callable[..., Any]

@@ -16,10 +16,10 @@ from fedboost.cli.outcome import Own, conclude, follow, own_of, write_report
 from fedboost.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
-from fedboost.runtime.client import Client, result_of
-from fedboost.runtime.client_config import ClientConfig
-from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.submitted import check
+from fedboost.runtime.client.client import Client, result_of
+from fedboost.runtime.client.config import ClientConfig
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.jobs.submitted import check
 from fedboost.settings import load, parse, read_yaml
 
 JOB_FILE = click.Path(path_type=Path, dir_okay=False)

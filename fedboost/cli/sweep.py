@@ -24,10 +24,10 @@ from fedboost.errors import ConfigError, FedboostError
 from fedboost.job import JobSpec
 from fedboost.report import units
 from fedboost.report.page import of_sweep
-from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.policy import Policy
-from fedboost.runtime.submitted import check
-from fedboost.runtime.supplied import complete
+from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.supplied import complete
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.jobs.submitted import check
 from fedboost.settings import parse, read_yaml
 from fedboost.sweep import leaks, plan
 from fedboost.sweep.plan import SECTION, Sweep, in_words

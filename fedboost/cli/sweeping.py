@@ -17,12 +17,13 @@ from fedboost.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.errors import FedboostError, JobError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
-from fedboost.runtime import faults, local
-from fedboost.runtime.client import Client, Jobs, result_of
-from fedboost.runtime.client_config import ClientConfig
-from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.store import JobState
-from fedboost.runtime.workers import ProcessWorkers
+from fedboost.runtime.client.client import Client, Jobs, result_of
+from fedboost.runtime.client.config import ClientConfig
+from fedboost.runtime.cluster import local
+from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.process.workers import ProcessWorkers
+from fedboost.runtime.store.store import JobState
+from fedboost.runtime.transport import faults
 from fedboost.settings import parse
 from fedboost.sweep.plan import Member, Sweep, in_words
 from fedboost.sweep.record import FINISHED, PAUSED, VALIDATION, Entry, Record, Standing, ended

@@ -27,7 +27,7 @@ def warm(as_json: bool) -> None:
     kind of processor; what is there already is not compiled again.
     """
     from fedboost import kernel_files
-    from fedboost.runtime import warming
+    from fedboost.runtime.cluster import warming
 
     logging.disable(logging.WARNING)  # what parties of made-up tables warn of
     folder = kernel_files.writable()

@@ -1,7 +1,8 @@
 """Where bulk arithmetic runs: the interface of worker processes, and the same in this process.
 
 A kernel is a top-level function of an importable module; its arguments and its result are numbers,
-bytes, arrays and frozen dataclasses. The processes themselves belong to `fedboost.runtime.workers`.
+bytes, arrays and frozen dataclasses. The processes themselves are those of
+`fedboost.runtime.process.workers`.
 """
 
 from __future__ import annotations

@@ -13,12 +13,13 @@ from fedboost.flow import AGGREGATOR, GUEST
 from fedboost.messages.reveals import REVEALS
 from fedboost.report import units
 from fedboost.report.tables import names
-from fedboost.runtime import declared, manifest
-from fedboost.runtime.manifest import Manifest
-from fedboost.runtime.party import PartyNode
-from fedboost.runtime.policy import Ask, Policy
-from fedboost.runtime.store import Job
-from fedboost.runtime.work import Work
+from fedboost.runtime.config.policy import Ask, Policy
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.jobs.manifest import Manifest
+from fedboost.runtime.party.job import Work
+from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.policy import declared
+from fedboost.runtime.store.store import Job
 
 
 @dataclass(frozen=True)

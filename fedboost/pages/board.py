@@ -14,9 +14,9 @@ from fedboost.report import costs, outcome, story, terms, training, units
 from fedboost.report.html import Html, join, tag
 from fedboost.report.story import Story
 from fedboost.report.tables import Column, Row, absent, details, names, section, table
-from fedboost.runtime.manifest import outline
-from fedboost.runtime.store import FINAL, Job, JobState
-from fedboost.runtime.submitted import KEY_BYTES
+from fedboost.runtime.jobs.manifest import outline
+from fedboost.runtime.jobs.submitted import KEY_BYTES
+from fedboost.runtime.store.store import FINAL, Job, JobState
 
 ENDED_PER_PAGE = 25
 RESUMABLE = (JobState.PAUSED, JobState.FAILED)

@@ -23,10 +23,10 @@ from fedboost.pages.sessions import Sessions
 from fedboost.pages.token import page_of, token
 from fedboost.report import page as report
 from fedboost.report.html import Html
-from fedboost.runtime.coordinator import CoordinatorNode
-from fedboost.runtime.identity import Peer
-from fedboost.runtime.store import FINAL, JobState
-from fedboost.runtime.submitted import check, read_spec
+from fedboost.runtime.coordinator.node import CoordinatorNode
+from fedboost.runtime.jobs.submitted import check, read_spec
+from fedboost.runtime.store.store import FINAL, JobState
+from fedboost.runtime.transport.identity import Peer
 from fedboost.settings import parse, yaml_in
 
 FOLLOWS_S = 2.0  # between two looks at a page

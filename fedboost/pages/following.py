@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, JobJournal, JobStatus
-from fedboost.runtime.coordinator import RESTS, CoordinatorNode
-from fedboost.runtime.costs import condensed
-from fedboost.runtime.identity import Peer
-from fedboost.runtime.journals import Journals
-from fedboost.runtime.standing import at_rest
-from fedboost.runtime.store import Job
+from fedboost.runtime.coordinator.costs import condensed
+from fedboost.runtime.coordinator.job_status import at_rest
+from fedboost.runtime.coordinator.journals import Journals
+from fedboost.runtime.coordinator.node import RESTS, CoordinatorNode
+from fedboost.runtime.store.store import Job
+from fedboost.runtime.transport.identity import Peer
 
 JOURNALS_MAX = 16  # that are kept at hand, those looked at last
 

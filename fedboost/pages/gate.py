@@ -32,8 +32,8 @@ from fedboost.pages.sessions import Session, Sessions, SignInRefusedError, same
 from fedboost.pages.token import ANYWHERE, SIGN_IN
 from fedboost.report import page as report
 from fedboost.report.html import tag
-from fedboost.runtime.addresses import split_address
-from fedboost.runtime.config import DaemonConfig
+from fedboost.runtime.config.daemons import DaemonConfig
+from fedboost.runtime.transport.addresses import split_address
 from fedboost.settings import FILE_BYTES_MAX
 
 log = logging.getLogger(__name__)

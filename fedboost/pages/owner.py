@@ -16,9 +16,9 @@ from fedboost.report import audit, units
 from fedboost.report.disclosure import protection
 from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import Band, Column, Row, absent, details, names, section, table
-from fedboost.runtime.decisions import REASON_CHARS_MAX, Decision
-from fedboost.runtime.ledger import Amount
-from fedboost.runtime.store import FINAL, Job, JobState
+from fedboost.runtime.ledger.ledger import Amount
+from fedboost.runtime.policy.decisions import REASON_CHARS_MAX, Decision
+from fedboost.runtime.store.store import FINAL, Job, JobState
 
 PAST_PER_PAGE = 25
 OVER = (*FINAL, JobState.FAILED)

@@ -25,15 +25,16 @@ from fedboost.pages.sessions import Session, Sessions
 from fedboost.pages.shapes import Shapes
 from fedboost.pages.token import page_of, token
 from fedboost.report.html import Html
-from fedboost.runtime import heads, manifest
-from fedboost.runtime.identity import Peer
-from fedboost.runtime.judgement import checker
-from fedboost.runtime.ledger import Amount, Head, Ledger
-from fedboost.runtime.ledger import Row as LedgerRow
-from fedboost.runtime.party import PartyNode
-from fedboost.runtime.reading import owned
-from fedboost.runtime.store import FINAL, Job
-from fedboost.runtime.transcripts import Transcripts
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.ledger import signed_heads
+from fedboost.runtime.ledger.ledger import Amount, Head, Ledger
+from fedboost.runtime.ledger.ledger import Row as LedgerRow
+from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.policy.judgement import checker
+from fedboost.runtime.policy.reading import owned
+from fedboost.runtime.store.store import FINAL, Job
+from fedboost.runtime.store.transcripts import Transcripts
+from fedboost.runtime.transport.identity import Peer
 
 HTML = "text/html"
 SAID = {  # what was done, by a word in the address
@@ -290,7 +291,7 @@ class _Pages:
     def _verified(self) -> str:
         config = self._node.config
         with closing(self._own_ledger()) as ledger:
-            head = heads.verify(ledger, config.name, checker(config))
+            head = signed_heads.verify(ledger, config.name, checker(config))
             signed = ledger.kept()
         own = sum(one.party == config.name for one in signed)
         return (

@@ -14,11 +14,11 @@ from fedboost.report.charts import Bar, bars
 from fedboost.report.html import Html, join, tag
 from fedboost.report.story import COLOURS
 from fedboost.report.tables import Column, Row, absent, details, table
-from fedboost.runtime.account import Entry, totals
-from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.ledger import Head
-from fedboost.runtime.ledger import Row as LedgerRow
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.ledger.ledger import Head
+from fedboost.runtime.ledger.ledger import Row as LedgerRow
+from fedboost.runtime.policy.account import Entry, totals
 
 ROWS_PER_PAGE = 50
 COLUMNS_MAX = 300  # listed of a data set

@@ -14,12 +14,12 @@ from fedboost.errors import FedboostError
 from fedboost.pages import token
 from fedboost.pages.coordinator import coordinator_site
 from fedboost.pages.party import party_site
-from fedboost.runtime.addresses import split_address
-from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
-from fedboost.runtime.coordinator import CoordinatorNode
-from fedboost.runtime.identity import Role
-from fedboost.runtime.party import PartyNode
-from fedboost.runtime.tls import ServerCertificates, TlsFiles
+from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
+from fedboost.runtime.coordinator.node import CoordinatorNode
+from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.transport.addresses import split_address
+from fedboost.runtime.transport.identity import Role
+from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fedboost.disk import SECRET_MODE, make_folder, on_disk, read_file, write_file
 from fedboost.errors import ConfigError, StoreError
-from fedboost.runtime.addresses import split_address
-from fedboost.runtime.config import DaemonConfig, Page
+from fedboost.runtime.config.daemons import DaemonConfig, Page
+from fedboost.runtime.transport.addresses import split_address
 
 FILE = "page-token"  # in the store
 TOKEN_BYTES = 32  # from the operating system

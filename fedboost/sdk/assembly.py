@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.data.sheet import Sheet
-from fedboost.runtime.local import DATASET
+from fedboost.runtime.cluster.local import DATASET
 from fedboost.sdk import holdout, seats
 from fedboost.sdk.refusals import InvalidTableError
 from fedboost.sdk.seats import Seat, Seats

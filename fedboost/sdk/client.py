@@ -23,8 +23,8 @@ from fedboost.report.card import Shown, card, trouble
 from fedboost.report.page import render
 from fedboost.report.seen import Seen
 from fedboost.report.story import read
-from fedboost.runtime import client as calls
-from fedboost.runtime.submitted import read_spec
+from fedboost.runtime.client import client as calls
+from fedboost.runtime.jobs.submitted import read_spec
 from fedboost.sdk.background import Connected
 from fedboost.sdk.jobs import Event, Rounds, Status, ended
 from fedboost.sdk.places import Tls, coordinator_at

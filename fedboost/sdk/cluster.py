@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
-from fedboost.runtime import cluster as daemons
-from fedboost.runtime.local import COORDINATOR, USER
-from fedboost.runtime.supplied import complete
+from fedboost.runtime.cluster import cluster as daemons
+from fedboost.runtime.cluster.local import COORDINATOR, USER
+from fedboost.runtime.cluster.supplied import complete
 from fedboost.sdk.client import Client, JobLike
 from fedboost.sdk.party import Party
 from fedboost.sdk.tables import TableLike, rows_of

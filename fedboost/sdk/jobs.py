@@ -17,8 +17,8 @@ from fedboost.report import units
 from fedboost.report.html import tag
 from fedboost.report.seen import metric_words
 from fedboost.report.story import Story, in_order
-from fedboost.runtime import faults
-from fedboost.runtime.store import JobState
+from fedboost.runtime.store.store import JobState
+from fedboost.runtime.transport import faults
 
 Metrics = dict[str, dict[str, float]]  # {"train": {"auc": 0.8}, "validation": …}
 

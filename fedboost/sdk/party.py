@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 
 from fedboost.messages import party_pb2
-from fedboost.runtime import shelf
-from fedboost.runtime.owner import Owner
+from fedboost.runtime.client.owner import Owner
+from fedboost.runtime.party import model_store
 from fedboost.sdk.background import Connected
 from fedboost.sdk.jobs import Metrics, metrics_of, moment
 from fedboost.sdk.places import Tls, party_at
@@ -90,7 +90,7 @@ class Party(Connected):
 
         The party's ledger says who has taken it along. See `load_model` for its use.
         """
-        return shelf.keep(Path(folder), model, self.run(self._owner.fetch_model(model)))
+        return model_store.keep(Path(folder), model, self.run(self._owner.fetch_model(model)))
 
 
 def _job(said: party_pb2.OwnedJob) -> OwnedJob:

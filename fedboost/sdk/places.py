@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fedboost.errors import ConfigError
-from fedboost.runtime.client_config import ClientConfig, client_config, owners
-from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.tls import TlsFiles
+from fedboost.runtime.client.config import ClientConfig, client_config, owners
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.transport.tls import TlsFiles
 from fedboost.settings import expanded, home, load, parse
 
 # A folder with ca.pem, NAME.pem and NAME.key, or the three files themselves as ca, cert and key.

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from fedboost.data.ids import encode_ids, shared_ids
-from fedboost.runtime.identity import NAME_PATTERN
-from fedboost.runtime.local import COORDINATOR, USER
+from fedboost.runtime.cluster.local import COORDINATOR, USER
+from fedboost.runtime.transport.identity import NAME_PATTERN
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError
 from fedboost.sdk.tables import Rows, rows_of
 

@@ -31,10 +31,11 @@ from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, JobJournal
 from fedboost.model import shards
 from fedboost.report.story import read
-from fedboost.runtime import faults, local
-from fedboost.runtime.ledger import Row
-from fedboost.runtime.store import JobState
-from fedboost.runtime.workers import ProcessWorkers
+from fedboost.runtime.cluster import local
+from fedboost.runtime.ledger.ledger import Row
+from fedboost.runtime.process.workers import ProcessWorkers
+from fedboost.runtime.store.store import JobState
+from fedboost.runtime.transport import faults
 
 # Errors are raised and warnings are in the disclosure: whoever wants the log asks for it.
 logging.getLogger("fedboost").addHandler(logging.NullHandler())

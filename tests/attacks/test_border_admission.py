@@ -9,9 +9,9 @@ import pytest
 
 from fedboost.errors import PolicyError
 from fedboost.messages import party_pb2
-from fedboost.runtime import manifest
-from fedboost.runtime.judgement import Judge
-from fedboost.runtime.store import JobState
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.policy.judgement import Judge
+from fedboost.runtime.store.store import JobState
 from tests.attacks.test_border_approval import JOB, LEADER, OWNED, ruled, town
 from tests.federated import now
 

@@ -9,10 +9,11 @@ import pytest
 from fedboost.crypto.workers import Serial
 from fedboost.errors import PolicyError
 from fedboost.messages import job_pb2, party_pb2
-from fedboost.runtime import local, manifest
-from fedboost.runtime.identity import Peer
-from fedboost.runtime.party import PartyNode
-from fedboost.runtime.store import JobState
+from fedboost.runtime.cluster import local
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.store.store import JobState
+from fedboost.runtime.transport.identity import Peer
 from tests.e2e import world
 from tests.federated import now
 

@@ -6,8 +6,8 @@ import pytest
 
 from fedboost.crypto.lattice import parameters
 from fedboost.errors import ConfigError, PolicyError
-from fedboost.runtime import local
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.cluster import local
+from fedboost.runtime.config.policy import Policy
 from tests.federated import run_job
 from tests.horizontal_jobs import arrow_tables, made, parties, spec_of
 from tests.lattices import LATTICE

@@ -26,11 +26,11 @@ from fedboost.protocols.hybridtree import host as hybridtree_host
 from fedboost.protocols.predict import guest as predict_guest
 from fedboost.protocols.secureboost import guest as secureboost_guest
 from fedboost.protocols.secureboost import host as secureboost_host
-from fedboost.runtime.local import LocalCluster, cluster
-from fedboost.runtime.policy import PredictPolicy
-from fedboost.runtime.spending import Spending
-from fedboost.runtime.stage import StageWalk
-from fedboost.runtime.work import Work
+from fedboost.runtime.cluster.local import LocalCluster, cluster
+from fedboost.runtime.config.policy import PredictPolicy
+from fedboost.runtime.coordinator.stage import StageWalk
+from fedboost.runtime.party.job import Work
+from fedboost.runtime.policy.spending import Spending
 from tests.federated import PLAIN, Finished, Room, _left, job_spec, now
 from tests.observer import Observer
 from tests.secureboost_jobs import made

@@ -10,12 +10,13 @@ from fedboost import settings, strict_yaml
 from fedboost.errors import ConfigError, PolicyError, UnreachableError
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.pages.sessions import WRONG_MAX, Sessions, SignInRefusedError
-from fedboost.runtime import authority, party, server
-from fedboost.runtime.identity import Peer, Role
-from fedboost.runtime.local import COORDINATOR, USER, tls_of
-from fedboost.runtime.party import PartyNode
-from fedboost.runtime.server import Gate, Servicer
-from fedboost.runtime.tls import Revocations
+from fedboost.runtime.cluster.local import COORDINATOR, USER, tls_of
+from fedboost.runtime.party import node as party
+from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.transport import authority, server
+from fedboost.runtime.transport.identity import Peer, Role
+from fedboost.runtime.transport.server import Gate, Servicer
+from fedboost.runtime.transport.tls import Revocations
 from tests.attacks.test_border_approval import JOB, town, until
 from tests.e2e import world
 from tests.federated import now

@@ -14,8 +14,10 @@ import pytest
 from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
-from fedboost.runtime import declared, faults, local
-from fedboost.runtime.rows_in_common import RowsInCommon
+from fedboost.runtime.cluster import local
+from fedboost.runtime.policy import declared
+from fedboost.runtime.store.rows_in_common import RowsInCommon
+from fedboost.runtime.transport import faults
 from tests.federated import PLAIN, job_spec, now
 
 BANK, TELCO = "bank", "telco"

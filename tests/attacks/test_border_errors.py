@@ -16,10 +16,11 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import DataError, PolicyError
 from fedboost.messages import exchange_pb2, party_pb2
-from fedboost.runtime import faults, local
-from fedboost.runtime.identity import Peer
-from fedboost.runtime.party import PartyNode
-from fedboost.runtime.server import _snake
+from fedboost.runtime.cluster import local
+from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.transport import faults
+from fedboost.runtime.transport.identity import Peer
+from fedboost.runtime.transport.server import _snake
 from fedboost.settings import parse
 from tests.federated import PLAIN, job_spec, now
 
@@ -175,7 +176,7 @@ def refusals(folder, monkeypatch):
             policy = node.config.policy.model_copy(update={"tells": ()})
             node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
             for name in ("check_leader", "greeting"):
-                monkeypatch.setattr(f"fedboost.runtime.party.{name}", fails)
+                monkeypatch.setattr(f"fedboost.runtime.party.node.{name}", fails)
             for name in ("_receiver", "_led"):
                 monkeypatch.setattr(node, name, fails)
             monkeypatch.setattr(node.ledger, "newest_kept", fails)

@@ -12,11 +12,11 @@ import pytest
 from fedboost.errors import PolicyError
 from fedboost.flow import About
 from fedboost.messages.exchange_pb2 import Envelope
-from fedboost.runtime.account import Account
-from fedboost.runtime.outbox import Noted
-from fedboost.runtime.policy import Policy
-from fedboost.runtime.spending import Spending
-from fedboost.runtime.store import Store
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.ledger.messages import Noted
+from fedboost.runtime.policy.account import Account
+from fedboost.runtime.policy.spending import Spending
+from fedboost.runtime.store.store import Store
 from tests import accounts
 
 MOST, EACH = 0.15, 0.1  # of the table; what a message tells

@@ -15,10 +15,11 @@ from fedboost.data.holdout import fold_rows, validation_rows
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.flow import Spent
-from fedboost.runtime import faults, local
-from fedboost.runtime.held_out import HeldOut
-from fedboost.runtime.judgement import Judge
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.cluster import local
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.policy.held_out import HeldOut
+from fedboost.runtime.policy.judgement import Judge
+from fedboost.runtime.transport import faults
 from tests.federated import PLAIN, job_spec, now
 
 BANK, TELCO = "bank", "telco"

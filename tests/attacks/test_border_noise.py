@@ -17,7 +17,7 @@ from fedboost.model import telling
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical import host as training
 from fedboost.protocols.predict import host as predicting
-from fedboost.runtime.policy import Policy, PredictPolicy
+from fedboost.runtime.config.policy import Policy, PredictPolicy
 from tests.federated import GUEST, HOSTS, Pad, frame_of, seats_for
 
 TELCO = HOSTS[0]

@@ -7,9 +7,9 @@ import pytest
 
 from fedboost.errors import PeerError, UnreachableError
 from fedboost.messages.exchange_pb2 import Envelope
-from fedboost.runtime import admission, session
-from fedboost.runtime.admission import BYTES_AT_ONCE_MAX, MESSAGES_AT_ONCE_MAX, Admission
-from fedboost.runtime.session import PARTS_HELD_MAX
+from fedboost.runtime.party import admission, session
+from fedboost.runtime.party.admission import BYTES_AT_ONCE_MAX, MESSAGES_AT_ONCE_MAX, Admission
+from fedboost.runtime.party.session import PARTS_HELD_MAX
 from tests.federated import now
 from tests.unit.test_session import CALL, HOST, echo, numbers, sealed
 

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from fedboost.cli.groups import ledger_group
 from fedboost.crypto.workers import Serial
 from fedboost.errors import PolicyError
-from fedboost.runtime.local import cluster
-from fedboost.runtime.recalled import Recalled
+from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.ledger.recalled import Recalled
 from tests import small_jobs
 from tests.federated import _left
 

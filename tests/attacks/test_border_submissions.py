@@ -6,13 +6,15 @@ import pytest
 
 from fedboost.errors import ConfigError, PeerError, PolicyError, UnreachableError
 from fedboost.messages import job_pb2, party_pb2
-from fedboost.runtime import authority, local, manifest
-from fedboost.runtime.identity import Peer
-from fedboost.runtime.judgement import Judge
-from fedboost.runtime.local import COORDINATOR, USER, tls_of
-from fedboost.runtime.manifest import Manifest, Member
-from fedboost.runtime.submitted import sign_submission, submission_id
-from fedboost.runtime.tls import load_identity
+from fedboost.runtime.cluster import local
+from fedboost.runtime.cluster.local import COORDINATOR, USER, tls_of
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.jobs.manifest import Manifest, Member
+from fedboost.runtime.jobs.submitted import sign_submission, submission_id
+from fedboost.runtime.policy.judgement import Judge
+from fedboost.runtime.transport import authority
+from fedboost.runtime.transport.identity import Peer
+from fedboost.runtime.transport.tls import load_identity
 from tests.attacks.test_border_approval import JOB, LEADER, ruled, town
 from tests.e2e import world
 from tests.federated import now

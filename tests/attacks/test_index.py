@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.policy import Policy
 from tests.conftest import ROOT
 
 INDEX = Path(__file__).with_name("README.md")

@@ -8,7 +8,7 @@ import pytest
 from fedboost.audit import attacks, linear
 from fedboost.audit.linking import matched
 from fedboost.errors import PolicyError
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.policy import Policy
 from tests.federated import now
 from tests.released import coarsened
 from tests.released import made as released

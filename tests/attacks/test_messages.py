@@ -15,11 +15,13 @@ from fedboost.errors import ConfigError, DataError, FedboostError, PeerError
 from fedboost.flow import Artefact
 from fedboost.messages import party_pb2
 from fedboost.model import shards
-from fedboost.runtime import ledger, local, manifest
-from fedboost.runtime.inbox import Inbox
-from fedboost.runtime.judgement import Judge
-from fedboost.runtime.ledger import Ledger
-from fedboost.runtime.outbox import Terms
+from fedboost.runtime.cluster import local
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.ledger import ledger
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.party.inbox import Inbox
+from fedboost.runtime.party.outbox import Terms
+from fedboost.runtime.policy.judgement import Judge
 from tests import conversations
 from tests.federated import GUEST, HOSTS, job_spec, now, run_job
 from tests.unit import test_runtime_ledger as ledgers

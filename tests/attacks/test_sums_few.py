@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.aggregation.contributor import Contributor
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.policy import Policy
 from tests.attacks.test_sums_bound import ADDER, COLUMNS, PARTIES, STAGE, VALUES
 from tests.federated import frame_of, now, room_for
 

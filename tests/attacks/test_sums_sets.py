@@ -13,10 +13,11 @@ from fedboost.aggregation.contributor import Contributor
 from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
-from fedboost.runtime import faults, local
-from fedboost.runtime.addresses import Timers
-from fedboost.runtime.policy import Policy
-from fedboost.runtime.summed import Summed
+from fedboost.runtime.cluster import local
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.policy.summed import Summed
+from fedboost.runtime.transport import faults
+from fedboost.runtime.transport.addresses import Timers
 from tests.federated import job_spec, now
 
 STAGE = "federboost-horizontal"

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from fedboost.runtime import authority
-from fedboost.runtime.local import COORDINATOR, USER
+from fedboost.runtime.cluster.local import COORDINATOR, USER
+from fedboost.runtime.transport import authority
 from tests.e2e import world
 
 PARTIES = ["bank", "telco", "shop", "strict", "manual"]

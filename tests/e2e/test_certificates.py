@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from fedboost.errors import JobError, PolicyError
-from fedboost.runtime import authority, succession
-from fedboost.runtime.authority import Term
-from fedboost.runtime.local import COORDINATOR, USER
+from fedboost.runtime.cluster.local import COORDINATOR, USER
+from fedboost.runtime.transport import authority, ca_rotation
+from fedboost.runtime.transport.authority import Term
 from tests.e2e import world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("certificates")]
@@ -76,11 +76,11 @@ def test_a_job_outlives_new_certificates_for_everybody_and_a_new_ca(cluster, cer
     replace_everything(cluster, certs, id_)
     rounds_on(cluster, id_)
     old = (certs / "ca.pem").read_bytes()
-    succession.begin(certs, now())
+    ca_rotation.begin(certs, now())
     rounds_on(cluster, id_)
     replace_everything(cluster, certs, id_)
     rounds_on(cluster, id_)
-    assert succession.retire(certs) == 1
+    assert ca_rotation.retire(certs) == 1
     assert old not in (certs / "ca.pem").read_bytes()
     rounds_on(cluster, id_)
     world.call(cluster, "cancel", id_)

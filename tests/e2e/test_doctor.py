@@ -5,7 +5,7 @@ import shutil
 import grpc
 import pytest
 
-from fedboost.runtime.local import COORDINATOR, USER, tls_of
+from fedboost.runtime.cluster.local import COORDINATOR, USER, tls_of
 from tests.e2e import world
 from tests.e2e.conftest import ABSENT
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fedboost.runtime import session
-from fedboost.runtime.ledger import Ledger
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.party import session
 from tests.e2e import world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("town")]

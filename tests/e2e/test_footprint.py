@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.local import COORDINATOR
+from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.local import COORDINATOR
 from tests import small_jobs
 
 pytestmark = pytest.mark.e2e

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fedboost.model import shards
-from fedboost.runtime.ledger import Ledger
+from fedboost.runtime.ledger.ledger import Ledger
 from tests.e2e import world
 
 pytestmark = pytest.mark.e2e

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedboost.model import shards
-from fedboost.runtime.ledger import Ledger
+from fedboost.runtime.ledger.ledger import Ledger
 from tests.e2e import world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("one_command")]

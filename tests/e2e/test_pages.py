@@ -16,8 +16,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from fedboost.runtime.cluster import Cluster, _free_ports
-from fedboost.runtime.local import COORDINATOR, USER
+from fedboost.runtime.cluster.cluster import Cluster, _free_ports
+from fedboost.runtime.cluster.local import COORDINATOR, USER
 from tests import browser as browsers
 from tests import small_jobs
 from tests.browser import Browser, faults

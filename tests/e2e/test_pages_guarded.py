@@ -20,12 +20,13 @@ from fedboost.pages import gate, token
 from fedboost.pages.coordinator import coordinator_site
 from fedboost.pages.party import party_site
 from fedboost.pages.serving import beside_coordinator, beside_party
-from fedboost.runtime import authority, local
-from fedboost.runtime.authority import Term
-from fedboost.runtime.cluster import _free_ports
-from fedboost.runtime.config import Page
-from fedboost.runtime.local import COORDINATOR, USER
-from fedboost.runtime.store import JobState
+from fedboost.runtime.cluster import local
+from fedboost.runtime.cluster.cluster import _free_ports
+from fedboost.runtime.cluster.local import COORDINATOR, USER
+from fedboost.runtime.config.daemons import Page
+from fedboost.runtime.store.store import JobState
+from fedboost.runtime.transport import authority
+from fedboost.runtime.transport.authority import Term
 from tests.e2e import world
 
 pytestmark = pytest.mark.e2e

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedboost import __version__
-from fedboost.runtime.local import COORDINATOR
+from fedboost.runtime.cluster.local import COORDINATOR
 from tests.e2e import world
 from tests.e2e.conftest import MALLORY
 

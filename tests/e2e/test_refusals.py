@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from fedboost.runtime.local import COORDINATOR
+from fedboost.runtime.cluster.local import COORDINATOR
 from tests.e2e import world
 from tests.e2e.conftest import ABSENT, MALLORY
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedboost.errors import PolicyError, UnreachableError
 from fedboost.model import shards
-from fedboost.runtime.local import COORDINATOR, USER
+from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.sdk import AsyncClient, Client, Party, load_model
 from tests.e2e import world
 from tests.e2e.conftest import MALLORY, OWNER

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from fedboost.data.sources import SourceSpec
-from fedboost.runtime.local import COORDINATOR
+from fedboost.runtime.cluster.local import COORDINATOR
 from tests.e2e import world
 
 pytestmark = pytest.mark.e2e
@@ -21,7 +21,7 @@ STARTER = """
 import sys, time
 from pathlib import Path
 from fedboost.data.sources import SourceSpec
-from fedboost.runtime.cluster import Cluster
+from fedboost.runtime.cluster.cluster import Cluster
 from tests.e2e import world
 folder = Path(sys.argv[1])
 sources = {n: SourceSpec(path=str(folder / f"{n}.parquet")) for n in ("bank", "telco", "shop")}
@@ -146,7 +146,7 @@ def test_daemons_whose_starter_is_killed_end_with_their_workers(folder):
 
 HANGS = """
 import threading, time
-from fedboost.runtime.deadline import end_within
+from fedboost.runtime.process.deadline import end_within
 threading.Thread(target=time.sleep, args=(600,)).start()
 print("told to stop", flush=True)
 end_within(0.5)

@@ -19,11 +19,11 @@ from fedboost.messages import (
 )
 from fedboost.messages.exchange_pb2 import Chunk, Envelope
 from fedboost.messages.protocol.echo_pb2 import Call
-from fedboost.runtime import manifest
-from fedboost.runtime.channel import Dialer
-from fedboost.runtime.local import COORDINATOR, tls_of
-from fedboost.runtime.submitted import sign_submission, submission_id
-from fedboost.runtime.tls import load_identity
+from fedboost.runtime.cluster.local import COORDINATOR, tls_of
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.jobs.submitted import sign_submission, submission_id
+from fedboost.runtime.transport.channel import Dialer
+from fedboost.runtime.transport.tls import load_identity
 from tests.e2e import world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("town")]

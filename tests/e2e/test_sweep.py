@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from fedboost.runtime.ledger import Ledger
+from fedboost.runtime.ledger.ledger import Ledger
 from tests import small_jobs
 from tests.e2e import world
 

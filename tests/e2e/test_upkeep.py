@@ -8,8 +8,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from fedboost.runtime.cluster import _free_ports
-from fedboost.runtime.local import COORDINATOR
+from fedboost.runtime.cluster.cluster import _free_ports
+from fedboost.runtime.cluster.local import COORDINATOR
 from tests.e2e import world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("upkeep")]

@@ -23,13 +23,13 @@ from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event
 from fedboost.model import shards
-from fedboost.runtime import authority
-from fedboost.runtime.addresses import Timers
-from fedboost.runtime.authority import Leaf, Term
-from fedboost.runtime.client import Client
-from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.identity import Role
-from fedboost.runtime.local import COORDINATOR, USER
+from fedboost.runtime.client.client import Client
+from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.local import COORDINATOR, USER
+from fedboost.runtime.transport import authority
+from fedboost.runtime.transport.addresses import Timers
+from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.identity import Role
 from fedboost.settings import parse
 from tests import warm
 

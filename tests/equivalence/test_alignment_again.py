@@ -9,8 +9,8 @@ import pytest
 
 from fedboost.crypto.workers import Serial
 from fedboost.errors import ConfigError
-from fedboost.runtime.local import cluster
-from fedboost.runtime.submitted import read_spec
+from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.jobs.submitted import read_spec
 from tests import small_jobs
 from tests.federated import _left, now, run_jobs
 

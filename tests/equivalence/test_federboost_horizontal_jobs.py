@@ -22,9 +22,9 @@ from fedboost.model import shards, whole
 from fedboost.model.xgboost_json import feature_names
 from fedboost.protocols.federboost_horizontal import party as training
 from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
-from fedboost.runtime import faults
-from fedboost.runtime.addresses import Timers
-from fedboost.runtime.local import cluster
+from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.transport import faults
+from fedboost.runtime.transport.addresses import Timers
 from fedboost.settings import parse
 from tests.equivalence.test_federboost_horizontal import MODES
 from tests.equivalence.test_secureboost_whole_jobs import MARGIN_GAP_MAX

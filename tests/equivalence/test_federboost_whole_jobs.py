@@ -19,8 +19,8 @@ from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
 from fedboost.protocols.federboost_vertical import guest as training
 from fedboost.protocols.federboost_vertical.params import FederBoostVerticalParams
-from fedboost.runtime import faults
-from fedboost.runtime.local import cluster
+from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.transport import faults
 from fedboost.settings import parse
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables

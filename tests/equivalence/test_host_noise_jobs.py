@@ -10,7 +10,7 @@ from fedboost.core.split import cover, leaf_value
 from fedboost.encrypted.guest_tree import GuestTree
 from fedboost.encrypted.host_noise import MOST, Scale
 from fedboost.errors import PeerError
-from fedboost.runtime import local
+from fedboost.runtime.cluster import local
 from tests import hybrid_jobs, secureboost_jobs, small_jobs
 from tests.equivalence.test_secureboost_whole_jobs import (
     assert_same_shards,

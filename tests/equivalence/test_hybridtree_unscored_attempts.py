@@ -14,7 +14,7 @@ from fedboost.messages.job_pb2 import JobId
 from fedboost.model.hybrid import KEY
 from fedboost.protocols.hybridtree import guest as training
 from fedboost.protocols.hybridtree.params import HybridTreeParams
-from fedboost.runtime.local import cluster
+from fedboost.runtime.cluster.local import cluster
 from fedboost.settings import parse
 from tests.federated import GUEST, HOSTS, now, run_job
 from tests.hybrid_tables import spec, tables

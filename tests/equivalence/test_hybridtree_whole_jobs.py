@@ -20,7 +20,7 @@ from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
 from fedboost.model.hybrid import first_number
 from fedboost.protocols.hybridtree import guest as training
-from fedboost.runtime.local import cluster
+from fedboost.runtime.cluster.local import cluster
 from tests.federated import GUEST, HOSTS, Room, job_spec, now, run_job, with_seed
 from tests.hybrid_jobs import (
     Job,

@@ -19,8 +19,8 @@ from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
 from fedboost.protocols.hybridtree import guest as hybrid_guest
 from fedboost.protocols.secureboost import guest as boost_guest
-from fedboost.runtime.local import cluster
-from fedboost.runtime.threads import ThreadWorkers
+from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.process.threads import ThreadWorkers
 from tests import hybrid_jobs, secureboost_jobs
 from tests.equivalence import test_hybridtree_whole_jobs as hybrid
 from tests.equivalence import test_secureboost_warm_start as warm

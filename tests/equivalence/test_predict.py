@@ -20,9 +20,9 @@ from fedboost.model import vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.predict import guest as predicting
 from fedboost.protocols.secureboost import guest as training
-from fedboost.runtime import faults
-from fedboost.runtime.local import cluster
-from fedboost.runtime.policy import PredictPolicy
+from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.config.policy import PredictPolicy
+from fedboost.runtime.transport import faults
 from tests.accounts import predict
 from tests.federated import PLAIN, job_spec, run_job
 from tests.models import leaves, margins

@@ -22,8 +22,8 @@ from fedboost.model import shards, vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.secureboost import guest as training
 from fedboost.protocols.secureboost import plan
-from fedboost.runtime.addresses import Timers
-from fedboost.runtime.local import cluster
+from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.transport.addresses import Timers
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.federated import (
     GUEST,

@@ -24,10 +24,10 @@ from fedboost.model import shards, vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.predict import guest as predicting
 from fedboost.protocols.secureboost import guest as training
-from fedboost.runtime import faults
-from fedboost.runtime.local import cluster
-from fedboost.runtime.policy import PredictPolicy
-from fedboost.runtime.walker import JobWalk
+from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.config.policy import PredictPolicy
+from fedboost.runtime.coordinator.walker import JobWalk
+from fedboost.runtime.transport import faults
 from tests.accounts import predict
 from tests.equivalence.test_secureboost_whole_jobs import MARGIN_GAP_MAX, arrow_tables, spec_of
 from tests.federated import GUEST, HOSTS, job_spec, now, run_jobs

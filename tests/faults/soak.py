@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.local import COORDINATOR
+from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.local import COORDINATOR
 from tests import drills, small_jobs
 from tests.e2e import world
 from tests.proxies import FAIR, SILENT, Proxy, Weather

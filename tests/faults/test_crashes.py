@@ -16,14 +16,14 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
-from fedboost.runtime import local
-from fedboost.runtime.addresses import Timers
-from fedboost.runtime.config import CoordinatorConfig
-from fedboost.runtime.journals import Journals
-from fedboost.runtime.party import PartyNode
-from fedboost.runtime.store import Store
-from fedboost.runtime.transcripts import Transcripts
-from fedboost.runtime.work import Work
+from fedboost.runtime.cluster import local
+from fedboost.runtime.config.daemons import CoordinatorConfig
+from fedboost.runtime.coordinator.journals import Journals
+from fedboost.runtime.party.job import Work
+from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.store.store import Store
+from fedboost.runtime.store.transcripts import Transcripts
+from fedboost.runtime.transport.addresses import Timers
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.federated import now
 from tests.secureboost_jobs import made
@@ -75,7 +75,7 @@ class Cut:
             return work(*args)
 
         monkeypatch.setattr(owner, name, keep)
-        monkeypatch.setattr("fedboost.runtime.party.asyncio.to_thread", here)
+        monkeypatch.setattr("fedboost.runtime.party.node.asyncio.to_thread", here)
 
     def strike(self):
         """Copies the disks."""

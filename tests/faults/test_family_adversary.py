@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedboost.runtime import account as accounts
-from fedboost.runtime import judgement
-from fedboost.runtime.party import PartyNode
-from fedboost.runtime.policy import Policy
-from fedboost.runtime.spending import Spending
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.policy import account as accounts
+from fedboost.runtime.policy import judgement
+from fedboost.runtime.policy.spending import Spending
 from tests import tiers
 from tests.adversary import carried_out
 from tests.tiers import Tier

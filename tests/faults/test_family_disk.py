@@ -13,12 +13,12 @@ import pytest
 from fedboost.errors import FedboostError, PolicyError
 from fedboost.flow import Artefact
 from fedboost.model import shards
-from fedboost.runtime.account import Account
-from fedboost.runtime.alignments import count_alignment
-from fedboost.runtime.checkpoints import Checkpoints
-from fedboost.runtime.ledger import Ledger
-from fedboost.runtime.sealing import Vault
-from fedboost.runtime.store import JobState, Store
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.policy.account import Account
+from fedboost.runtime.policy.alignments import count_alignment
+from fedboost.runtime.store.checkpoints import Checkpoints
+from fedboost.runtime.store.sealing import Vault
+from fedboost.runtime.store.store import JobState, Store
 from tests import tiers
 from tests.accounts import SUMS, predict, sums, tell
 from tests.decoders import entry

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from fedboost import protocols
-from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.local import COORDINATOR
+from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.local import COORDINATOR
 from fedboost.settings import parse
 from tests import drills, small_jobs
 from tests.e2e import world

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import pytest
 
-from fedboost.runtime.local import COORDINATOR
+from fedboost.runtime.cluster.local import COORDINATOR
 from tests import tiers
 from tests.faults.grounds import WRITES, ground, lines, listed
 from tests.invariants import check

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from fedboost import protocols
-from fedboost.runtime.local import USER
+from fedboost.runtime.cluster.local import USER
 from tests import tiers
 from tests.faults.grounds import MESSAGES, ground, lines, listed
 from tests.invariants import check

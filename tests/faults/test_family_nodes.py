@@ -9,10 +9,10 @@ import pytest
 from fedboost import protocols
 from fedboost.errors import PeerError
 from fedboost.messages.exchange_pb2 import Envelope
-from fedboost.runtime import local
-from fedboost.runtime.identity import Peer
-from fedboost.runtime.ledger import Ledger
-from fedboost.runtime.party import PartyNode
+from fedboost.runtime.cluster import local
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.transport.identity import Peer
 from fedboost.settings import parse
 from tests import small_jobs
 from tests.federated import now, resealed, run_jobs

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from fedboost.runtime.cluster import Cluster
-from fedboost.runtime.local import COORDINATOR
+from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.local import COORDINATOR
 from tests import drills
 from tests.e2e import world
 

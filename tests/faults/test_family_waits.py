@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fedboost.runtime.local import COORDINATOR
+from fedboost.runtime.cluster.local import COORDINATOR
 from tests.faults.grounds import ground
 from tests.invariants import check
 from tests.simulator.fates import Once, Past

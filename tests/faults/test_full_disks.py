@@ -13,10 +13,10 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, UnreachableError
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
-from fedboost.runtime import coordinator as coordinators
-from fedboost.runtime import local
-from fedboost.runtime.addresses import Timers
-from fedboost.runtime.config import CoordinatorConfig
+from fedboost.runtime.cluster import local
+from fedboost.runtime.config.daemons import CoordinatorConfig
+from fedboost.runtime.coordinator import node as coordinators
+from fedboost.runtime.transport.addresses import Timers
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.federated import now
 from tests.secureboost_jobs import made
@@ -246,7 +246,7 @@ def test_a_job_of_another_version_is_refused_and_kept(tmp_path, monkeypatch):
             await node.pause_all()
             await until(cluster, job, "paused")
             with monkeypatch.context() as patch:
-                patch.setattr("fedboost.runtime.manifest.__version__", "9.9")
+                patch.setattr("fedboost.runtime.jobs.manifest.__version__", "9.9")
                 with pytest.raises(ConfigError) as refused:
                     await cluster.coordinator.resume(cluster.user, JobId(id=job))
                 said = "\n".join(refused.value.lines())

@@ -3,7 +3,7 @@
 import pytest
 
 from fedboost import protocols
-from fedboost.runtime.heads import entry
+from fedboost.runtime.ledger.signed_heads import entry
 from tests.faults.grounds import ground
 from tests.invariants import check
 from tests.toys import TOYS

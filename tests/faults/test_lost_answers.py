@@ -12,10 +12,12 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.messages.party_pb2 import BeginRequest, StageRequest
-from fedboost.runtime import coordinator, local, submitted
-from fedboost.runtime.config import Users
-from fedboost.runtime.identity import Peer
-from fedboost.runtime.tls import load_identity
+from fedboost.runtime.cluster import local
+from fedboost.runtime.config.daemons import Users
+from fedboost.runtime.coordinator import node as coordinator
+from fedboost.runtime.jobs import submitted
+from fedboost.runtime.transport.identity import Peer
+from fedboost.runtime.transport.tls import load_identity
 from tests.e2e import world
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.federated import now, run_job

@@ -23,8 +23,8 @@ from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards, whole
 from fedboost.report.page import render
 from fedboost.report.progress import Progress, summary
-from fedboost.runtime import local
-from fedboost.runtime.addresses import Timers
+from fedboost.runtime.cluster import local
+from fedboost.runtime.transport.addresses import Timers
 from fedboost.settings import parse
 from tests import tiers
 from tests.fates import LOST, Fate, bind

@@ -13,7 +13,7 @@ from fedboost.data.selection import Selection
 from fedboost.job import JobSpec
 from fedboost.model import networks
 from fedboost.report.page import render
-from fedboost.runtime import local
+from fedboost.runtime.cluster import local
 from fedboost.settings import parse
 from tests import tiers
 from tests.fates import LOST, Fate

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from fedboost.runtime.identity import Identity
-from fedboost.runtime.sealing import SEED_BYTES, Vault
+from fedboost.runtime.store.sealing import SEED_BYTES, Vault
+from fedboost.runtime.transport.identity import Identity
 from tests.simulator.processes import PROCESS, Process
 
 _signed: dict[tuple[bytes, bytes], bytes] = {}  # signatures are random; here each text has one

@@ -25,14 +25,14 @@ from fedboost.errors import FedboostError, JobError, UnreachableError
 from fedboost.flow import Role
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
-from fedboost.runtime import daemon
-from fedboost.runtime.addresses import Remote, Timers
-from fedboost.runtime.channel import Dialer
-from fedboost.runtime.client import Client
-from fedboost.runtime.client_config import ClientConfig
-from fedboost.runtime.config import CoordinatorConfig, PartyConfig, Users
-from fedboost.runtime.local import COORDINATOR, NOWHERE, USER, declared, permissive, tls_of
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.client.client import Client
+from fedboost.runtime.client.config import ClientConfig
+from fedboost.runtime.cluster.local import COORDINATOR, NOWHERE, USER, declared, permissive, tls_of
+from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig, Users
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.daemons import daemon
+from fedboost.runtime.transport.addresses import Remote, Timers
+from fedboost.runtime.transport.channel import Dialer
 from tests.simulator import chance, disk
 from tests.simulator.clock import MockLoop, mocked_time
 from tests.simulator.disk import When, Write
@@ -235,7 +235,7 @@ class Simulation:
             enter = stack.enter_context
             enter(mocked_time(self.loop))
             enter(disk.watched(self.watch))
-            enter(mock.patch("fedboost.runtime.workers.ProcessWorkers", Workers))
+            enter(mock.patch("fedboost.runtime.process.workers.ProcessWorkers", Workers))
             enter(mock.patch.object(daemon, "bind", _bound))
             enter(mock.patch.object(daemon, "end_within", _told_to_end, create=True))
             enter(

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from unittest import mock
 
-from fedboost.runtime import store
-from fedboost.runtime.lock import StoreLock
+from fedboost.runtime.store import store
+from fedboost.runtime.store.lock import StoreLock
 from tests.simulator.processes import PROCESS, Process
 
 When = Literal["before", "after"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedboost.runtime.local import USER
+from fedboost.runtime.cluster.local import USER
 from tests.simulator.network import Fate, Replies, Trip, Wire, broken
 
 RESET_S = 0.2  # until a broken connection is noticed

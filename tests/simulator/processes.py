@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedboost.runtime.lock import StoreLock
+from fedboost.runtime.store.lock import StoreLock
 
 
 class KilledError(BaseException):

@@ -9,7 +9,7 @@ import pytest
 from fedboost.aggregation import aggregator
 from fedboost.aggregation.contributor import Contributor
 from fedboost.aggregation.statistic import Statistic
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.policy import Policy
 from tests import gbun_jobs, horizontal_jobs
 from tests.aggregation import Circle, draws, fresh_circle
 from tests.federated import now

@@ -11,7 +11,7 @@ from fedboost.aggregation.contributor import CHECK_WORDS, Contributor
 from fedboost.aggregation.recovery import threshold
 from fedboost.errors import ConfigError, PeerError, PolicyError, ProtocolError
 from fedboost.messages.protocol.aggregation_pb2 import Total
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.policy import Policy
 from tests.aggregation import MOST, WHAT, assert_sum, circle, draws, fresh_circle, names, seats
 
 LARGEST, LEAST = 2**63 - 1, -(2**63)

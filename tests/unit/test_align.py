@@ -17,8 +17,8 @@ from fedboost.errors import DataError, FedboostError, PeerError, PolicyError
 from fedboost.messages.protocol import align_pb2
 from fedboost.protocols.align import guest as align_guest
 from fedboost.protocols.align.ring import domain_of
-from fedboost.runtime import faults
-from fedboost.runtime.local import cluster
+from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.transport import faults
 from tests.federated import (
     GUEST,
     HOSTS,

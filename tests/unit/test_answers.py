@@ -6,7 +6,7 @@ import pytest
 
 from fedboost.errors import ProtocolError, UnreachableError
 from fedboost.messages.party_pb2 import CommitReply, StageReply, StageRequest
-from fedboost.runtime.answers import Answers
+from fedboost.runtime.party.answers import Answers
 from tests.federated import now
 
 STAGE = ("stage", "echo")

@@ -10,8 +10,8 @@ from fedboost.audit.attacks import Asked
 from fedboost.encrypted import record
 from fedboost.errors import ConfigError, StoreError
 from fedboost.flow import START, Artefact
-from fedboost.runtime import transcripts
-from fedboost.runtime.transcripts import END, Transcripts
+from fedboost.runtime.store import transcripts
+from fedboost.runtime.store.transcripts import END, Transcripts
 from tests import hybrid_jobs, hybrid_unscored
 from tests.equivalence.test_secureboost_whole_jobs import CarriedOn, snapshots
 from tests.federated import GUEST, HOSTS, now

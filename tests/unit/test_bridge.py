@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from fedboost.errors import JobError
-from fedboost.runtime.bridge import Bridge
+from fedboost.runtime.process.bridge import Bridge
 
 OVER = JobError("cancelled by ann")
 

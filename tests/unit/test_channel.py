@@ -8,11 +8,11 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 from fedboost.errors import PeerError, UnreachableError
-from fedboost.runtime import status
-from fedboost.runtime.addresses import Timers
-from fedboost.runtime.channel import Contact, Dialer, options
-from fedboost.runtime.clock import now
-from fedboost.runtime.health import NOT_SERVING, SERVICE_UNKNOWN, SERVING, Health
+from fedboost.runtime.process.clock import now
+from fedboost.runtime.transport import status
+from fedboost.runtime.transport.addresses import Timers
+from fedboost.runtime.transport.channel import Contact, Dialer, options
+from fedboost.runtime.transport.health import NOT_SERVING, SERVICE_UNKNOWN, SERVING, Health
 from tests.hurry import hurried
 
 TIMERS = Timers()

@@ -16,9 +16,9 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
 from fedboost.report import page
-from fedboost.runtime import local
-from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.transcripts import Transcripts
+from fedboost.runtime.cluster import local
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.store.transcripts import Transcripts
 from fedboost.settings import load
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.federated import GUEST, HOSTS, job_spec, now

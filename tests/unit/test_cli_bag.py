@@ -21,8 +21,9 @@ from fedboost.errors import ConfigError, DataError, FedboostError, UnreachableEr
 from fedboost.flow import Artefact
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.model import shards
-from fedboost.runtime import faults, local
-from fedboost.runtime.client import result_of
+from fedboost.runtime.client.client import result_of
+from fedboost.runtime.cluster import local
+from fedboost.runtime.transport import faults
 from tests import whole_models
 from tests.federated import now
 from tests.models import random_model

@@ -14,7 +14,7 @@ from fedboost.cli.guests import Turns
 from fedboost.errors import ConfigError, FedboostError, PolicyError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, Finished, JobJournal, JobStatus
-from fedboost.runtime import faults
+from fedboost.runtime.transport import faults
 from fedboost.settings import parse
 
 GUESTS = ("bank", "fund", "mill")

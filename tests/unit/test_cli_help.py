@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from fedboost.cli import complete
 from fedboost.cli.groups import cli
 from fedboost.messages.job_pb2 import JobStatus
-from fedboost.runtime import authority
-from fedboost.runtime.authority import Leaf, Term
-from fedboost.runtime.client import Client
-from fedboost.runtime.store import JobState, Store
+from fedboost.runtime.client.client import Client
+from fedboost.runtime.store.store import JobState, Store
+from fedboost.runtime.transport import authority
+from fedboost.runtime.transport.authority import Leaf, Term
 from tests.shown_commands import check, commands
 
 EXAMPLE = re.compile(r"^ {2,}fedboost ", re.MULTILINE)
@@ -133,13 +133,13 @@ def test_jobs_of_the_coordinator_are_completed_and_none_where_nobody_answers(mon
     monkeypatch.setenv("FEDBOOST_TLS", "")
     assert completed(given) == []
     monkeypatch.setattr(Client, "jobs", jobs)
-    monkeypatch.setattr("fedboost.runtime.client_config.client_config", lambda *_: _client())
+    monkeypatch.setattr("fedboost.runtime.client.config.client_config", lambda *_: _client())
     assert completed(given, "f") == ["fraud-1"]
 
 
 def _client():
-    from fedboost.runtime.addresses import Remote
-    from fedboost.runtime.client_config import ClientConfig
+    from fedboost.runtime.client.config import ClientConfig
+    from fedboost.runtime.transport.addresses import Remote
 
     remote = Remote(name="coord", address="127.0.0.1:9")
     return ClientConfig(coordinator=remote, insecure_loopback=True)

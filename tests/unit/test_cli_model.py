@@ -16,7 +16,7 @@ from fedboost.flow import Artefact, Table
 from fedboost.model import inspection, shards
 from fedboost.model.export import own_shard
 from fedboost.model.xgboost_json import xgboost_json
-from fedboost.runtime.disclosures import Disclosures
+from fedboost.runtime.store.disclosures import Disclosures
 from tests.models import MODEL, PARTIES, random_model, whole
 
 OTHER = "fraud-11111111"

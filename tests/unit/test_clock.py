@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from fedboost.runtime.clock import pauses
+from fedboost.runtime.process.clock import pauses
 
 
 def test_pauses_double_up_to_the_longest():

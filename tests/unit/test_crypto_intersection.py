@@ -20,7 +20,7 @@ from fedboost.crypto.intersection import (
 )
 from fedboost.crypto.workers import Serial
 from fedboost.errors import PeerError
-from fedboost.runtime.workers import ProcessWorkers
+from fedboost.runtime.process.workers import ProcessWorkers
 
 ORDER = mpz(2) ** 252 + 27742317777372353535851937790883648493  # of the prime-order subgroup
 IDS = [b"customer %d" % i for i in range(60)]

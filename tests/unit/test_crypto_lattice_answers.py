@@ -17,7 +17,7 @@ from fedboost.crypto.lattice.decryption import decrypt, opened
 from fedboost.crypto.lattice.words import field_octets, octets_of, pack, unpack
 from fedboost.crypto.secrets import Secrets
 from fedboost.errors import PeerError, ProtocolError
-from fedboost.runtime.threads import ThreadWorkers
+from fedboost.runtime.process.threads import ThreadWorkers
 from tests import tiers
 from tests.lattices import (
     HOST,

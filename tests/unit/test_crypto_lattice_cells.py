@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedboost.crypto.api import Outgoing
 from fedboost.crypto.lattice.cells import CELLS_MOST, Cells
 from fedboost.errors import ProtocolError
-from fedboost.runtime.threads import ThreadWorkers
+from fedboost.runtime.process.threads import ThreadWorkers
 from tests import tiers
 from tests.lattices import LATTICE, LATTICE_4096, TINY, drawn_cells, drawn_messages, grown
 

@@ -15,7 +15,7 @@ from fedboost.crypto.limbs import rows_of
 from fedboost.crypto.masking import PairStream, answer_masks
 from fedboost.crypto.workers import Serial
 from fedboost.errors import ConfigError, PeerError, ProtocolError
-from fedboost.runtime.workers import ProcessWorkers
+from fedboost.runtime.process.workers import ProcessWorkers
 from tests import tiers
 from tests.ciphertexts import arrived, encrypted, masks_of, short_keys, wrapped
 

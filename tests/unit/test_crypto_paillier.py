@@ -17,7 +17,7 @@ from fedboost.crypto.paillier import PaillierKey, PaillierSecret
 from fedboost.crypto.paillier_keys import SecretPrimes
 from fedboost.crypto.workers import Serial
 from fedboost.errors import ConfigError, PeerError, ProtocolError
-from fedboost.runtime.workers import ProcessWorkers
+from fedboost.runtime.process.workers import ProcessWorkers
 from tests import tiers
 from tests.ciphertexts import arrived, encrypted, gradients, naive_sums, single
 

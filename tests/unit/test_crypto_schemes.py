@@ -16,7 +16,7 @@ from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.sparse import fill_skipped
 from fedboost.crypto.workers import Serial
 from fedboost.errors import ConfigError, PeerError, ProtocolError
-from fedboost.runtime.workers import ProcessWorkers
+from fedboost.runtime.process.workers import ProcessWorkers
 from tests import tiers
 from tests.ciphertexts import arrived, encrypted, gradients, naive_sums, short_keys
 

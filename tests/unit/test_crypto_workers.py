@@ -13,8 +13,8 @@ import pytest
 
 from fedboost.crypto.workers import BLOCKS_PER_WORKER, Serial, blocks
 from fedboost.errors import JobError, PeerError
-from fedboost.runtime import memory
-from fedboost.runtime.workers import ProcessWorkers
+from fedboost.runtime.process import memory
+from fedboost.runtime.process.workers import ProcessWorkers
 
 END_WITHIN_S = 10.0
 
@@ -124,7 +124,7 @@ def test_no_worker_outlives_a_killed_parent_and_no_main_guard_is_needed(tmp_path
             """
             import os
             import signal
-            from fedboost.runtime.workers import ProcessWorkers
+            from fedboost.runtime.process.workers import ProcessWorkers
 
             pool = ProcessWorkers(2)
             pids = set()

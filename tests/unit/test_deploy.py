@@ -16,11 +16,11 @@ import yaml
 
 from fedboost import protocols
 from fedboost.job import JobSpec
-from fedboost.runtime.addresses import Timers, split_address
-from fedboost.runtime.client_config import client_config
-from fedboost.runtime.config import CoordinatorConfig, DaemonConfig, PartyConfig
-from fedboost.runtime.policy import Ask
-from fedboost.runtime.tls import load_identity
+from fedboost.runtime.client.config import client_config
+from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
+from fedboost.runtime.config.policy import Ask
+from fedboost.runtime.transport.addresses import Timers, split_address
+from fedboost.runtime.transport.tls import load_identity
 from fedboost.settings import load, parse, read_yaml
 from tests.conftest import ROOT
 from tests.shown_commands import check

@@ -14,9 +14,9 @@ from fedboost.errors import PolicyError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobId, ListRequest
 from fedboost.protocols.secureboost import guest
-from fedboost.runtime.cluster import WIDE_OPEN
-from fedboost.runtime.local import cluster, permissive
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.cluster.cluster import WIDE_OPEN
+from fedboost.runtime.cluster.local import cluster, permissive
+from fedboost.runtime.config.policy import Policy
 from fedboost.settings import parse
 from tests import small_jobs
 from tests.federated import Finished, _left
@@ -105,7 +105,7 @@ def test_a_job_is_planned_counted_and_shown(place):
 
 
 def test_an_owner_is_warned_in_the_log_the_journal_and_at_approval(place, caplog):
-    with caplog.at_level(logging.WARNING, logger="fedboost.runtime.spending"):
+    with caplog.at_level(logging.WARNING, logger="fedboost.runtime.policy.spending"):
         done = place.run(spec())
     warned = [e.warned for e in done.journal.events if e.WhichOneof("what") == "warned"]
     assert {one.party for one in warned} == {TELCO, SHOP}

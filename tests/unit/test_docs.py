@@ -10,11 +10,11 @@ import pytest
 
 from fedboost import errors, protocols
 from fedboost.messages.reveals import REVEALS
-from fedboost.runtime.addresses import Timers
-from fedboost.runtime.client_config import ClientConfig
-from fedboost.runtime.config import CoordinatorConfig, PartyConfig
-from fedboost.runtime.policy import Policy
-from fedboost.runtime.store import JobState
+from fedboost.runtime.client.config import ClientConfig
+from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.store.store import JobState
+from fedboost.runtime.transport.addresses import Timers
 from fedboost.settings import parse, read_yaml
 from tests import documents
 from tests.conftest import ROOT
@@ -125,7 +125,7 @@ def test_every_job_shown_can_be_read(document):
 
     from fedboost.data.sources import SourceSpec
     from fedboost.job import Parties
-    from fedboost.runtime.supplied import complete
+    from fedboost.runtime.cluster.supplied import complete
 
     for block in blocks(document.read_text()):
         raw = yaml.safe_load(block.text) if block.language == "yaml" else None
@@ -282,7 +282,7 @@ def test_the_readme_shows_how_columns_of_text_are_named():
     import yaml
 
     from fedboost.data.sources import SourceSpec
-    from fedboost.runtime.supplied import complete
+    from fedboost.runtime.cluster.supplied import complete
 
     readme = (ROOT / "README.md").read_text()
     (shown,) = re.findall(r"`(data: \{telco: .+?\}\})`", readme)

@@ -20,7 +20,7 @@ from fedboost.protocols.hybridtree.params import releases as hybrid_releases
 from fedboost.protocols.secureboost import host as secureboost_host
 from fedboost.protocols.secureboost import plan
 from fedboost.protocols.secureboost.params import SecureBoostParams
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.policy import Policy
 from fedboost.settings import parse
 from tests import hybrid_jobs, tiers
 from tests.federated import GUEST, HOSTS, Room, now

@@ -17,10 +17,10 @@ from fedboost.data.sources import SourceSpec
 from fedboost.encrypted import needs as ciphers
 from fedboost.errors import ConfigError
 from fedboost.needs import Growth, Scene
-from fedboost.runtime import price_lists, prices, scenes
-from fedboost.runtime.estimate import Place, estimate
-from fedboost.runtime.prices import Prices
-from fedboost.runtime.scenes import Said, from_tables, from_words
+from fedboost.runtime.estimate import price_lists, prices, scenes
+from fedboost.runtime.estimate.estimate import Place, estimate
+from fedboost.runtime.estimate.prices import Prices
+from fedboost.runtime.estimate.scenes import Said, from_tables, from_words
 from fedboost.settings import parse
 from tests import small_jobs
 

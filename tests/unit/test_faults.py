@@ -6,7 +6,7 @@ import pytest
 from fedboost import errors
 from fedboost.errors import BY_CODE, FedboostError, PeerError
 from fedboost.messages.fault_pb2 import Fault, Place
-from fedboost.runtime import faults, status
+from fedboost.runtime.transport import faults, status
 
 KINDS = [
     kind

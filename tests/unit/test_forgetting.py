@@ -8,11 +8,11 @@ import pytest
 from fedboost.errors import ConfigError, JobError, PolicyError
 from fedboost.flow import Artefact
 from fedboost.model import shards
-from fedboost.runtime import forgetting as module
-from fedboost.runtime.account import Account
-from fedboost.runtime.forgetting import DAY_S, OVER, Forgetting, refuse_used
-from fedboost.runtime.ledger import Ledger
-from fedboost.runtime.store import JobState, Store
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.policy.account import Account
+from fedboost.runtime.store import forgetting as module
+from fedboost.runtime.store.forgetting import DAY_S, OVER, Forgetting, refuse_used
+from fedboost.runtime.store.store import JobState, Store
 from tests.unit.test_runtime_ledger import SENT
 from tests.unit.test_runtime_store import WAY
 
@@ -120,7 +120,7 @@ def test_a_crash_in_the_middle_leaves_nothing_half_deleted(tmp_path, monkeypatch
             if when == "before the files":
                 patched.setattr(type(store.vault), "destroy", cut)
             elif when == "between the files":
-                patched.setattr("fedboost.runtime.store.shutil.rmtree", cut)
+                patched.setattr("fedboost.runtime.store.store.shutil.rmtree", cut)
             else:
                 patched.setattr(Forgetting, "_finish", files_only)
             with pytest.raises(PowerCutError):

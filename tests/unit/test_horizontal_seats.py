@@ -10,16 +10,17 @@ import pytest
 from fedboost.crypto.workers import Serial
 from fedboost.errors import ConfigError, PeerError, UnreachableError
 from fedboost.flow import START
-from fedboost.runtime import authority, local
-from fedboost.runtime.authority import Leaf, Term
-from fedboost.runtime.judgement import SEPARATOR, Signatures, Trust
-from fedboost.runtime.local import tls_of
-from fedboost.runtime.manifest import Manifest, Member
-from fedboost.runtime.policy import Policy
-from fedboost.runtime.store import Store
-from fedboost.runtime.submitted import read_spec
-from fedboost.runtime.tls import Revocations, load_identity
-from fedboost.runtime.work import Work
+from fedboost.runtime.cluster import local
+from fedboost.runtime.cluster.local import tls_of
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.jobs.manifest import Manifest, Member
+from fedboost.runtime.jobs.submitted import read_spec
+from fedboost.runtime.party.job import Work
+from fedboost.runtime.policy.judgement import SEPARATOR, Signatures, Trust
+from fedboost.runtime.store.store import Store
+from fedboost.runtime.transport import authority
+from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.tls import Revocations, load_identity
 from tests.federated import Hand, job_spec, run_job
 
 NOW = datetime.now(UTC).replace(microsecond=0)

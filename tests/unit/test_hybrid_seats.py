@@ -13,11 +13,11 @@ from fedboost.data.holdout import validation_rows, validation_rows_by_id
 from fedboost.flow import GUEST as GUEST_ROLE
 from fedboost.flow import HOST, START, Artefact, Out, Protocol, Step
 from fedboost.messages.job_pb2 import Told
-from fedboost.runtime import local
-from fedboost.runtime.manifest import Manifest, Member
-from fedboost.runtime.policy import Policy
-from fedboost.runtime.store import Store
-from fedboost.runtime.work import Work
+from fedboost.runtime.cluster import local
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.jobs.manifest import Manifest, Member
+from fedboost.runtime.party.job import Work
+from fedboost.runtime.store.store import Store
 from fedboost.settings import Settings
 from tests.federated import GUEST, HOSTS, Hand, frame_of, job_spec, run_job
 

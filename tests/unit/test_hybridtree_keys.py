@@ -6,7 +6,7 @@ import pytest
 from fedboost.errors import DataError, PeerError, PolicyError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols.hybridtree import host as host_steps
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.policy import Policy
 from tests import conversations
 from tests.federated import HOSTS, now, seats_for
 from tests.hybrid_jobs import made

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedboost.core import hybrid
 from fedboost.crypto.api import Ciphertexts
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.policy import Policy
 from tests.federated import GUEST, HOSTS, now
 from tests.hybrid_unscored import Naive, cuts, made, reseeded, trained
 

@@ -6,7 +6,7 @@ import pytest
 
 from fedboost.errors import JobError, PeerError, UnreachableError
 from fedboost.messages.protocol.echo_pb2 import Call
-from fedboost.runtime.inbox import MESSAGES_WAITING_MAX, PARTS_WAITING_MAX, Arrived, Inbox
+from fedboost.runtime.party.inbox import MESSAGES_WAITING_MAX, PARTS_WAITING_MAX, Arrived, Inbox
 from tests.federated import now
 
 KIND = "fedboost.echo.Call"

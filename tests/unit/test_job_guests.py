@@ -9,10 +9,11 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec, Parties
 from fedboost.protocols import known
-from fedboost.runtime import local, manifest
-from fedboost.runtime.manifest import Manifest
-from fedboost.runtime.submitted import check, read_spec
-from fedboost.runtime.supplied import complete
+from fedboost.runtime.cluster import local
+from fedboost.runtime.cluster.supplied import complete
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.jobs.manifest import Manifest
+from fedboost.runtime.jobs.submitted import check, read_spec
 from fedboost.settings import parse
 
 PARTIES: dict[str, Any] = {"guests": ["bank", "fund"], "hosts": ["telco", "shop"]}

@@ -5,9 +5,9 @@ import hashlib
 import pytest
 
 from fedboost.errors import ConfigError, JobError, PeerError, PolicyError, ProtocolError, StoreError
-from fedboost.runtime.decisions import Verdict
-from fedboost.runtime.job_states import TABLE, JobEvent, JobStates
-from fedboost.runtime.store import MOVES, JobState, Store
+from fedboost.runtime.party.job_states import TABLE, JobEvent, JobStates
+from fedboost.runtime.policy.decisions import Verdict
+from fedboost.runtime.store.store import MOVES, JobState, Store
 
 TEXT = b"the manifest"
 DIGEST = hashlib.sha256(TEXT).digest()

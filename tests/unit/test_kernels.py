@@ -22,8 +22,9 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 from fedboost.kernels import marked
-from fedboost.runtime import local, warming
-from fedboost.runtime.workers import ProcessWorkers
+from fedboost.runtime.cluster import local
+from fedboost.runtime.cluster import warming
+from fedboost.runtime.process.workers import ProcessWorkers
 from tests import small_jobs
 
 async def run(folder, scheme):
@@ -75,7 +76,7 @@ def fresh(factor=2):
 
 def compiled_by(one):
     """How many times numba compiles for a call of the kernel."""
-    from fedboost.runtime import warming
+    from fedboost.runtime.cluster import warming
 
     found: list[str] = []
     with warming.counted(found):

@@ -23,10 +23,11 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, PeerError
 from fedboost.messages.party_pb2 import SignedHead
-from fedboost.runtime import comparison, heads, local
-from fedboost.runtime.judgement import check_signed_at
-from fedboost.runtime.ledger import GENESIS, Disclosure, Head, Ledger, row_hash
-from fedboost.runtime.tls import load_identity
+from fedboost.runtime.cluster import local
+from fedboost.runtime.ledger import comparison, signed_heads
+from fedboost.runtime.ledger.ledger import GENESIS, Disclosure, Head, Ledger, row_hash
+from fedboost.runtime.policy.judgement import check_signed_at
+from fedboost.runtime.transport.tls import load_identity
 from tests.federated import job_spec, now
 
 BANK, TELCO, SHOP = PARTIES = ("bank", "telco", "shop")
@@ -186,7 +187,7 @@ def test_every_party_keeps_everybodys_head_of_every_round(whole):
 
 def test_what_two_parties_signed_about_each_other_is_the_same(whole):
     with whole.ledger(BANK) as ledger:
-        stated = [heads.read(one.party, one.text) for one in ledger.kept()]
+        stated = [signed_heads.read(one.party, one.text) for one in ledger.kept()]
     for one in stated:
         for peer, pair in one.pairs.items():
             [same] = [s for s in stated if s.party == peer and s.moment == one.moment]
@@ -197,7 +198,7 @@ def test_what_two_parties_signed_about_each_other_is_the_same(whole):
 
 def test_two_hosts_that_sent_each_other_nothing_say_so(whole):
     with whole.ledger(TELCO) as ledger:
-        told = [heads.read(k.party, k.text) for k in ledger.kept() if k.party == TELCO]
+        told = [signed_heads.read(k.party, k.text) for k in ledger.kept() if k.party == TELCO]
     assert all(one.pairs[SHOP].entries == 0 for one in told)
 
 
@@ -298,7 +299,7 @@ def test_a_head_must_be_the_peers_own_of_this_moment_and_go_on_where_it_stood(to
     with town.ledger(BANK) as ledger:
         for kept in ledger.kept():
             last[kept.party] = kept
-    stated = heads.read(TELCO, last[TELCO].text).model_copy(update=change)
+    stated = signed_heads.read(TELCO, last[TELCO].text).model_copy(update=change)
     text = stated.encode()
     given = [
         SignedHead(party=TELCO, text=text, signature=signed_by(town, TELCO)(text)),
@@ -307,7 +308,7 @@ def test_a_head_must_be_the_peers_own_of_this_moment_and_go_on_where_it_stood(to
     table = town.spec.parties.table()
     work: Any = SimpleNamespace(id=town.job, party=BANK, attempt=1, table=table, params=None)
     with closing(Ledger(town.store(BANK))) as ledger:
-        own = heads.Heads(BANK, ledger, Checking(town))
+        own = signed_heads.Heads(BANK, ledger, Checking(town))
         before = len(ledger.kept())
         if words is None:
             own.hear(work, given)
@@ -321,18 +322,20 @@ def test_a_head_must_be_the_peers_own_of_this_moment_and_go_on_where_it_stood(to
 
 def test_who_passed_over_a_peer_says_nothing_of_it_and_does_not_hold_it_to_anything(town):
     with town.ledger(TELCO) as ledger:
-        told = {k.party: heads.read(k.party, k.text) for k in ledger.kept()}[TELCO]
+        told = {k.party: signed_heads.read(k.party, k.text) for k in ledger.kept()}[TELCO]
     goes_on = SimpleNamespace(dropout="continue")
     table, unsure = town.spec.parties.table(), {TELCO}
     work: Any = SimpleNamespace(
         id=town.job, party=BANK, attempt=2, table=table, params=goes_on, unsure=unsure
     )
     with closing(Ledger(town.store(BANK))) as ledger:
-        own = heads.Heads(BANK, ledger, Checking(town))
-        ours = heads.read(BANK, own.exchange(work, "gbun", (1,), []).text)
+        own = signed_heads.Heads(BANK, ledger, Checking(town))
+        ours = signed_heads.read(BANK, own.exchange(work, "gbun", (1,), []).text)
         assert set(ours.pairs) == {SHOP}
         said = told.model_copy(update={"attempt": 2, "stage": "gbun", "round": 1})
-        lying = said.model_copy(update={"pairs": {BANK: heads.Pair(entries=9, sha256="0" * 64)}})
+        lying = said.model_copy(
+            update={"pairs": {BANK: signed_heads.Pair(entries=9, sha256="0" * 64)}}
+        )
         text = lying.encode()
         given = [SignedHead(party=TELCO, text=text, signature=signed_by(town, TELCO)(text))]
         own.hear(work, given)  # and shop, which is gone, is missing

@@ -5,8 +5,8 @@ from contextlib import closing
 import pytest
 
 from fedboost.errors import DataError
-from fedboost.runtime import comparison
-from fedboost.runtime.ledger import Ledger
+from fedboost.runtime.ledger import comparison
+from fedboost.runtime.ledger.ledger import Ledger
 
 
 def test_a_job_that_a_ledger_does_not_know_is_not_reviewed(tmp_path):

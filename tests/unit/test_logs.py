@@ -10,9 +10,9 @@ from fedboost.errors import ConfigError
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import JobId
 from fedboost.messages.party_pb2 import StepCall, Turn
-from fedboost.runtime import logs
+from fedboost.runtime.process import logs
 
-log = logging.getLogger("fedboost.runtime.party")
+log = logging.getLogger("fedboost.runtime.party.node")
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def test_a_line_of_json_says_when_what_who_and_where(capsys):
     assert first.pop("time").endswith("Z")
     assert first == {
         "level": "warning",
-        "logger": "fedboost.runtime.party",
+        "logger": "fedboost.runtime.party.node",
         "daemon": "party bank",
         "job": "credit-1",
         "attempt": 2,
@@ -74,8 +74,10 @@ def test_a_line_of_text_names_the_job_and_the_step(capsys):
     said(work)
     log.info("no job")
     first, second = capsys.readouterr().err.splitlines()
-    assert first.endswith("INFO fedboost.runtime.party [credit-1, 1, align, blind]: passed over")
-    assert second.endswith("INFO fedboost.runtime.party: no job")
+    assert first.endswith(
+        "INFO fedboost.runtime.party.node [credit-1, 1, align, blind]: passed over"
+    )
+    assert second.endswith("INFO fedboost.runtime.party.node: no job")
 
 
 def test_steps_follow_one_another_and_tasks_inherit(capsys):

@@ -7,8 +7,8 @@ import pytest
 
 from fedboost.errors import PeerError
 from fedboost.job import JobSpec
-from fedboost.runtime import manifest
-from fedboost.runtime.manifest import Manifest, Member
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.jobs.manifest import Manifest, Member
 from fedboost.settings import parse
 from fedboost.wire import CONTROL_BYTES_MAX
 from tests.federated import job_spec

@@ -29,14 +29,14 @@ from fedboost.messages.job_pb2 import (
     Warned,
 )
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn, TurnReply
-from fedboost.runtime import families, metrics
-from fedboost.runtime.account import Account, Entry
-from fedboost.runtime.config import CoordinatorConfig, PartyConfig
-from fedboost.runtime.identity import Peer
-from fedboost.runtime.ledger import Ledger
-from fedboost.runtime.metrics import CoordinatorMetrics
-from fedboost.runtime.party_metrics import PartyMetrics
-from fedboost.runtime.store import JobState, Store
+from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
+from fedboost.runtime.daemons import families, metrics
+from fedboost.runtime.daemons.metrics import CoordinatorMetrics
+from fedboost.runtime.daemons.party_metrics import PartyMetrics
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.policy.account import Account, Entry
+from fedboost.runtime.store.store import JobState, Store
+from fedboost.runtime.transport.identity import Peer
 from fedboost.settings import parse
 from tests.conftest import ROOT
 

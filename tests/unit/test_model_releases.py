@@ -16,10 +16,11 @@ from fedboost.errors import ConfigError, DataError, FedboostError, PeerError, Po
 from fedboost.flow import Artefact
 from fedboost.model import shards
 from fedboost.model.xgboost_json import xgboost_json
-from fedboost.runtime import authority, releases
-from fedboost.runtime.authority import Leaf, Term
-from fedboost.runtime.config import PartyConfig
-from fedboost.runtime.ledger import Ledger
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.party import releases
+from fedboost.runtime.transport import authority
+from fedboost.runtime.transport.authority import Leaf, Term
 from fedboost.settings import load
 from tests import tiers
 from tests.models import MODEL, PARTIES, random_model, whole
@@ -258,8 +259,8 @@ def resigned(folder, party, signer, change):
 
 
 def signer_of(party, certs):
-    from fedboost.runtime.judgement import SEPARATOR
-    from fedboost.runtime.tls import TlsFiles, load_identity
+    from fedboost.runtime.policy.judgement import SEPARATOR
+    from fedboost.runtime.transport.tls import TlsFiles, load_identity
 
     tls = TlsFiles(**{key: certs / file for key, file in files_of(party).items()})
     identity = load_identity(tls)

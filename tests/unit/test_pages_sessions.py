@@ -13,7 +13,7 @@ from fedboost.pages.sessions import (
     SignInRefusedError,
     same,
 )
-from fedboost.runtime.config import PartyConfig
+from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.settings import parse
 
 LASTS_S = 3600.0

@@ -9,10 +9,11 @@ from fedboost.crypto.workers import Serial
 from fedboost.errors import JobError, PolicyError, StoreError
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.model import shards
-from fedboost.runtime import daemon, local
-from fedboost.runtime.config import CoordinatorRetention, Retention
-from fedboost.runtime.identity import Peer
-from fedboost.runtime.store import JobState
+from fedboost.runtime.cluster import local
+from fedboost.runtime.config.daemons import CoordinatorRetention, Retention
+from fedboost.runtime.daemons import daemon
+from fedboost.runtime.store.store import JobState
+from fedboost.runtime.transport.identity import Peer
 from tests.e2e import world
 from tests.hurry import hurried
 

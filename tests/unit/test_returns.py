@@ -5,11 +5,11 @@ import itertools
 
 from fedboost.errors import PeerError, UnreachableError
 from fedboost.messages.job_pb2 import HelloReply
-from fedboost.runtime.addresses import Timers
-from fedboost.runtime.clock import now
-from fedboost.runtime.errands import TELL_S, Errands
-from fedboost.runtime.returns import VAIN_MAX, Returns
-from fedboost.runtime.vigil import first_gone
+from fedboost.runtime.coordinator.auto_resume import VAIN_MAX, Returns
+from fedboost.runtime.coordinator.liveness import first_gone
+from fedboost.runtime.coordinator.notifications import TELL_S, Errands
+from fedboost.runtime.process.clock import now
+from fedboost.runtime.transport.addresses import Timers
 from tests.hurry import hurried
 from tests.walks import BANK, HOSTS, walk_of
 

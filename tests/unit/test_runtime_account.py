@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from fedboost.cli.groups import party_group
 from fedboost.errors import StoreError
 from fedboost.flow import Charge, Spent
-from fedboost.runtime import account as accounts
-from fedboost.runtime.account import Account, Owned, sums_of
-from fedboost.runtime.forgetting import Forgetting
-from fedboost.runtime.store import JobState, Store
+from fedboost.runtime.policy import account as accounts
+from fedboost.runtime.policy.account import Account, Owned, sums_of
+from fedboost.runtime.store.forgetting import Forgetting
+from fedboost.runtime.store.store import JobState, Store
 from tests.accounts import SUMS, sums, tell
 
 INF = float("inf")

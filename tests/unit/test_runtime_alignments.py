@@ -3,8 +3,8 @@
 import pytest
 
 from fedboost.errors import PolicyError
-from fedboost.runtime.alignments import count_alignment
-from fedboost.runtime.store import Store
+from fedboost.runtime.policy.alignments import count_alignment
+from fedboost.runtime.store.store import Store
 
 START = 1_700_000_000.0  # 2023-11-14, 22:13 UTC
 

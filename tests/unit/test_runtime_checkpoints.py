@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedboost.disk import write_file
 from fedboost.errors import ProtocolError, StoreError
-from fedboost.runtime.checkpoints import Checkpoints
+from fedboost.runtime.store.checkpoints import Checkpoints
 from tests import tiers
 
 ARRAYS = {"gradient": np.arange(6.0).reshape(2, 3), "file": np.array(["a", "b"])}
@@ -183,7 +183,7 @@ def test_a_death_between_the_two_files_leaves_the_old_checkpoint(folder, monkeyp
             raise KeyboardInterrupt
         write_file(path, content, mode)
 
-    monkeypatch.setattr("fedboost.runtime.checkpoints.write_file", dies)
+    monkeypatch.setattr("fedboost.runtime.store.checkpoints.write_file", dies)
     for round_ in (1, 2):
         with pytest.raises(KeyboardInterrupt):
             Checkpoints().save(folder, (round_,), {"value": "new"}, {"a": np.ones(2)})

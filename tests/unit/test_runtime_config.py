@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedboost.errors import ConfigError, PolicyError
-from fedboost.runtime import authority
-from fedboost.runtime.addresses import Timers, is_loopback, split_address
-from fedboost.runtime.authority import Leaf, Term
-from fedboost.runtime.client_config import ClientConfig, client_config
-from fedboost.runtime.config import CoordinatorConfig, PartyConfig
+from fedboost.runtime.client.config import ClientConfig, client_config
+from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
+from fedboost.runtime.transport import authority
+from fedboost.runtime.transport.addresses import Timers, is_loopback, split_address
+from fedboost.runtime.transport.authority import Leaf, Term
 from fedboost.settings import home as home_folder
 from fedboost.settings import load, parse, read_yaml
 

@@ -4,7 +4,7 @@ import pytest
 
 from fedboost import protocols
 from fedboost.flow import GUEST, HOST
-from fedboost.runtime import declared
+from fedboost.runtime.policy import declared
 from fedboost.settings import parse
 
 PLAIN = {"scheme": "plain"}

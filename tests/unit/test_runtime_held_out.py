@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from fedboost.runtime.account import Owned
-from fedboost.runtime.held_out import DIFFERENCE_MAX, HeldOut, difference, sketch
-from fedboost.runtime.store import Store
+from fedboost.runtime.policy.account import Owned
+from fedboost.runtime.policy.held_out import DIFFERENCE_MAX, HeldOut, difference, sketch
+from fedboost.runtime.store.store import Store
 
 TABLE = Owned("credit", "file:credit")
 

@@ -13,16 +13,16 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedboost.errors import ConfigError, PeerError
-from fedboost.runtime import authority
-from fedboost.runtime.authority import Leaf, Term
-from fedboost.runtime.identity import (
+from fedboost.runtime.transport import authority
+from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.identity import (
     Role,
     peer_from_auth_context,
     read_key,
     verify,
     verify_certificate,
 )
-from fedboost.runtime.tls import TlsFiles, load_identity
+from fedboost.runtime.transport.tls import TlsFiles, load_identity
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 CLIENT, SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH

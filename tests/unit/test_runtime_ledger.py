@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from fedboost.cli.groups import ledger_group
 from fedboost.errors import DataError, StoreError
-from fedboost.runtime.ledger import GENESIS, Disclosure, Head, Ledger, Row, row_hash
-from fedboost.runtime.store import JobState, Store
+from fedboost.runtime.ledger.ledger import GENESIS, Disclosure, Head, Ledger, Row, row_hash
+from fedboost.runtime.store.store import JobState, Store
 
 SENT = Disclosure(
     direction="out",

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedboost.errors import ConfigError, PolicyError
-from fedboost.runtime.policy import Ask, Policy, undeclared
+from fedboost.runtime.config.policy import Ask, Policy, undeclared
 from fedboost.settings import parse
 
 OPEN = {

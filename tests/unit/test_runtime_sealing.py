@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from fedboost.errors import StoreError
-from fedboost.runtime.store import FINAL, JobState, Store
+from fedboost.runtime.store.store import FINAL, JobState, Store
 
 
 @pytest.fixture

@@ -19,13 +19,13 @@ import pytest
 
 from fedboost.disk import write_file
 from fedboost.errors import JobError, ProtocolError, StoreError
-from fedboost.runtime.account import Account
-from fedboost.runtime.alignments import count_alignment
-from fedboost.runtime.checkpoints import Checkpoints
-from fedboost.runtime.decisions import Decisions
-from fedboost.runtime.forgetting import Forgetting
-from fedboost.runtime.schema import _ACCOUNT_3, COUNTERS, HASHED, _hashing, hashes
-from fedboost.runtime.store import FINAL, MOVES, JobState, Store
+from fedboost.runtime.policy.account import Account
+from fedboost.runtime.policy.alignments import count_alignment
+from fedboost.runtime.policy.decisions import Decisions
+from fedboost.runtime.store.checkpoints import Checkpoints
+from fedboost.runtime.store.forgetting import Forgetting
+from fedboost.runtime.store.schema import _ACCOUNT_3, COUNTERS, HASHED, _hashing, hashes
+from fedboost.runtime.store.store import FINAL, MOVES, JobState, Store
 from tests.accounts import SUMS, predict, sums, tell
 
 START = 1_700_000_000.0  # 2023-11-14 22:13:20 UTC
@@ -227,7 +227,8 @@ def test_two_daemons_cannot_share_a_store(store):
 
 def test_the_lock_is_seen_by_other_processes_and_freed_by_death(tmp_path):
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom fedboost.runtime.store import Store\n"
+        "import sys, time\nfrom pathlib import Path\n"
+        "from fedboost.runtime.store.store import Store\n"
         "Store(Path(sys.argv[1]), 'party bank')\nprint('held', flush=True)\ntime.sleep(60)\n"
     )
     with subprocess.Popen(

@@ -13,8 +13,8 @@ from fedboost.errors import ConfigError, DataError, JobError, PolicyError, Proto
 from fedboost.messages.job_pb2 import ListRequest
 from fedboost.messages.party_pb2 import ModelId
 from fedboost.report.page import render
-from fedboost.runtime import comparison
-from fedboost.runtime.identity import Peer
+from fedboost.runtime.ledger import comparison
+from fedboost.runtime.transport.identity import Peer
 from fedboost.sdk import AsyncJob, load_model
 from fedboost.sdk.background import BACKGROUND
 from fedboost.sdk.client import written

@@ -11,7 +11,7 @@ from fedboost.crypto.workers import Serial
 from fedboost.errors import PeerError, PolicyError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols.secureboost import host as host_steps
-from fedboost.runtime.policy import Policy
+from fedboost.runtime.config.policy import Policy
 from tests import conversations
 from tests.federated import GUEST, HOSTS, now, room_for, seats_for
 

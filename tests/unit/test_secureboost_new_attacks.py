@@ -13,7 +13,7 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols.secureboost import guest as guest_steps
 from fedboost.protocols.secureboost import host as host_steps
 from fedboost.protocols.secureboost.params import SecureBoostParams
-from fedboost.runtime.policy import Ask, Policy
+from fedboost.runtime.config.policy import Ask, Policy
 from fedboost.settings import parse
 from tests import conversations
 from tests.federated import GUEST, HOSTS, changing, frame_of, now, room_for, with_seed

@@ -11,8 +11,8 @@ from fedboost.errors import JobError, PeerError, ProtocolError, StoreError, Unre
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, Turn
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
-from fedboost.runtime.policy import Policy
-from fedboost.runtime.session import PARTS_IN_FLIGHT_MAX
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.party.session import PARTS_IN_FLIGHT_MAX
 from tests.federated import GUEST, HOSTS, TERMS, frame_of, now, resealed, room_for
 
 HOST = HOSTS[0]

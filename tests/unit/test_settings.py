@@ -9,7 +9,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
 from fedboost.protocols import known, named
-from fedboost.runtime.tls import TlsFiles
+from fedboost.runtime.transport.tls import TlsFiles
 from fedboost.settings import FILE_BYTES_MAX, Settings, load, parse, read_yaml
 
 

@@ -15,7 +15,7 @@ from fedboost.messages.exchange_pb2 import Piece
 from fedboost.messages.party_pb2 import ShardPiece
 from fedboost.model import shards
 from fedboost.model.shards import Packed
-from fedboost.runtime import shelf
+from fedboost.runtime.party import model_store
 from tests import whole_models
 from tests.whole_models import MODEL
 
@@ -32,7 +32,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def packed(models):
-    return shelf.taken(models, MODEL, "ana")[0]
+    return model_store.taken(models, MODEL, "ana")[0]
 
 
 def assembled(parts, model=MODEL):
@@ -42,11 +42,11 @@ def assembled(parts, model=MODEL):
         for part in parts:
             yield part
 
-    return asyncio.run(shelf.assembled(received(), "bank", model))
+    return asyncio.run(model_store.assembled(received(), "bank", model))
 
 
 def test_what_was_cut_is_put_together_again(models, packed):
-    parts = list(shelf.pieces(packed))
+    parts = list(model_store.pieces(packed))
     assert assembled(parts) == packed
     assert all(part.ByteSize() < wire.CONTROL_BYTES_MAX for part in parts)
     loaded, kept = shards.unpacked(packed, MODEL), shards.load(models / MODEL)
@@ -56,12 +56,12 @@ def test_what_was_cut_is_put_together_again(models, packed):
 
 def test_a_long_shard_travels_in_several_pieces():
     packed = Packed(b"{}", bytes(wire.PIECE_BYTES + 1))
-    parts = list(shelf.pieces(packed))
+    parts = list(model_store.pieces(packed))
     assert [part.WhichOneof("content") for part in parts] == ["facts", "arrays", "arrays"]
 
 
 def test_what_is_not_whole_is_refused(packed):
-    facts, arrays = shelf.pieces(packed)
+    facts, arrays = model_store.pieces(packed)
     cut = ShardPiece(arrays=next(wire.pieces(packed.arrays[:-1])))
     damaged = ShardPiece(arrays=Piece(data=arrays.arrays.data, crc32=1))
     lying = next(wire.pieces(packed.facts.replace(b"bank", b"bunk")))
@@ -80,22 +80,22 @@ def test_what_is_not_whole_is_refused(packed):
 
 def test_another_model_than_was_asked_for_is_refused(packed):
     with pytest.raises(PeerError, match="another model than credit-1"):
-        assembled(shelf.pieces(packed), "credit-1")
+        assembled(model_store.pieces(packed), "credit-1")
 
 
 def test_more_than_a_message_may_hold_is_refused(packed, monkeypatch):
     monkeypatch.setattr(wire, "MESSAGE_BYTES_MAX", len(packed.facts) + 10)
     with pytest.raises(PeerError, match="more than"):
-        assembled(shelf.pieces(packed))
+        assembled(model_store.pieces(packed))
 
 
 def test_the_row_of_the_ledger_says_who_took_what_along(models, packed):
-    _, row = shelf.taken(models, MODEL, "ana")
+    _, row = model_store.taken(models, MODEL, "ana")
     assert (row.direction, row.job, row.peer, row.step) == ("out", MODEL, "user ana", "fetch_model")
     assert row.bytes == len(packed.facts) + len(packed.arrays)
     assert row.sha256 == hashlib.sha256(packed.facts + packed.arrays).hexdigest()
     assert row.values > 0
-    assert shelf.taken(models, MODEL, "ana")[1].salt != row.salt
+    assert model_store.taken(models, MODEL, "ana")[1].salt != row.salt
 
 
 def test_a_changed_model_is_not_given_away(models, tmp_path):
@@ -103,13 +103,13 @@ def test_a_changed_model_is_not_given_away(models, tmp_path):
     shards.write(folder, shards.read(models / MODEL))
     (folder / shards.ARRAYS).write_bytes(b"something else")
     with pytest.raises(DataError, match="arrays were changed"):
-        shelf.taken(tmp_path, MODEL, "ana")
+        model_store.taken(tmp_path, MODEL, "ana")
     with pytest.raises(ConfigError, match="no model"):
-        shelf.taken(tmp_path, "credit-1", "ana")
+        model_store.taken(tmp_path, "credit-1", "ana")
 
 
 def test_a_list_says_what_the_shards_say(models):
-    (one,) = shelf.listed(models).models
+    (one,) = model_store.listed(models).models
     facts = shards.load_facts(models / MODEL)
     assert (one.id, one.role, one.whole, one.trees) == (MODEL, facts["role"], True, facts["trees"])
     assert {metric.split for metric in one.metrics} == {"train"}

@@ -12,7 +12,7 @@ import yaml
 
 from fedboost import protocols
 from fedboost.cli.groups import LazyGroup, cli
-from fedboost.runtime.ledger import Ledger
+from fedboost.runtime.ledger.ledger import Ledger
 from tests.unit.test_cli_help import LEAVES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,8 +29,8 @@ except SystemExit as done:
     print(json.dumps({"code": done.code, "loaded": sorted(sys.modules)}))
 """
 SERVES = {
-    "coordinator": "import fedboost.runtime.coordinator",
-    "party": "import fedboost.runtime.party, fedboost.runtime.workers, fedboost.runtime.judgement",
+    "coordinator": "import fedboost.runtime.coordinator.node",
+    "party": "import fedboost.runtime.party.node, fedboost.runtime.process.workers",
 }
 OF_PARTIES = {"numpy"}  # a party's store holds arrays
 
@@ -110,7 +110,7 @@ def test_a_daemon_without_a_job_loads_nothing_that_jobs_compute_with(role):
     code = f"""
 import json, sys
 from fedboost.cli import daemons
-from fedboost.runtime import daemon
+from fedboost.runtime.daemons import daemon
 {SERVES[role]}
 print(json.dumps(sorted(sys.modules)))
 """
@@ -121,7 +121,7 @@ def test_a_coordinator_drives_every_protocol_without_what_parties_compute_with()
     code = """
 import json, sys
 from fedboost import protocols
-import fedboost.runtime.coordinator
+import fedboost.runtime.coordinator.node
 protocols.known()
 print(json.dumps(sorted(sys.modules)))
 """

@@ -7,14 +7,14 @@ import pytest
 
 from fedboost import disk
 from fedboost.errors import ConfigError, PeerError, UnreachableError
-from fedboost.runtime import authority, succession
-from fedboost.runtime.addresses import Timers
-from fedboost.runtime.authority import Leaf, Term
-from fedboost.runtime.channel import Dialer
-from fedboost.runtime.identity import verify_certificate
-from fedboost.runtime.judgement import check_signed_at
-from fedboost.runtime.local import tls_of
-from fedboost.runtime.tls import Revocations, ServerCertificates, load_identity
+from fedboost.runtime.cluster.local import tls_of
+from fedboost.runtime.policy.judgement import check_signed_at
+from fedboost.runtime.transport import authority, ca_rotation
+from fedboost.runtime.transport.addresses import Timers
+from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.channel import Dialer
+from fedboost.runtime.transport.identity import verify_certificate
+from fedboost.runtime.transport.tls import Revocations, ServerCertificates, load_identity
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 NAMES = ("coord", "bank", "ana")
@@ -42,7 +42,7 @@ def all_count(folder):
 def test_a_new_ca_signs_while_the_old_one_still_counts(certs):
     old = ca(certs)
     before = (certs / "bank.pem").read_bytes()
-    succession.begin(certs, NOW)
+    ca_rotation.begin(certs, NOW)
     assert all_count(certs)
     authority.rotate(certs, ["bank"], Term(NOW))
     assert all_count(certs)
@@ -55,36 +55,36 @@ def test_a_new_ca_signs_while_the_old_one_still_counts(certs):
 def test_the_old_ca_retires_once_nobody_needs_it(certs):
     signed = load_identity(tls_of(certs, "bank"))
     text = signed.certificate_pem + b"\0" + signed.sign(b"a head of then")
-    succession.begin(certs, NOW)
+    ca_rotation.begin(certs, NOW)
     authority.rotate(certs, ["bank", "coord"], Term(NOW))
     with pytest.raises(ConfigError, match="certificates of the old CA are in use: ana") as error:
-        succession.retire(certs)
+        ca_rotation.retire(certs)
     assert error.value.todo == "fedboost certs rotate ana"
     authority.rotate(certs, ["ana"], Term(NOW))
-    assert succession.retire(certs) == 1
+    assert ca_rotation.retire(certs) == 1
     assert all_count(certs)
     with pytest.raises(PeerError):
         verify_certificate(signed.certificate_pem, ca(certs))
     roots = ca(certs) + tls_of(certs, "bank").read_retired()
     check_signed_at(roots, "bank", b"a head of then", text, NOW)
-    assert succession.retire(certs) == 0, "once more does no harm"
+    assert ca_rotation.retire(certs) == 0, "once more does no harm"
 
 
 def test_one_change_of_cas_ends_before_the_next_begins(certs):
-    succession.begin(certs, NOW)
+    ca_rotation.begin(certs, NOW)
     with pytest.raises(ConfigError, match=r"ca\.pem holds 2 CAs already"):
-        succession.begin(certs, NOW)
+        ca_rotation.begin(certs, NOW)
 
 
 def test_who_is_revoked_stays_so_under_the_next_ca_and_needs_no_certificate_for_it(certs):
     peer = load_identity(tls_of(certs, "ana")).peer
     authority.revoke(certs, "ana", NOW)
-    succession.begin(certs, NOW)
+    ca_rotation.begin(certs, NOW)
     revocations = Revocations(tls_of(certs, "bank"))
     with pytest.raises(UnreachableError, match="ana has been revoked"):
         revocations.check(peer)
     authority.rotate(certs, ["bank", "coord"], Term(NOW))
-    assert succession.retire(certs) == 1
+    assert ca_rotation.retire(certs) == 1
     with pytest.raises(UnreachableError, match="ana has been revoked"):
         revocations.check(peer)
 
@@ -103,10 +103,10 @@ def test_a_crash_between_two_files_leaves_a_folder_that_signs(certs, monkeypatch
         left[0] -= 1
         real(*args)
 
-    for module in (succession, authority):
+    for module in (ca_rotation, authority):
         monkeypatch.setattr(module, "write_file", write)
     try:
-        succession.begin(certs, NOW)
+        ca_rotation.begin(certs, NOW)
     except PowerCutError:
         assert written < 3
     monkeypatch.undo()
@@ -114,7 +114,7 @@ def test_a_crash_between_two_files_leaves_a_folder_that_signs(certs, monkeypatch
     authority.rotate(certs, NAMES, Term(NOW))
     assert all_count(certs)
     Revocations(tls_of(certs, "bank")).check(load_identity(tls_of(certs, "ana")).peer)
-    succession.retire(certs)
+    ca_rotation.retire(certs)
     assert all_count(certs)
 
 
@@ -219,7 +219,7 @@ def test_a_new_ca_beside_the_old_one_reaches_links_as_well(certs):
         dialer = Dialling(tls_of(certs, "bank"), Timers())
         with dialer.using("telco", "127.0.0.1:9") as first:
             pass
-        succession.begin(certs, NOW)
+        ca_rotation.begin(certs, NOW)
         with dialer.using("telco", "127.0.0.1:9") as second:
             assert second is not first
         await dialer.close()

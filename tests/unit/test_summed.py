@@ -6,9 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fedboost.runtime.account import Owned
-from fedboost.runtime.store import Store
-from fedboost.runtime.summed import Summed, isolated
+from fedboost.runtime.policy.account import Owned
+from fedboost.runtime.policy.summed import Summed, isolated
+from fedboost.runtime.store.store import Store
 
 TABLE = Owned("credit", "parquet:/data/credit.parquet")
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from fedboost.runtime.threads import ThreadWorkers
+from fedboost.runtime.process.threads import ThreadWorkers
 
 
 def test_results_come_in_the_tasks_order():

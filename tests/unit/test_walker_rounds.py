@@ -7,8 +7,8 @@ import pytest
 from fedboost.errors import JobError
 from fedboost.flow import LOOP, Keeps
 from fedboost.messages.job_pb2 import Event, PartyLost
-from fedboost.runtime import stage
-from fedboost.runtime.addresses import Timers
+from fedboost.runtime.coordinator import stage
+from fedboost.runtime.transport.addresses import Timers
 from tests.federated import now
 from tests.walks import ADDER, BANK, COUNT, PARTIES, STAGE, calls_of, walk_of
 

@@ -1,0 +1,1 @@
+"""What a user or an owner says to a daemon."""

@@ -1,0 +1,182 @@
+"""What a user's command or program says to a coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import grpc
+
+from fedboost import wire
+from fedboost.errors import FedboostError
+from fedboost.messages import job_pb2, job_pb2_grpc
+from fedboost.messages.job_pb2 import Event, JobId, Waiting
+from fedboost.printable import printable_message
+from fedboost.runtime.client.config import ClientConfig
+from fedboost.runtime.transport import status
+from fedboost.runtime.transport.addresses import Timers
+from fedboost.runtime.transport.channel import Dialer
+
+WAITING_S = 2.0  # between two questions who is waited for
+AGAIN_S = 2.0  # in which a job is handed in again whose answer was lost
+WATCH_S = 300.0  # one call's share of watching; then the next one goes on behind what was seen
+
+
+class Jobs(Protocol):
+    """The jobs of a coordinator, wherever it runs."""
+
+    async def submit(self, spec: bytes) -> str:
+        """Hands in a job (JSON); gives its id."""
+
+    async def status(self, job: str) -> job_pb2.JobStatus:
+        """How a job stands."""
+
+    def watch(self, job: str, after: int = 0) -> AsyncIterator[Event]:
+        """The job's journal as it grows, until the job rests."""
+
+    async def journal(self, job: str) -> job_pb2.JobJournal:
+        """Everything the coordinator knows of a job."""
+
+    async def resume(self, job: str) -> job_pb2.JobStatus:
+        """Carries a paused or failed job on."""
+
+
+async def listen(
+    jobs: Jobs,
+    job: str,
+    hear: Callable[[Event], None],
+    waiting: Callable[[Iterable[Waiting]], None],
+    after: int = 0,
+) -> None:
+    """Tells what `watch` gives, and every few seconds who works or has to answer."""
+    asking = asyncio.create_task(_ask_waiting(jobs, job, waiting))
+    try:
+        async for event in jobs.watch(job, after):
+            hear(event)
+    finally:
+        asking.cancel()
+        await asyncio.wait((asking,))
+
+
+async def _ask_waiting(jobs: Jobs, job: str, tell: Callable[[Iterable[Waiting]], None]) -> None:
+    while True:
+        with suppress(FedboostError):  # whoever watches hears of it
+            tell((await jobs.status(job)).waiting)
+        await asyncio.sleep(WAITING_S)
+
+
+def result_of(journal: job_pb2.JobJournal) -> dict[str, Any]:
+    """The result in a journal, as ``result.json`` holds it; an empty one for a job without."""
+    for event in journal.events:
+        if event.HasField("finished"):
+            return wire.json_object(event.finished.result, "the job's result")
+    return {}
+
+
+class Caller:
+    """One user at one daemon; an asynchronous context manager."""
+
+    def __init__(self, config: ClientConfig, *, user: str = "user", retry_s: float = 0.0) -> None:
+        """`user` is who we claim to be where there is no TLS; `retry_s` waits for a late daemon."""
+        self._timers, self._tls = Timers(), config.tls
+        self._dialer = Dialer(config.tls, self._timers, claim=f"user:{user}")
+        self._target = (config.coordinator.name, config.coordinator.address)
+        self._retry_s = retry_s
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        await self._dialer.close()
+
+    @property
+    def name(self) -> str:
+        """The daemon's name."""
+        return self._target[0]
+
+    async def _ask(
+        self, stub: Any, method: str, request: Any, timeout_s: float, retry_s: float = 0.0
+    ) -> Any:
+        def start(channel: grpc.aio.Channel) -> Any:
+            call = getattr(stub(channel), method)
+            return call(request, timeout=timeout_s, metadata=self._dialer.metadata)
+
+        reply = await self._dialer.call(self._target, start, retry_s=max(self._retry_s, retry_s))
+        return printable_message(reply)
+
+
+class Client(Caller):
+    """One user at one coordinator; an asynchronous context manager."""
+
+    async def submit(self, spec: bytes) -> str:
+        """Hands in a job (JSON), once, also where an answer is lost; gives its id."""
+        from fedboost.runtime.jobs.submitted import KEY_BYTES, submission_request
+        from fedboost.runtime.transport.tls import load_identity
+
+        identity = None if self._tls is None else await asyncio.to_thread(load_identity, self._tls)
+        request = submission_request(spec, secrets.token_hex(KEY_BYTES), self.name, identity)
+        reply: job_pb2.SubmitReply = await self._lead("Submit", request, AGAIN_S)
+        return reply.id
+
+    async def jobs(self) -> list[job_pb2.JobStatus]:
+        """All jobs of the coordinator."""
+        reply: job_pb2.JobList = await self._lead("ListJobs", job_pb2.ListRequest())
+        return list(reply.jobs)
+
+    async def status(self, job: str) -> job_pb2.JobStatus:
+        """How a job stands."""
+        reply: job_pb2.JobStatus = await self._lead("Status", JobId(id=job))
+        return reply
+
+    async def watch(self, job: str, after: int = 0) -> AsyncIterator[Event]:
+        """The job's journal as it grows, until the job rests."""
+        how: dict[str, Any] = {"timeout": WATCH_S, "metadata": self._dialer.metadata}
+        while True:
+            request = job_pb2.WatchRequest(id=job, after=after)
+            try:
+                with self._dialer.using(*self._target) as channel:
+                    async for event in job_pb2_grpc.CoordinatorStub(channel).Watch(request, **how):
+                        after = event.number
+                        printable_message(event)
+                        yield event
+                return
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise status.from_call(error, *self._target) from None
+
+    async def journal(self, job: str) -> job_pb2.JobJournal:
+        """Everything the coordinator knows of a job."""
+        reply: job_pb2.JobJournal = await self._lead("Journal", JobId(id=job))
+        return reply
+
+    async def cancel(self, job: str) -> job_pb2.JobStatus:
+        """Ends a job for good."""
+        reply: job_pb2.JobStatus = await self._lead("Cancel", JobId(id=job))
+        return reply
+
+    async def resume(self, job: str) -> job_pb2.JobStatus:
+        """Carries a paused or failed job on."""
+        reply: job_pb2.JobStatus = await self._lead("Resume", JobId(id=job))
+        return reply
+
+    async def delete(self, job: str) -> job_pb2.JobStatus:
+        """Has the coordinator forget a job that is over."""
+        reply: job_pb2.JobStatus = await self._lead("Delete", JobId(id=job))
+        return reply
+
+    async def _lead(self, method: str, request: Any, retry_s: float = 0.0) -> Any:
+        timeout_s = self._timers.call_s + self._timers.peer_lost_s
+        return await self._ask(job_pb2_grpc.CoordinatorStub, method, request, timeout_s, retry_s)

@@ -1,0 +1,110 @@
+"""The settings of a client: where the coordinator is, and who we are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import model_validator
+
+from fedboost.errors import ConfigError
+from fedboost.runtime.transport.addresses import INSECURE, Remote, check_protection
+from fedboost.runtime.transport.identity import CertificateFaultError, Role, owner, read_certificate
+from fedboost.runtime.transport.tls import TlsFiles
+from fedboost.settings import Settings, expanded, parse, read_yaml
+
+COORDINATOR_NAME = "coord"  # what a client expects where nothing says otherwise
+CLIENT_FILE = Path(".config/fedboost/client.yaml")  # below the home folder
+
+
+class ClientConfig(Settings):
+    """Where the coordinator is and who we are; ``client.yaml``, variables or flags."""
+
+    coordinator: Remote
+    tls: TlsFiles | None = None  # absent only with insecure_loopback
+    insecure_loopback: bool = False
+
+    def warnings(self) -> list[str]:
+        """What a command must say about these settings; one sentence each."""
+        return [INSECURE] if self.insecure_loopback else []
+
+    @model_validator(mode="after")
+    def _protected(self) -> ClientConfig:
+        places = {self.coordinator.name: self.coordinator.address}
+        check_protection(self.tls, self.insecure_loopback, places)
+        return self
+
+
+def client_config(
+    coordinator: str | None, tls: Path | TlsFiles | None, env: Mapping[str, str], home: Path
+) -> ClientConfig:
+    """The client's settings: flag before variable before ``~/.config/fedboost/client.yaml``.
+
+    `coordinator` (or FEDBOOST_COORDINATOR) is ``[NAME@]HOST:PORT``; `tls` (or FEDBOOST_TLS) a
+    folder with ca.pem and the user's NAME.pem and NAME.key (FEDBOOST_USER picks one of several
+    users in it), or the files themselves. A ConfigError says what is missing or wrong, and where it
+    was written.
+    """
+    path = home / CLIENT_FILE
+    raw = read_yaml(path) if path.exists() else None
+    settings: Any = dict(raw) if isinstance(raw, Mapping) else ({} if raw is None else raw)
+    where = {"file": str(path)} if raw is not None else {}
+    spoken = coordinator or env.get("FEDBOOST_COORDINATOR")
+    said = tls or (Path(env["FEDBOOST_TLS"]) if env.get("FEDBOOST_TLS") else None)
+    folder = None if isinstance(said, TlsFiles) else said
+    if isinstance(settings, dict):
+        if isinstance(said, TlsFiles):
+            settings["tls"] = said.model_dump()
+        elif folder is not None:
+            settings["tls"] = _folder_tls(expanded(folder), env.get("FEDBOOST_USER"))
+        if said is not None:
+            settings.pop("insecure_loopback", None)
+        if spoken:
+            settings["coordinator"] = _remote(spoken, folder)
+    if not settings:
+        raise ConfigError(
+            "no coordinator is given",
+            todo=f"give --coordinator HOST:PORT and --tls DIR, or write ~/{CLIENT_FILE}",
+        )
+    return parse(ClientConfig, settings, **where)
+
+
+def _remote(spoken: str, folder: Path | None) -> dict[str, str]:
+    name, at, address = spoken.rpartition("@")
+    if not at:
+        found = owners(expanded(folder), "coordinator") if folder else []
+        name = found[0] if len(found) == 1 else COORDINATOR_NAME
+    return {"name": name, "address": address}
+
+
+def _folder_tls(folder: Path, user: str | None) -> dict[str, str]:
+    if not (folder / "ca.pem").exists():
+        raise ConfigError(
+            "there is no ca.pem in the folder", todo="check --tls DIR", folder=str(folder)
+        )
+    found = [name for name in owners(folder, "user") if (folder / f"{name}.key").exists()]
+    if user is None and len(found) == 1:
+        user = found[0]
+    if user not in found:
+        names = ", ".join(found) or "none"
+        raise ConfigError(
+            f"expected the certificate and key of one user, found: {names}",
+            todo="set FEDBOOST_USER to one of them" if found else "fedboost certs create --user",
+            folder=str(folder),
+        )
+    files = {"ca": "ca.pem", "cert": f"{user}.pem", "key": f"{user}.key"}
+    return {key: str(folder / name) for key, name in files.items()}
+
+
+def owners(folder: Path, role: Role) -> list[str]:
+    """The names of everybody in `role` whose NAME.pem lies in the folder."""
+    names = []
+    for path in sorted(folder.glob("*.pem")):
+        try:
+            found = owner(read_certificate(path.read_bytes()))
+        except (OSError, CertificateFaultError):
+            continue
+        if found.role == role and found.name == path.stem:
+            names.append(found.name)
+    return names

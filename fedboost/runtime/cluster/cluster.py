@@ -1,0 +1,211 @@
+"""A whole cluster on this machine: certificates, files and one process per daemon, on loopback."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import yaml
+
+from fedboost.data.sources import SourceSpec
+from fedboost.disk import PUBLIC_MODE, write_file
+from fedboost.errors import UnreachableError
+from fedboost.job import JobSpec
+from fedboost.runtime.client.config import ClientConfig
+from fedboost.runtime.cluster.local import COORDINATOR, USER, declared, permissive, tls_of
+from fedboost.runtime.config.daemons import (
+    CoordinatorConfig,
+    DaemonConfig,
+    Page,
+    PartyConfig,
+    Users,
+)
+from fedboost.runtime.transport import authority
+from fedboost.runtime.transport.addresses import Remote, Timers
+from fedboost.runtime.transport.authority import Leaf, Term
+
+READY_S = 60.0  # until a daemon listens: it imports, compiles nothing, opens its store
+READY_WORDS = b" listens on port "  # what `daemon` logs then
+STOP_S = 10.0  # from SIGTERM to SIGKILL
+WIDE_OPEN = """\
+# Written by fedboost for a trial on one machine, where one person has all tables: the limits
+# of what they tell are wide open (.inf). For real work begin with a file of configs/.
+"""
+LOG_LINES = 5  # of a daemon that did not come up, shown in the error
+
+
+class Cluster:
+    """Daemons for the parties of one job file; a context manager that leaves no process behind.
+
+    Everything lies in `folder`: certs/, configs/, var/NAME (stores, models), logs/NAME.log. A
+    second cluster in the same folder finds the stores and models of the first. With `pages` each
+    daemon serves its page, in the name of the cluster's one user.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        spec: JobSpec,
+        sources: Mapping[str, SourceSpec],
+        *,
+        timers: Timers | None = None,
+        workers: int | None = None,
+        pages: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.names = spec.parties.everybody
+        daemons = (COORDINATOR, *self.names)
+        ports = [f"127.0.0.1:{port}" for port in _free_ports(2 * len(daemons))]
+        self.addresses = dict(zip(daemons, ports, strict=False))
+        at = dict(zip(daemons, ports[len(daemons) :], strict=True)) if pages else {}
+        self.pages = {name: Page(listen=address, user=USER) for name, address in at.items()}
+        leaves = [Leaf("coordinator", COORDINATOR), Leaf("user", USER)]
+        leaves += [Leaf("party", name) for name in self.names]
+        authority.create(folder / "certs", leaves, Term(datetime.now(UTC)))
+        extra: dict[str, Any] = {"timers": timers or Timers()}
+        if workers is not None:
+            extra["workers"] = workers
+        self._write(COORDINATOR, self._coordinator(extra))
+        for name in self.names:
+            self._write(name, self._party(name, spec, sources, extra))
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._logged: dict[str, int] = {}  # how long each log was before its daemon started
+
+    @property
+    def client(self) -> ClientConfig:
+        """How a user of this cluster reaches its coordinator."""
+        remote = Remote(name=COORDINATOR, address=self.addresses[COORDINATOR])
+        return ClientConfig(coordinator=remote, tls=tls_of(self.folder / "certs", USER))
+
+    def config(self, name: str) -> Path:
+        """The settings file of a daemon."""
+        return self.folder / "configs" / f"{name}.yaml"
+
+    def log(self, name: str) -> Path:
+        """What a daemon has written."""
+        return self.folder / "logs" / f"{name}.log"
+
+    def store(self, name: str) -> Path:
+        """A daemon's store."""
+        return self.folder / "var" / name
+
+    def __enter__(self) -> Cluster:
+        try:
+            for name in (COORDINATOR, *self.names):
+                self.start(name)
+            for name in (COORDINATOR, *self.names):
+                self.wait(name)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self, name: str) -> None:
+        """Starts one daemon, again if it has died."""
+        kind = "coordinator" if name == COORDINATOR else "party"
+        command = [sys.executable, "-m", "fedboost", kind, "serve"]
+        command += ["--config", str(self.config(name)), "--until-stdin-closes"]
+        self.log(name).parent.mkdir(parents=True, exist_ok=True)
+        with self.log(name).open("ab") as log:
+            self._logged[name] = log.tell()
+            self.processes[name] = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def wait(self, name: str) -> None:
+        """Waits until a daemon listens; an UnreachableError with its last words if it does not."""
+        until = time.monotonic() + READY_S
+        while time.monotonic() < until and self.processes[name].poll() is None:
+            if READY_WORDS in self.log(name).read_bytes()[self._logged[name] :]:
+                return
+            time.sleep(0.05)
+        last = self.log(name).read_text(errors="replace").splitlines()[-LOG_LINES:]
+        raise UnreachableError(
+            f"the daemon of {name} did not start: {' | '.join(last) or 'it said nothing'}",
+            party=name,
+            log=str(self.log(name)),
+        )
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to a daemon, as a power cut would."""
+        self.processes[name].send_signal(signal.SIGKILL)
+        self.processes[name].wait()
+
+    def stop(self) -> None:
+        """Ends every daemon: asked first, then made to."""
+        running = [p for p in self.processes.values() if p.poll() is None]
+        for process in running:
+            process.terminate()
+        until = time.monotonic() + STOP_S
+        for process in running:
+            try:
+                process.wait(max(0.1, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for process in self.processes.values():
+            if process.stdin is not None:
+                process.stdin.close()
+
+    def _coordinator(self, extra: dict[str, Any]) -> CoordinatorConfig:
+        return CoordinatorConfig(
+            name=COORDINATOR,
+            listen=self.addresses[COORDINATOR],
+            tls=tls_of(self.folder / "certs", COORDINATOR),
+            parties={name: self.addresses[name] for name in self.names},
+            store=self.store(COORDINATOR),
+            page=self.pages.get(COORDINATOR),
+            users=Users(submit=(USER,), read=(USER,), cancel=(USER,)),
+            **extra,
+        )
+
+    def _party(
+        self, name: str, spec: JobSpec, sources: Mapping[str, SourceSpec], extra: dict[str, Any]
+    ) -> PartyConfig:
+        return PartyConfig(
+            name=name,
+            listen=self.addresses[name],
+            tls=tls_of(self.folder / "certs", name),
+            coordinator=Remote(name=COORDINATOR, address=self.addresses[COORDINATOR]),
+            peers={peer: self.addresses[peer] for peer in self.names if peer != name},
+            store=self.store(name),
+            page=self.pages.get(name),
+            datasets=declared(name, spec, sources),
+            policy=permissive(name, spec, has_data=name in sources),
+            **extra,
+        )
+
+    def _write(self, name: str, config: DaemonConfig) -> None:
+        path = self.config(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        raw = config.model_dump(mode="json", exclude_none=True)
+        text = WIDE_OPEN * isinstance(config, PartyConfig) + yaml.safe_dump(raw, sort_keys=False)
+        write_file(path, text.encode(), PUBLIC_MODE)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now; all reserved at once, so that they differ."""
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()

@@ -1,0 +1,278 @@
+"""All parties of a job in one process: the same nodes, sessions and codec, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedboost import protocols, wire
+from fedboost.crypto.workers import Workers
+from fedboost.data.selection import declared_for
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import UnreachableError
+from fedboost.job import JobSpec
+from fedboost.messages import job_pb2
+from fedboost.messages.exchange_pb2 import Envelope, RecallReply, RecallRequest
+from fedboost.messages.party_pb2 import StepCall, StepReply
+from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig, Users
+from fedboost.runtime.config.policy import Policy, PredictPolicy
+from fedboost.runtime.jobs.submitted import KEY_BYTES, submission_request
+from fedboost.runtime.store.store import Store
+from fedboost.runtime.transport import authority
+from fedboost.runtime.transport.addresses import Remote, Timers
+from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.identity import Identity, Peer
+from fedboost.runtime.transport.tls import Revocations, TlsFiles, load_identity
+
+if TYPE_CHECKING:
+    from fedboost.runtime.coordinator.node import CoordinatorNode
+    from fedboost.runtime.party.node import PartyNode, WriteReport
+    from fedboost.runtime.policy.judgement import Trust
+
+COORDINATOR, USER = "coordinator", "user"
+DATASET = "data"  # what every party of a cluster of our own making calls its table
+NOWHERE = "127.0.0.1:9"  # addresses that nobody dials
+
+
+class LocalLinks:
+    """Messages go straight to the receiver's node, cut and put together as on the wire."""
+
+    def __init__(self, nodes: Mapping[str, PartyNode]) -> None:
+        self._nodes = nodes
+
+    async def deliver(self, envelope: Envelope, payload: bytes) -> None:
+        """The receiver's answer to the message, as over gRPC."""
+        node = self._nodes.get(envelope.receiver)
+        if node is None:
+            raise UnreachableError(f"{envelope.receiver} is not there", party=envelope.receiver)
+        caller = Peer("party", envelope.sender, fingerprint="", serial=0)
+        arrived = Envelope.FromString(wire.encode(envelope))
+        with node.admit(caller, arrived):
+            pieces = [wire.piece_data(piece, envelope.sender) for piece in wire.pieces(payload)]
+            await node.accept(caller, arrived, b"".join(pieces))
+
+    async def recall(self, own: str, peer: str) -> RecallReply:
+        """See `recalled.Recalls`."""
+        node = self._nodes.get(peer)
+        if node is None:
+            raise UnreachableError(f"{peer} is not there", party=peer)
+        return await node.recall(Peer("party", own, fingerprint="", serial=0), RecallRequest())
+
+
+class LocalControl:
+    """The coordinator's calls to one party, without a network; implements `walker.Control`."""
+
+    def __init__(self, node: PartyNode, coordinator: str) -> None:
+        self._node = node
+        self._caller = Peer("coordinator", coordinator, fingerprint="", serial=0)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._node, name)
+
+        async def call(request: Any) -> Any:
+            return await method(self._caller, type(request).FromString(wire.encode(request)))
+
+        return call
+
+    async def run_step(
+        self, request: StepCall, _: Callable[[StepReply], None] | None = None
+    ) -> StepReply:
+        """Does steps; there is nobody to show signs of life to."""
+        return await self._node.run_step(self._caller, StepCall.FromString(wire.encode(request)))
+
+    async def reaches(self, _: str) -> bool:
+        """True: nothing lies between parties of one process."""
+        return True
+
+    async def hello(self, *, retries: bool = True) -> job_pb2.HelloReply:
+        """Who the party is."""
+        return await self._node.hello(self._caller, job_pb2.HelloRequest())
+
+
+@dataclass(frozen=True)
+class LocalCluster:
+    """A coordinator and its parties in this process."""
+
+    coordinator: CoordinatorNode
+    parties: dict[str, PartyNode]
+    user: Peer
+    identity: Identity  # the user's
+
+    async def run(
+        self, spec: JobSpec, hear: Callable[[job_pb2.Event], None] | None = None
+    ) -> job_pb2.JobJournal:
+        """Submits a job and waits until it rests, `hear`ing its events; gives its journal."""
+        jobs = LocalClient(self)
+        job = await jobs.submit(spec.model_dump_json().encode())
+        async for event in self.events(job):
+            if hear is not None:
+                hear(event)
+        return await jobs.journal(job)
+
+    def events(self, job: str) -> AsyncIterator[job_pb2.Event]:
+        """The job's journal as it grows, until the job rests."""
+        return LocalClient(self).watch(job)
+
+
+class LocalClient:
+    """One user of a cluster in this process; implements `client.Jobs`."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._coordinator, self._user = cluster.coordinator, cluster.user
+        self._identity = cluster.identity
+
+    async def submit(self, spec: bytes, key: str = "") -> str:
+        """See `client.Jobs`; the same `key` again is the same job."""
+        named = key or secrets.token_hex(KEY_BYTES)
+        request = submission_request(spec, named, self._coordinator.config.name, self._identity)
+        return (await self._coordinator.submit(self._user, request)).id
+
+    async def status(self, job: str) -> job_pb2.JobStatus:
+        """See `client.Jobs`."""
+        return await self._coordinator.status(self._user, job_pb2.JobId(id=job))
+
+    def watch(self, job: str, after: int = 0) -> AsyncIterator[job_pb2.Event]:
+        """See `client.Jobs`."""
+        return self._coordinator.watch(self._user, job_pb2.WatchRequest(id=job, after=after))
+
+    async def journal(self, job: str) -> job_pb2.JobJournal:
+        """See `client.Jobs`."""
+        return await self._coordinator.journal(self._user, job_pb2.JobId(id=job))
+
+    async def resume(self, job: str) -> job_pb2.JobStatus:
+        """See `client.Jobs`."""
+        return await self._coordinator.resume(self._user, job_pb2.JobId(id=job))
+
+
+def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
+    """The policy of a party that takes part in the jobs of one file, and in nothing else.
+
+    All of them are ours and so are the tables: nothing that they tell anybody is refused, and what
+    the sums of a small table tell is warned of as everywhere.
+    """
+    peers = tuple(party for party in spec.parties.everybody if party != name)
+    asks = protocols.named(spec.protocol).asks
+    wanted = (
+        asks(protocols.named(spec.protocol).params.model_validate(spec.params)) if asks else None
+    )
+    return Policy(
+        approve="never",
+        approvers=(USER,),
+        coordinators=(COORDINATOR,),
+        peers=peers,
+        datasets=(DATASET,) if has_data else (),
+        protocols=protocols.names(),
+        allow_insecure=wanted is not None and wanted.insecure,
+        epsilon_element_max=math.inf,
+        epsilon_row_max=math.inf,
+        disclosure_max=math.inf,
+        aggregation_parties_min=2,
+        group_rows_min=1,
+        aggregation_apart_min=1,
+        own_rows_min=1,
+        quantile_tolerance_min=0,
+        holdout_rows_min=1,
+        metrics_max=1_000_000_000_000,
+        intersection_min=1,
+        alignments_per_day=1_000_000_000,
+        jobs_open_max=1_000_000_000,
+        jobs_per_day=1_000_000_000,
+        tells=("metrics", "curves", "figures"),
+        predict=PredictPolicy(peers=peers, rows_per_day=1_000_000_000, exact=peers),
+    )
+
+
+def declared(name: str, spec: JobSpec, sources: Mapping[str, SourceSpec]) -> dict[str, SourceSpec]:
+    """A party's data sets as the jobs of one file need them declared, which are ours as well."""
+    if name not in sources:
+        return {}
+    return {DATASET: declared_for(sources[name], spec.data[name])}
+
+
+@asynccontextmanager
+async def cluster(
+    folder: Path,
+    spec: JobSpec,
+    sources: Mapping[str, SourceSpec],
+    workers: Workers,
+    *,
+    write_report: WriteReport | None = None,
+    timers: Timers | None = None,
+) -> AsyncIterator[LocalCluster]:
+    """A cluster in `folder` for the jobs of one file; every party's data set is called `data`."""
+    from fedboost.runtime.coordinator.node import CoordinatorNode
+    from fedboost.runtime.party.node import PartyNode
+
+    names = spec.parties.everybody
+    certs = folder / "certs"
+    leaves = [Leaf("coordinator", COORDINATOR), Leaf("user", USER)]
+    await asyncio.to_thread(
+        authority.create,
+        certs,
+        [*leaves, *(Leaf("party", n) for n in names)],
+        Term(datetime.now(UTC)),
+    )
+    nodes: dict[str, PartyNode] = {}
+    links = LocalLinks(nodes)
+    waits = timers or Timers()
+    async with AsyncExitStack() as stack:
+        for name in names:
+            config = PartyConfig(
+                name=name,
+                listen=NOWHERE,
+                tls=tls_of(certs, name),
+                coordinator=Remote(name=COORDINATOR, address=NOWHERE),
+                peers=dict.fromkeys((n for n in names if n != name), NOWHERE),
+                store=folder / "var" / name,
+                datasets=declared(name, spec, sources),
+                policy=permissive(name, spec, has_data=name in sources),
+                timers=waits,
+            )
+            store = stack.enter_context(Store(config.store, f"party {name}"))
+            node = PartyNode(config, _trust(tls_of(certs, name)), store, links, workers)
+            node.write_report = write_report
+            node.cpu_clock = None
+            stack.callback(node.close)
+            stack.push_async_callback(node.pause_all)
+            nodes[name] = node
+        leading = CoordinatorConfig(
+            name=COORDINATOR,
+            listen=NOWHERE,
+            tls=tls_of(certs, COORDINATOR),
+            parties=dict.fromkeys(names, NOWHERE),
+            store=folder / "var" / COORDINATOR,
+            users=Users(submit=(USER,), read=(USER,), cancel=(USER,)),
+            timers=waits,
+            auto_resume=False,  # whoever runs jobs in one process decides
+        )
+        store = stack.enter_context(Store(leading.store, f"coordinator {COORDINATOR}"))
+        own = load_identity(tls_of(certs, COORDINATOR))
+        controls = {name: LocalControl(node, COORDINATOR) for name, node in nodes.items()}
+        coordinator = CoordinatorNode(leading, _always(own), store, controls.__getitem__)
+        stack.push_async_callback(coordinator.close)
+        user = Peer("user", USER, fingerprint="", serial=0)
+        yield LocalCluster(coordinator, nodes, user, load_identity(tls_of(certs, USER)))
+
+
+def _trust(tls: TlsFiles) -> Trust:
+    """Who is believed, by certificates that stay as they are."""
+    from fedboost.runtime.policy.judgement import Trust
+
+    files = tls.read()
+    return Trust(_always(load_identity(tls)), _always(files.ca), Revocations(tls).check)
+
+
+def _always(value: Any) -> Any:
+    return lambda: value
+
+
+def tls_of(certs: Path, name: str) -> TlsFiles:
+    """The files of one daemon or user in a folder that `certs create` made."""
+    return TlsFiles(ca=certs / "ca.pem", cert=certs / f"{name}.pem", key=certs / f"{name}.key")

@@ -1,0 +1,221 @@
+"""Small jobs that call every kernel as real jobs do, so that each is compiled and kept on the disk.
+
+Nothing lists kernels or their types: whatever has been marked and was not called by these jobs is
+named in the end, so that a kernel without a job is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import pkgutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import fedboost
+from fedboost import kernels
+from fedboost.crypto.workers import Serial
+from fedboost.data.loading import load
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import JobError
+from fedboost.job import JobSpec
+from fedboost.model import shards, whole
+from fedboost.runtime.cluster import local
+from fedboost.runtime.store.store import JobState
+from fedboost.runtime.transport import faults
+from fedboost.settings import parse
+
+GUEST, HOST = "warm-guest", "warm-host"
+ROWS, COLUMNS = 300, 4
+HOMES = ("core", "crypto", "data")  # the layers that may have kernels
+TREES = {"n_estimators": 2, "max_depth": 3, "max_bin": 16}
+HYBRID = {"n_estimators": 2, "guest_depth": 2, "host_depth": 2, "max_bin": 16}
+
+Params = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Warm:
+    """A job that warms, and how its tables look."""
+
+    protocol: str
+    params: Params
+    table: str = "dense"  # or "sparse"; "own" rows of everybody, "own sparse" ones
+    classes: int = 2
+    group_rows_min: int = 1  # of the host's policy
+    own_rows_min: int = 1  # of everybody's
+    then: str = ""  # a protocol that predicts with its model
+    split: str = ""  # hybridtree's own, which that one has to say again
+
+
+def _encrypted(scheme: str, **more: Any) -> dict[str, Any]:
+    return {**TREES, "encryption": {"scheme": scheme}, **more}
+
+
+JOBS = {
+    "lattice": Warm("secureboost", _encrypted("lattice"), group_rows_min=20),
+    "lattice, all groups": Warm("secureboost", _encrypted("lattice")),
+    "lattice, sparse": Warm("secureboost", _encrypted("lattice"), table="sparse", then="predict"),
+    "lattice, classes": Warm("secureboost", _encrypted("lattice", objective="multi:softprob",
+                                                       num_class=3), classes=3),
+    "lattice, noise": Warm("secureboost", _encrypted("lattice-4096", host_noise=1.0)),
+    "plain": Warm("secureboost", _encrypted("plain"), group_rows_min=20, then="predict"),
+    "plain, sparse": Warm("secureboost", _encrypted("plain"), table="sparse"),
+    "plain, classes": Warm("secureboost", _encrypted("plain", objective="multi:softprob",
+                                                     num_class=3), classes=3),
+    "affine": Warm("secureboost", _encrypted("iterative-affine", allow_insecure=True)),
+    "vertical": Warm("federboost-vertical", {**TREES, "buckets": 8}),
+    "horizontal": Warm("federboost-horizontal", {**TREES, "quantile_tolerance": 10}, table="own",
+                       own_rows_min=5),
+    "networks": Warm("gbun", {"n_estimators": 2, "outputs": 4}, table="own"),
+    "networks, sparse": Warm("gbun", {"n_estimators": 2, "outputs": 4}, table="own sparse"),
+    "hybrid": Warm("hybridtree", {**HYBRID, "encryption": {"scheme": "lattice"}}),
+    "hybrid, plain": Warm("hybridtree", {**HYBRID, "encryption": {"scheme": "plain"}},
+                          group_rows_min=20, then="predict-hybrid", split="scored"),
+    "hybrid, unscored": Warm("hybridtree", {**HYBRID, "split": "unscored",
+                             "encryption": {"scheme": "plain"}},
+                             then="predict-hybrid", split="unscored"),
+}  # fmt: skip
+
+
+@dataclass
+class Warmed:
+    """What warming did."""
+
+    seconds: float = 0.0
+    compiled: list[str] = field(default_factory=list)  # kernels, once for each of their types
+    read: int = 0  # that lay on the disk already
+    cold: list[str] = field(default_factory=list)  # kernels that no job has called
+
+
+def warm(tell: Callable[[str], None] = lambda _: None) -> Warmed:
+    """Runs the jobs, `tell`ing the name of each before; a JobError where one fails."""
+    started, found = time.monotonic(), Warmed()
+    load_all()
+    with counted(found.compiled), tempfile.TemporaryDirectory() as scratch:
+        for number, (name, job) in enumerate(JOBS.items()):
+            tell(name)
+            asyncio.run(_run(Path(scratch) / str(number), name, job))
+    ready = [kernel for kernel in kernels.marked() if kernel.compiled.signatures]
+    parts = {inner.name for kernel in ready for inner in kernel.parts()}
+    names = {kernel.name for kernel in ready} | parts
+    found.cold = [one.name for one in kernels.marked() if one.name not in names]
+    found.read = sum(len(one.compiled.signatures) for one in ready) - len(found.compiled)
+    found.seconds = time.monotonic() - started
+    return found
+
+
+def load_all() -> None:
+    """Imports every module that may have kernels, so that `kernels.marked` has all."""
+    for home in HOMES:
+        package = importlib.import_module(f"{fedboost.__name__}.{home}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+
+
+@contextmanager
+def counted(compiled: list[str]) -> Iterator[None]:
+    """Inside, the name of each kernel that numba compiles is added, once for each of its types."""
+    from numba.core import event
+
+    class Listener(event.Listener):
+        def on_start(self, event: Any) -> None:
+            function = event.data["dispatcher"].py_func
+            compiled.append(f"{function.__module__}.{function.__qualname__}")
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Listener()):
+        yield
+
+
+async def _run(folder: Path, name: str, job: Warm) -> None:
+    spec, sources = _spec(job), _tables(folder / "tables", job)
+    async with local.cluster(folder, spec, sources, Serial()) as cluster:
+        for node in cluster.parties.values():
+            keys = {"group_rows_min": job.group_rows_min, "own_rows_min": job.own_rows_min}
+            policy = node.config.policy.model_copy(update=keys)
+            node.config = node.config.model_copy(update={"policy": policy})
+        trained = await _finished(cluster, spec, name)
+        if job.then:
+            await _finished(cluster, _spec(job, model=trained), name)
+        if job.table.startswith("own"):
+            shard = shards.load(folder / "var" / GUEST / "models" / trained)
+            own = spec.data[GUEST]
+            whole.margins(shard, load(sources[GUEST], own, party=GUEST, needs_label=True))
+
+
+async def _finished(cluster: local.LocalCluster, spec: JobSpec, name: str) -> str:
+    """Runs a job; gives its id."""
+    ended = (await cluster.run(spec)).status
+    if ended.state != JobState.FINISHED:
+        why = "; ".join(faults.from_message(ended.reason).lines())
+        raise JobError(f"the job {name!r}, by which kernels are warmed, failed: {why}")
+    return ended.id
+
+
+def _spec(job: Warm, model: str = "") -> JobSpec:
+    """The job as its file would say it, or the one that predicts with a model of it."""
+    parties: dict[str, Any] = {"guest": GUEST, "hosts": [HOST]}
+    data: dict[str, Any] = {party: {"dataset": local.DATASET} for party in (GUEST, HOST)}
+    is_own = job.table.startswith("own")
+    for party in (GUEST, HOST) if is_own else (GUEST,):
+        data[party]["label"] = "y"
+    if not is_own and "sparse" in job.table:
+        data[HOST]["ignore"] = ["y"]
+    if job.table == "dense" and job.protocol == "secureboost":
+        data[GUEST]["categorical"] = data[HOST]["categorical"] = ["kind"]
+    if is_own:
+        parties["aggregator"] = GUEST
+    raw: dict[str, Any] = {"name": "warm", "parties": parties, "data": data}
+    if model:
+        data[GUEST].pop("label")
+        if "sparse" in job.table:
+            data[GUEST]["ignore"] = ["y"]
+        params = {"model": model} | ({"split": job.split} if job.split else {})
+        return parse(JobSpec, {**raw, "protocol": job.then, "params": params})
+    held = {"fraction": 0.2, "seed": 7}
+    more = {"protocol": job.protocol, "validation": held, "params": dict(job.params)}
+    return parse(JobSpec, {**raw, **more})
+
+
+def _tables(folder: Path, job: Warm) -> dict[str, SourceSpec]:
+    """The parties' tables as files; the labels follow the columns of both."""
+    folder.mkdir(parents=True)
+    draw = np.random.default_rng(1)
+    found = {}
+    for party in (GUEST, HOST):
+        values = np.round(draw.normal(size=(ROWS, COLUMNS)), 2)
+        label = np.clip(np.round(values[:, 0] + 1), 0, job.classes - 1).astype(int)
+        values[draw.random(values.shape) < 0.1] = 0.0 if "sparse" in job.table else np.nan
+        ending = "svmlight" if "sparse" in job.table else "parquet"
+        path = folder / f"{party}.{ending}"
+        if ending == "svmlight":
+            _write_sparse(path, values, label)
+        else:
+            columns: dict[str, Any] = {f"x{n}": values[:, n] for n in range(COLUMNS)}
+            ids = [f"{party}{n}" if job.table == "own" else f"p{n}" for n in range(ROWS)]
+            if job.table == "dense" and job.protocol == "secureboost":
+                columns["kind"] = [("a", "b", "c")[n % 3] for n in range(ROWS)]
+            if party == GUEST or job.table == "own":
+                columns["y"] = label
+            pq.write_table(pa.table({"id": ids, **columns}), path)
+        found[party] = SourceSpec(path=str(path))
+    return found
+
+
+def _write_sparse(path: Path, values: np.ndarray[Any, Any], label: np.ndarray[Any, Any]) -> None:
+    with path.open("w", encoding="ascii") as file:
+        for row, y in zip(values, label, strict=True):
+            cells = " ".join(f"{n + 1}:{value}" for n, value in enumerate(row) if value)
+            file.write(f"{y} {cells}\n")

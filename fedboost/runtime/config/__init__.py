@@ -1,0 +1,1 @@
+"""What owners write: settings files of daemons, and a party's policy."""

@@ -1,0 +1,208 @@
+"""The settings files of a party and of a coordinator.
+
+Relative paths in them are relative to the folder in which the command runs; ~ is the home folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import PolicyError
+from fedboost.runtime.config.policy import Names, Policy, undeclared
+from fedboost.runtime.process.logs import LogFormat
+from fedboost.runtime.transport.addresses import (
+    HOST_PATTERN,
+    INSECURE,
+    Address,
+    Listen,
+    Name,
+    Remote,
+    Timers,
+    check_protection,
+    is_ip,
+    is_loopback,
+)
+from fedboost.runtime.transport.tls import FilePath, TlsFiles
+from fedboost.settings import Settings
+
+DATASET_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def _host(text: str) -> str:
+    if HOST_PATTERN.fullmatch(text) or is_ip(text):
+        return text.lower()
+    raise ValueError(f"{text!r} is neither a host's name nor an address; leave port and https out")
+
+
+def _dataset(text: str) -> str:
+    if DATASET_PATTERN.fullmatch(text):
+        return text
+    raise ValueError(f"{text!r} is not a data set's name: letters, digits and . _ -, 63 at most")
+
+
+DatasetName = Annotated[str, AfterValidator(_dataset)]
+HostName = Annotated[str, AfterValidator(_host)]
+
+
+class MetricsConfig(Settings):
+    """Where Prometheus asks the daemon for its figures, by plain HTTP and without signing in."""
+
+    listen: Listen
+    allow_remote: bool = False  # other addresses than loopback: whoever reaches it reads it
+
+    @model_validator(mode="after")
+    def _near(self) -> MetricsConfig:
+        if not (self.allow_remote or is_loopback(self.listen)):
+            raise ValueError(f"{self.listen} is not loopback: choose 127.0.0.1, or allow_remote")
+        return self
+
+
+class CoordinatorRetention(Settings):
+    """After how many days jobs that are over vanish by themselves; absent: never."""
+
+    jobs_days: float | None = Field(None, gt=0, le=36_500)  # since a job ended
+
+
+class Retention(CoordinatorRetention):
+    """The same at a party. Ledger, accounts and the names of deleted jobs stay for ever."""
+
+    models_days: float | None = Field(None, gt=0, le=36_500)  # since a model was made
+
+
+class Page(Settings):
+    """The page that a daemon serves to people beside its own port."""
+
+    listen: Address  # a port of its own
+    user: Name  # in whose name the page acts, as far as that user may
+    allow_remote: bool = False  # by TLS with the daemon's certificate, and then from anywhere
+    names: Annotated[tuple[HostName, ...], Field(strict=False)] = ()  # by which browsers may call
+    session_hours: float = Field(12.0, gt=0.0, le=168.0)  # from signing in until it ends
+
+
+class DaemonConfig(Settings):
+    """What the files of a party and of the coordinator have in common."""
+
+    name: Name  # as in our certificate
+    listen: Listen
+    tls: TlsFiles | None = None  # absent only with insecure_loopback
+    store: FilePath  # our folder: SQLite, models, checkpoints, ledger
+    timers: Timers = Timers()
+    workers: int = Field(  # processes for cryptography; default: the cores we may use
+        default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=1024
+    )
+    insecure_loopback: bool = False  # development on one machine without TLS
+    metrics: MetricsConfig | None = None  # absent: nobody is told any
+    logs: LogFormat = "text"  # json: one object a line
+    page: Page | None = None  # absent: none is served
+
+    def addresses(self) -> dict[str, str]:
+        """Everybody's address by name, ours included."""
+        return {self.name: self.listen}
+
+    def warnings(self) -> list[str]:
+        """What the daemon must say at its start about these settings; one sentence each."""
+        found = [INSECURE] if self.insecure_loopback else []
+        if self.metrics is not None and not is_loopback(self.metrics.listen):
+            found.append(f"whoever reaches {self.metrics.listen} reads the daemon's metrics")
+        if self.page is not None and self.page.allow_remote:
+            found.append(f"the page on {self.page.listen} can be reached from other machines")
+        return found
+
+    @model_validator(mode="after")
+    def _protected(self) -> DaemonConfig:
+        check_protection(self.tls, self.insecure_loopback, self.addresses())
+        if self.page is not None:
+            _check_page(self.page, self.tls)
+        return self
+
+
+class PartyConfig(DaemonConfig):
+    """The file of ``fedboost party serve``; an aggregator is a party without data sets."""
+
+    coordinator: Remote
+    peers: Mapping[Name, Address] = Field(default_factory=dict)
+    datasets: Mapping[DatasetName, SourceSpec] = Field(default_factory=dict)
+    policy: Policy = Policy()
+    retention: Retention = Retention()
+
+    def addresses(self) -> dict[str, str]:
+        """Everybody's address by name, ours and the coordinator's included."""
+        return {
+            **self.peers,
+            self.coordinator.name: self.coordinator.address,
+            self.name: self.listen,
+        }
+
+    @model_validator(mode="after")
+    def _consistent(self) -> PartyConfig:
+        for name in (self.name, self.coordinator.name):
+            if name in self.peers:
+                raise ValueError(f"peers must not hold {name!r}, which is no peer of ours")
+        if self.name == self.coordinator.name:
+            raise ValueError(f"the coordinator cannot be called {self.name!r} like ourselves")
+        declared = {
+            "coordinators": (self.coordinator.name,),
+            "peers": self.peers,
+            "datasets": self.datasets,
+        }
+        for sentence in undeclared(self.policy, declared):
+            raise ValueError(sentence)
+        if self.page is not None and self.page.user not in self.policy.approvers:
+            raise ValueError(
+                f"page.user is {self.page.user!r}, whom policy.approvers does not name"
+            )
+        return self
+
+
+class Users(Settings):
+    """Who may do what at the coordinator; nobody unless named."""
+
+    submit: Names = ()
+    read: Names = ()
+    cancel: Names = ()
+
+    def judge(self, action: Literal["submit", "read", "cancel"], user: str) -> None:
+        """Nothing; a PolicyError unless `user` may `action`."""
+        if user not in getattr(self, action):
+            raise PolicyError(
+                f"{user} may not {action} jobs here",
+                todo=f"ask the coordinator's owner to add {user} to users.{action}",
+                key=f"users.{action}",
+            )
+
+
+class CoordinatorConfig(DaemonConfig):
+    """The file of ``fedboost coordinator serve``."""
+
+    parties: Mapping[Name, Address] = Field(min_length=1)
+    users: Users = Users()
+    auto_resume: bool = True  # jobs that paused because somebody was gone go on when all are there
+    retention: CoordinatorRetention = CoordinatorRetention()
+
+    def addresses(self) -> dict[str, str]:
+        """Everybody's address by name, ours included."""
+        return {**self.parties, self.name: self.listen}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CoordinatorConfig:
+        if self.name in self.parties:
+            raise ValueError(f"a party cannot be called {self.name!r} like the coordinator")
+        if self.page is not None and self.page.user not in self.users.read:
+            raise ValueError(f"page.user is {self.page.user!r}, whom users.read does not name")
+        return self
+
+
+def _check_page(page: Page, tls: TlsFiles | None) -> None:
+    if page.allow_remote and tls is None:
+        raise ValueError("page.allow_remote needs tls: a page goes through no network in the clear")
+    if not page.allow_remote and not is_loopback(page.listen):
+        raise ValueError(
+            f"page.listen is {page.listen}, which other machines can reach: listen on 127.0.0.1 "
+            "and come through an SSH tunnel, or set page.allow_remote"
+        )

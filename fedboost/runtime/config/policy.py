@@ -1,0 +1,395 @@
+"""What a party's owner allows: every key that is absent denies.
+
+`Policy.judge` is asked before a job runs, `Policy.judge_disclosure` once the table is read,
+`Policy.judge_sums` when the rows that take part are known too, and `Policy.judge_prediction` before
+each prediction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from fedboost.crypto.set_sizes import SET_IDS_MAX
+from fedboost.errors import PolicyError
+from fedboost.runtime.transport.addresses import Name
+from fedboost.settings import Settings
+
+Tell = Literal["metrics", "curves", "figures"]
+Part = Literal["guest", "host", "aggregator"]
+
+
+def _or_unlimited(given: object) -> object:
+    return math.inf if given is None else given
+
+
+def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("a name stands there twice")
+    return names
+
+
+Names = Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(_unique)]
+Words = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_unique)]
+Ratio = Annotated[float, BeforeValidator(_or_unlimited), Field(ge=0.0)]  # null and .inf: no limit
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a job wants of this party; every field must be said, so that none is forgotten.
+
+    `dataset` is None for a role without data (aggregator); `key_bits` is None for schemes
+    without a modulus and protocols without a key; `gradient_bits` is None where no encrypted
+    gradients travel; `insecure` is what the scheme declares of itself; `contributors` is None
+    where nothing is added up under masks; `goes_on` says whether sums go on over fewer where some
+    are lost; `host_noise` is None for a guest and for protocols whose hosts release no sums;
+    `quantile_tolerance` is None where the job does not say one.
+    """
+
+    coordinator: str
+    peers: tuple[str, ...]
+    dataset: str | None
+    protocol: str
+    scheme: str | None
+    key_bits: int | None
+    gradient_bits: int | None
+    insecure: bool
+    contributors: int | None
+    goes_on: bool
+    host_noise: float | None
+    quantile_tolerance: int | None
+    roles: tuple[str, ...]
+
+
+class PredictPolicy(Settings):
+    """Who may ask this party to take part in predictions, and for how many rows."""
+
+    peers: Names = ()  # guests that may ask
+    rows_per_day: int = Field(0, ge=0)  # rows per peer and day, UTC
+    exact: Names = ()  # guests that get answers without the noise of the model's buckets
+
+
+class Policy(Settings):
+    """The owner's rules; what is not allowed here is refused."""
+
+    approve: Literal["always", "never"] = "always"  # whether a person must approve each job
+    approvers: Names = ()  # users who may list, approve and deny jobs, and take our models along
+    coordinators: Names = ()  # whose jobs may run
+    peers: Names = ()  # parties that may take part in one job with us
+    datasets: Words = ()  # data sets that jobs may use
+    protocols: Words = ()  # protocols that may run
+    # Parts that jobs may give us.
+    roles: Annotated[tuple[Part, ...], Field(strict=False)] = ("guest", "host", "aggregator")
+    allow_insecure: bool = False  # whether schemes that hide nothing (plain, broken ones) may run
+    key_bits_min: int = Field(2048, ge=2048)  # bits of the modulus
+    gradient_bits_max: int = Field(64, ge=1)  # declared bits of one gradient; bounds a bad guest
+    # Of values that we disclose with noise; absent: none may be; .inf: also without noise.
+    epsilon_element_max: float | None = Field(None, gt=0.0)  # per value
+    epsilon_row_max: float | None = Field(None, gt=0.0)  # per row, added up over its columns
+    # Of what released sums tell the guest: equations about a bin of a column, by training rows.
+    disclosure_warn: Ratio = 0.06  # above it the owner is warned
+    disclosure_max: Ratio = 0.15  # above it nothing leaves; what all guests have got adds up
+    # Guests that compare notes with no other: what each of them has got counts alone.
+    disclosure_apart: Names = ()
+    aggregation_parties_min: int = Field(3, ge=2)  # contributors of one secure sum
+    # Parties that sums over two sets of contributors may tell of by their difference, at least;
+    # absent: as many as of one sum; 1: any.
+    aggregation_apart_min: int | None = Field(None, ge=1)
+    # σ, in rows, of what we add to each sum of a job that goes on without lost parties.
+    aggregation_noise: float = Field(0.0, ge=0.0, le=4.0)
+    totals_max: Ratio = math.inf  # values of sums under masks, by our training rows, of all jobs
+    # Rows between released cuts of our columns, and of each leaf (core.groups); 1: any number.
+    group_rows_min: int = Field(20, ge=1)
+    own_rows_min: int = Field(5, ge=1)  # our rows in each sum of a horizontal tree; 1: any number
+    host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
+    quantile_tolerance_min: int = Field(20, ge=0)  # rows by which a job's cuts may miss a quantile
+    # Rows of ours that a metric is about, and held-out rows of each class; see `judge_holdout`.
+    holdout_rows_min: int = Field(20, ge=1)
+    metrics_max: int = Field(100_000, ge=0)  # values about labels that are told, of all jobs
+    intersection_min: int = Field(20, ge=1)  # ids in common: of fewer, none is opened
+    alignments_per_day: int = Field(100, ge=0)  # per peer and data set, UTC
+    jobs_open_max: int = Field(32, ge=1)  # that wait, run or are paused, per coordinator
+    jobs_per_day: int = Field(1000, ge=1)  # new ones, per coordinator, UTC
+    ids_padded_to: int | None = Field(None, ge=1, le=SET_IDS_MAX)  # what peers see of a set's size
+    predict: PredictPolicy = PredictPolicy()
+    tells: Annotated[tuple[Tell, ...], Field(strict=False)] = ("metrics", "curves")
+    # what we tell the coordinator: a guest its metrics and curves, all the figures of data errors
+
+    def judge(self, ask: Ask) -> None:
+        """Nothing; a PolicyError names the first key that forbids what the job asks."""
+        _listed("coordinators", self.coordinators, ask.coordinator, "jobs of the coordinator")
+        for peer in ask.peers:
+            _listed("peers", self.peers, peer, "jobs together with the party")
+        if ask.dataset is not None:
+            _listed("datasets", self.datasets, ask.dataset, "jobs with the data set")
+        _listed("protocols", self.protocols, ask.protocol, "the protocol")
+        for role in ask.roles:
+            _listed("roles", self.roles, role, "jobs that make this party their")
+        self._judge_numbers(ask)
+
+    def _judge_numbers(self, ask: Ask) -> None:
+        if ask.insecure and not self.allow_insecure:
+            raise _denied(
+                "allow_insecure",
+                f"does not allow the scheme {ask.scheme}, which "
+                "protects nothing against a curious peer",
+            )
+        if ask.key_bits is not None and ask.key_bits < self.key_bits_min:
+            raise _denied(
+                "key_bits_min",
+                f"asks for {self.key_bits_min} bits at least, the job has {ask.key_bits}",
+            )
+        if ask.gradient_bits is not None and ask.gradient_bits > self.gradient_bits_max:
+            raise _denied(
+                "gradient_bits_max",
+                f"allows {self.gradient_bits_max} bits per "
+                f"gradient, the job has {ask.gradient_bits}",
+            )
+        if ask.contributors is not None and ask.contributors < self.aggregation_parties_min:
+            raise _denied(
+                "aggregation_parties_min",
+                f"adds up over {self.aggregation_parties_min} parties at least, "
+                f"the job has {ask.contributors}",
+            )
+        if ask.goes_on and self.apart_min > 1 and not self.aggregation_noise:
+            raise _denied(
+                "aggregation_apart_min",
+                f"lets sums over fewer contributors tell of {self.apart_min} parties together at "
+                "least, the job goes on without a single one",
+                "set dropout: wait in the job's params",
+            )
+        if ask.host_noise is not None and ask.host_noise < self.host_noise_min:
+            raise _denied(
+                "host_noise_min",
+                f"asks for a host_noise of {self.host_noise_min:g} at least, "
+                f"the job has {ask.host_noise:g}",
+                f"set host_noise: {self.host_noise_min:g} in the job's params",
+            )
+        tolerance = ask.quantile_tolerance
+        if tolerance is not None and tolerance < self.quantile_tolerance_min:
+            raise _denied(
+                "quantile_tolerance_min",
+                f"asks for a quantile_tolerance of {self.quantile_tolerance_min} rows at least, "
+                f"the job has {tolerance}",
+                "leave quantile_tolerance out of the job's params",
+            )
+
+    @property
+    def apart_min(self) -> int:
+        """`aggregation_apart_min`, said or not."""
+        own = self.aggregation_apart_min
+        return self.aggregation_parties_min if own is None else own
+
+    def judge_isolated(self, parties: Collection[str] | None) -> None:
+        """Nothing; a PolicyError where sums would tell of these few parties alone."""
+        if parties is not None:
+            raise _denied(
+                "aggregation_apart_min",
+                f"lets sums of several jobs tell of {self.apart_min} parties together at least; "
+                f"with those of earlier jobs on the data set this one's would tell of "
+                f"{', '.join(sorted(parties))} alone",
+                "take part with the same parties as before, or with others",
+            )
+
+    def judge_disclosure(self, epsilon: float, columns: int, before: float = 0.0) -> None:
+        """Nothing; a PolicyError unless so many columns may be disclosed with this ε per value.
+
+        An `epsilon` of inf asks for no noise. `before`: the ε per row that earlier jobs have
+        disclosed of the same data set, to anybody.
+        """
+        for key, asked, told, what in (
+            ("epsilon_element_max", epsilon, 0.0, "per value"),
+            ("epsilon_row_max", epsilon * columns, before, f"per row of {columns} columns"),
+        ):
+            most = getattr(self, key)
+            if most is None or _exceeds(told + asked, most):
+                said = "no noise" if asked == math.inf else f"epsilon {asked:g}"
+                allowed = "no disclosed values" if most is None else f"epsilon {most:g}"
+                spent = "" if not told else f"earlier jobs have disclosed {_epsilon(told)}, "
+                raise _denied(
+                    key,
+                    f"allows {allowed} {what}, {spent}the job asks for {said}",
+                    kind=_NOISE if key == "epsilon_row_max" else "",
+                )
+
+    def judge_sums(self, ratio: float, before: float) -> bool:
+        """Whether the owner must be warned; a PolicyError where a job's sums would tell too much.
+
+        `ratio`: equations about a bin by training rows, at most, of this job; `before`: of
+        earlier ones on the same data set with the same guest.
+        """
+        if _exceeds(before + ratio, self.disclosure_max):
+            spent = (
+                "" if not before else f"earlier jobs with the guest have released {before:.2g}, "
+            )
+            raise _denied(
+                "disclosure_max",
+                f"allows {self.disclosure_max:g} released sums per bin and row, {spent}"
+                f"the job would release up to {ratio:.2g}",
+                kind=_SUMS,
+            )
+        return _exceeds(before + ratio, self.disclosure_warn)
+
+    def judge_told_sums(self, told: float) -> None:
+        """Nothing; a PolicyError where so many equations by rows may not have left."""
+        if _exceeds(told, self.disclosure_max):
+            raise _denied(
+                "disclosure_max",
+                f"allows {self.disclosure_max:g} released sums per bin and row, with the next "
+                f"message it would be {told:.2g}",
+                kind=_SUMS,
+            )
+
+    def judge_told_noise(self, epsilon: float) -> None:
+        """Nothing; a PolicyError where values of this ε per row may not have left."""
+        most = self.epsilon_row_max
+        if most is None or _exceeds(epsilon, most):
+            allowed = "no disclosed values" if most is None else f"epsilon {most:g} per row"
+            told = f"with the next message it would be {_epsilon(epsilon)}"
+            raise _denied(
+                "epsilon_row_max",
+                f"allows {allowed}, {told}",
+                kind=_NOISE,
+            )
+
+    def judge_holdout(self, rows: int, what: str) -> None:
+        """Nothing; a PolicyError where a metric would be about so few rows, `what` they are."""
+        if rows < self.holdout_rows_min:
+            raise _denied(
+                "holdout_rows_min",
+                f"asks for {self.holdout_rows_min} {what} at least, the job has fewer",
+                "hold out more rows: a larger fraction, or fewer folds",
+            )
+
+    def judge_overlap(self, *, differs: bool) -> None:
+        """Nothing; a PolicyError unless held-out rows differ enough from those of other jobs."""
+        if not differs:
+            raise _denied(
+                "holdout_rows_min",
+                f"lets held-out rows be those of an earlier job on the data set, or differ from "
+                f"them by {self.holdout_rows_min} rows, of each class too; these differ by fewer",
+                "hold out the same rows, or others: by another seed",
+            )
+
+    def judge_told_metrics(self, told: int) -> None:
+        """Nothing; a PolicyError where so many values about labels may not have been told."""
+        if told > self.metrics_max:
+            raise _denied(
+                "metrics_max",
+                f"allows {self.metrics_max} metrics and points of curves of a data set, over all "
+                "jobs, and there would be more",
+                "ask for fewer metrics",
+            )
+
+    def judge_told_totals(self, told: float) -> None:
+        """Nothing; a PolicyError where so many values of sums by rows may not have been told."""
+        if _exceeds(told, self.totals_max):
+            raise _denied(
+                "totals_max",
+                f"allows {self.totals_max:g} values of sums under masks per row, over all jobs on "
+                f"the data set; with the next sum it would be {told:.3g}",
+                "fewer or smaller trees or networks",
+                kind="allows fewer values of sums under masks per row than the job asks for",
+            )
+
+    def judge_jobs(self, open_: int, today: int) -> None:
+        """Nothing; a PolicyError where a coordinator has so many jobs here, the next one too."""
+        for key, count, what in (
+            ("jobs_open_max", open_, "jobs of a coordinator at once"),
+            ("jobs_per_day", today, "new jobs of a coordinator per day"),
+        ):
+            most = getattr(self, key)
+            if count > most:
+                raise _denied(key, f"allows {most} {what}", "wait until others are over")
+
+    def judge_rows(self, peer: str, rows: int, today: int) -> None:
+        """Nothing; a PolicyError where `rows` more make too many that `peer` has had `today`."""
+        if today > self.predict.rows_per_day:
+            raise PolicyError(
+                f"the policy allows {self.predict.rows_per_day} rows per day; {peer} used "
+                f"{today - rows} today and asks for {rows}",
+                todo="wait for tomorrow (UTC), or ask the party's owner",
+                kind="the policy allows fewer rows per day than the job asks for",
+                key="policy.predict.rows_per_day",
+            )
+
+    def together(self, guest: str) -> Callable[[str], bool]:
+        """Whether another guest may compare notes with this one: what both got adds up."""
+        if guest in self.disclosure_apart:
+            return lambda other: other == guest
+        return lambda other: other not in self.disclosure_apart
+
+    def allows_sums(self, ratio: float, before: float) -> bool:
+        """Whether `judge_sums` would let them pass."""
+        return not _exceeds(before + ratio, self.disclosure_max)
+
+    def judge_prediction(self, peer: str, rows: int) -> None:
+        """Nothing; a PolicyError unless `peer` may ask for `rows` rows at all.
+
+        What `peer` has used today is counted by `spending.Spending.charge`.
+        """
+        _listed("predict.peers", self.predict.peers, peer, "predictions for the party")
+        if rows > self.predict.rows_per_day:
+            raise _denied(
+                "predict.rows_per_day",
+                f"allows {self.predict.rows_per_day} rows per day, {peer} asks for {rows}",
+                kind="allows fewer rows per day than the job asks for",
+            )
+
+    def judge_release(self, peer: str) -> None:
+        """Nothing; a PolicyError unless our splits of a model may be told to `peer`."""
+        _listed("peers", self.peers, peer, "releases of models to the party")
+
+    def judge_approver(self, user: str) -> None:
+        """Nothing; a PolicyError unless `user` may approve and deny jobs."""
+        _listed("approvers", self.approvers, user, "approvals by the user")
+
+
+def undeclared(policy: Policy, declared: Mapping[str, Any]) -> list[str]:
+    """Sentences on policy names that `declared` (``peers``, ``datasets``, …) does not know."""
+    named = {
+        "coordinators": policy.coordinators,
+        "peers": policy.peers,
+        "datasets": policy.datasets,
+        "predict.peers": policy.predict.peers,
+    }
+    return [
+        f"policy.{key} names {name!r}, which the file does not declare"
+        for key, names in named.items()
+        for name in names
+        if name not in declared[key.rpartition(".")[2]]
+    ]
+
+
+def _listed(key: str, allowed: tuple[str, ...], asked: str, what: str) -> None:
+    if asked not in allowed:
+        raise _denied(key, f"does not allow {what} {asked}")
+
+
+def _exceeds(total: float, most: float) -> bool:
+    """Beyond what adding up floats may have rounded."""
+    return total > most * (1.0 + 1e-9)
+
+
+def _epsilon(value: float) -> str:
+    return "values without noise" if value == math.inf else f"epsilon {value:g}"
+
+
+_NOISE = "allows less of what is disclosed with noise than the job asks for"
+_SUMS = "allows fewer released sums per bin and row than the job asks for"
+
+
+def _denied(
+    key: str, sentence: str, remedy: str = "change the job", *, kind: str = ""
+) -> PolicyError:
+    """`kind`: what others read of a sentence with figures about the owner's table."""
+    return PolicyError(
+        f"the policy {sentence}",
+        todo=f"{remedy}, or ask the party's owner",
+        kind=f"the policy {kind}" if kind else "",
+        key=f"policy.{key}",
+    )

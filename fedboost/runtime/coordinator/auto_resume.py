@@ -1,0 +1,104 @@
+"""Jobs that pause because somebody is gone go on by themselves when everybody is back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from typing import Protocol
+
+from fedboost.errors import FedboostError, UnreachableError
+from fedboost.messages import job_pb2
+from fedboost.runtime.process.clock import pauses
+from fedboost.runtime.transport.addresses import Timers
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 2.0  # the longest pause between two looks: work goes on within 10 s of a return
+VAIN_MAX = 50  # attempts in a row that keep no round, before a person has to look
+
+
+class Answering(Protocol):
+    """A party that can be asked whether it is there."""
+
+    async def hello(self, *, retries: bool = True) -> job_pb2.HelloReply:
+        """Who answers; an UnreachableError where nobody does."""
+
+    async def reaches(self, peer: str) -> bool:
+        """Whether the party's own link to a peer works."""
+
+
+class Returns:
+    """Whose return jobs wait for. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        link: Callable[[str], Answering],
+        timers: Timers,
+        go_on: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """`go_on` gets the id of a job whose parties are all there."""
+        self._link, self._timers, self._go_on = link, timers, go_on
+        self._waits: dict[str, asyncio.Task[None]] = {}
+        self._vain: dict[str, int] = {}
+
+    def expect(self, job: str, parties: Collection[str], *, gained: bool) -> bool:
+        """Has the job go on once all of them are there.
+
+        Attempts that have `gained` nothing follow each other ever more slowly; False where there
+        were so many of them that a person has to look.
+        """
+        self._cancel(job)
+        self._vain[job] = 0 if gained else self._vain.get(job, 0) + 1
+        if self._vain[job] > VAIN_MAX:
+            log.error("%s: %d attempts have kept nothing, a person has to look", job, VAIN_MAX)
+            self.drop(job)
+            return False
+        self._waits[job] = asyncio.create_task(self._until_back(job, tuple(parties)))
+        return True
+
+    def drop(self, job: str) -> None:
+        """Leaves the job alone: somebody has decided, or it is over."""
+        self._cancel(job)
+        self._vain.pop(job, None)
+
+    def close(self) -> None:
+        """Leaves all jobs alone."""
+        for job in list(self._waits):
+            self._cancel(job)
+
+    def _cancel(self, job: str) -> None:
+        wait = self._waits.pop(job, None)
+        if wait is not None:
+            wait.cancel()
+
+    async def _until_back(self, job: str, parties: tuple[str, ...]) -> None:
+        first_s, most_s = self._timers.retry_first_s, self._timers.retry_max_s
+        await asyncio.sleep(next(pauses(first_s * 2 ** self._vain[job], most_s)))
+        looks_s = pauses(first_s, LOOK_S)
+        while not await self._are_there(parties):
+            await asyncio.sleep(next(looks_s))
+        del self._waits[job]
+        log.info("%s goes on: everybody is there", job)
+        await self._go_on(job)
+
+    async def _are_there(self, parties: tuple[str, ...]) -> bool:
+        """Whether all of them answer, and reach one another."""
+        links = [self._link(party) for party in parties]
+        said = await asyncio.gather(
+            *(link.hello(retries=False) for link in links), return_exceptions=True
+        )
+        for error in said:  # one that is there and refuses us is told so by the next attempt
+            if isinstance(error, UnreachableError):
+                return False
+            if isinstance(error, BaseException) and not isinstance(error, FedboostError):
+                log.error("a look at the parties failed unexpectedly", exc_info=error)
+                return False
+        pairs = [
+            link.reaches(peer)
+            for party, link in zip(parties, links, strict=True)
+            for peer in parties
+            if peer != party
+        ]
+        reached = await asyncio.gather(*pairs, return_exceptions=True)
+        return all(one is True for one in reached)

@@ -1,0 +1,96 @@
+"""The jobs' journals at the coordinator: what happened, in order, and who waits for more of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from fedboost.messages.job_pb2 import Event, StateChanged
+from fedboost.runtime.store.store import JobState, Store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Bell:
+    """Rings when a job's journal has grown."""
+
+    rung: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def ring(self) -> None:
+        """Wakes everybody who waits."""
+        self.rung.set()
+        self.rung = asyncio.Event()
+
+
+class Journals:
+    """One coordinator's journals, kept in its store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.hear: Callable[[Event], None] = lambda _: None  # told of each event that is kept
+        self._bells: dict[str, Bell] = {}
+
+    def add(self, job: str, *events: Event) -> None:
+        """Appends events, durably; a job whose event says so runs from here on."""
+        for event in events:
+            if event.WhichOneof("what") == "state" and event.state.state == JobState.RUNNING:
+                self._store.move(job, JobState.RUNNING)
+        self._store.add_event(job, *map(_as_dict, events))
+        for event in events:
+            self._tell(job, event)
+        self.bell(job).ring()
+
+    def rest(self, job: str, changed: StateChanged) -> None:
+        """Puts a job into a state in which nothing happens; store and journal say so at once."""
+        party = next((one.value for one in changed.reason.where if one.key == "party"), "")
+        state, reason = JobState(changed.state), changed.reason.what
+        event = Event(state=changed)
+        self._store.move(job, state, reason=reason, waiting_for=party, event=_as_dict(event))
+        self._tell(job, event)
+        self.bell(job).ring()
+
+    def _tell(self, job: str, event: Event) -> None:
+        what = event.WhichOneof("what")
+        if what == "step":
+            step = event.step
+            log.debug("%s: %s %s took %.3f s", job, step.stage, step.step, step.seconds)
+        else:
+            log.debug("%s: %s", job, what)
+        self.hear(event)
+
+    def bell(self, job: str) -> Bell:
+        """What rings at each event of a job."""
+        return self._bells.setdefault(job, Bell())
+
+    def drop(self, job: str) -> None:
+        """Lets whoever waits find out that the journal is gone."""
+        bell = self._bells.pop(job, None)
+        if bell is not None:
+            bell.ring()
+
+    def events(self, job: str, after: int = 0) -> list[Event]:
+        """A job's events behind number `after`."""
+        events = []
+        for row in self._store.events(job, after):
+            event = ParseDict(row.event, Event())
+            event.number, event.at = row.n, row.at
+            events.append(event)
+        return events
+
+    def states(self, job: str) -> list[StateChanged]:
+        """The states that a job has been in, the last one last."""
+        return [e.state for e in self.events(job) if e.WhichOneof("what") == "state"]
+
+    def lost(self, job: str) -> list[str]:
+        """The hosts that a job goes on without for good."""
+        return [e.lost.party for e in self.events(job) if e.WhichOneof("what") == "lost"]
+
+
+def _as_dict(event: Event) -> dict[str, object]:
+    found: dict[str, object] = MessageToDict(event, preserving_proto_field_name=True)
+    return found

@@ -1,0 +1,199 @@
+"""One stage's walk in the coordinator's hand: numbers steps, counts rounds, has them kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fedboost import flow
+from fedboost.flow import LOOP, START, Keeps, Place, Step
+from fedboost.messages import job_pb2, party_pb2
+from fedboost.messages.job_pb2 import Event, Progress, StepDone, Told
+from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
+from fedboost.runtime.coordinator.costs import Costs
+from fedboost.runtime.process import logs
+from fedboost.runtime.process.clock import now
+
+if TYPE_CHECKING:
+    from fedboost.runtime.coordinator.walker import JobWalk
+
+
+@dataclass
+class StageWalk(flow.Run):
+    """One stage's walk: numbers steps, counts rounds, commits what the walk wants kept."""
+
+    job: JobWalk
+    protocol: flow.Protocol
+    place: Place  # behind which it begins; everybody has kept it
+    ended: str = ""  # the loop that a party's answer has ended
+    counters: list[int] = field(default_factory=list)
+    number: int = 0
+    is_due: bool = False  # whether where it stands is to be kept before anything follows
+    committed: float = field(default_factory=now)
+    round_took: float = math.inf  # seconds, the last one of the outermost loop
+    metrics: list[job_pb2.Metric] = field(default_factory=list)
+    several: list[job_pb2.RoundTold] = field(default_factory=list)  # rounds of one step
+    told: Told = field(default_factory=Told)
+
+    def __post_init__(self) -> None:
+        self.params = self.job.params if self.protocol is self.job.protocol else None
+        self.table = self.job.table
+        self.stands = self.kept = self.place  # the last place passed that can be kept; that was
+
+    async def __call__(
+        self,
+        *steps: Step,
+        at: str | None = None,
+        among: tuple[str, ...] = (),
+        spares: bool = False,
+    ) -> None:
+        settles = any(step.hears for step in steps)
+        self.is_due |= settles and not self.job.gone <= set(self.job.lost)
+        await self.commit()
+        hosts = among or self.job.present
+        gone = frozenset(self.job.gone)
+        self.job.spares |= spares
+        turns: dict[str, list[Turn]] = {}
+        for step in steps:
+            self.number += 1
+            for party in (at,) if at is not None else self.table.among(step.roles, hosts):
+                turns.setdefault(party, []).append(Turn(step=step.name, number=self.number))
+        common = StepCall(
+            job=self.job.id,
+            attempt=self.job.attempt,
+            stage=self.protocol.name,
+            awaits=len(steps) > 1,
+            rounds=self.counters,
+            among=hosts,
+            spares=self.job.spares,
+        )
+
+        def call(party: str) -> Coroutine[Any, Any, StepReply]:
+            own = StepCall(turns=turns[party])
+            own.MergeFrom(common)
+            return self.job.controls[party].run_step(own, partial(self.job.hear, party))
+
+        named = ", ".join(dict.fromkeys(step.name for step in steps))
+        logs.note(stage=self.protocol.name, step=named)
+        started = now()
+        replies = await self.job.ask(tuple(turns), named, call)
+        if settles:
+            self.job.lose_for_good(gone, self.protocol.name)
+        self._note(steps, turns, replies, now() - started)
+
+    def _note(
+        self,
+        steps: tuple[Step, ...],
+        turns: Mapping[str, list[Turn]],
+        replies: Mapping[str, StepReply],
+        seconds: float,
+    ) -> None:
+        """What the steps came to: an event for each, however often it was asked for at once."""
+        stage = self.protocol.name
+        done = {step.name: StepDone(stage=stage, step=step.name) for step in steps}
+        costs = {name: Costs(one) for name, one in done.items()}
+        sent: set[int] = set()
+        for party, reply in replies.items():
+            for turn, own in zip(turns[party], reply.turns, strict=True):
+                costs[turn.step].add(own.cost)
+                if own.cost.sent:
+                    sent.add(turn.number)
+                self.ended = own.told.ends or self.ended
+                self.metrics.extend(own.told.metrics)
+                self.several.extend(own.told.rounds)
+                hear(self.told, own.told)
+        self.job.exchanges += len(sent)
+        # Steps that were asked for at once share the time by how long the slowest party computed.
+        busy = {name: max((c.cpu_seconds for c in one.costs), default=0.0)
+                for name, one in done.items()}  # fmt: skip
+        whole = sum(busy.values())
+        for name, event in done.items():
+            event.calls = sum(step.name == name for step in steps)
+            event.seconds = seconds * (busy[name] / whole if whole else 1 / len(done))
+        self.job.emit(*(Event(step=event) for event in done.values()))
+
+    @property
+    def is_resumed(self) -> bool:
+        """See `flow.Run`."""
+        return self.place > START
+
+    @property
+    def is_quick(self) -> bool:
+        """See `flow.Run`; that of the round before tells."""
+        return self.round_took < self.job.timers.keep_s
+
+    def keep(self, keeps: Keeps = Keeps.NOW_AND_THEN) -> None:
+        """See `flow.Run`."""
+        self._pass(LOOP, keeps)
+
+    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
+        """See `flow.Run`; a loop goes on behind the last place in it that all have kept."""
+        outermost = not self.counters and keeps is not Keeps.NOTHING
+        keeps = keeps or (Keeps.EACH if outermost else Keeps.NOTHING)
+        first = self._first(len(self.counters)) if self.counters or outermost else 0
+        for index in range(first, most):
+            if self.ended == name:
+                break
+            started = now()
+            self.counters.append(index)
+            yield index
+            self.counters.pop()
+            self._pass((*self.counters, index + 1), keeps)
+            if outermost:
+                self.round_took = now() - started
+                of = most if most < flow.UNBOUNDED else (self.ended == name) * (index + 1)
+                whole = job_pb2.RoundTold(round=name, done=index + 1, of=of, metrics=self.metrics)
+                done = self.several or [whole]  # of 0: not known yet
+                seconds = (now() - started) / len(done)
+                for one in done:
+                    progress = Progress(round=one.round, done=one.done, of=one.of)
+                    metrics = list(one.metrics)
+                    self.job.round_done(self.protocol.name, progress, seconds, metrics)
+                self.metrics, self.several = [], []
+        if self.ended == name:
+            self.ended = ""
+
+    def _first(self, depth: int) -> int:
+        """Where a loop inside so many others begins."""
+        is_here = len(self.place) > depth and tuple(self.counters) == self.place[:depth]
+        return self.place[depth] if is_here else 0
+
+    def _pass(self, place: Place, keeps: Keeps) -> None:
+        """Notes a place that can be kept, and whether it is to be."""
+        if keeps is not Keeps.NOTHING:
+            is_time = now() - self.committed >= self.job.timers.keep_s
+            self.stands, self.is_due = place, self.is_due or keeps is Keeps.EACH or is_time
+
+    async def commit(self) -> None:
+        """Has every party keep where it stands, where that is due, before anything follows."""
+        is_due, self.is_due = self.is_due and self.stands > self.kept, False
+        if not is_due:
+            return
+        round_, *within = self.kept = self.stands
+        request = party_pb2.CommitRequest(
+            job=self.job.id,
+            attempt=self.job.attempt,
+            stage=self.protocol.name,
+            round=round_,
+            within=within,
+            heads=self.job.heads,
+        )
+        replies = await self.job.ask(
+            self.job.everybody, "commit", lambda party: self.job.controls[party].commit(request)
+        )
+        self.job.heads = [reply.head for reply in replies.values() if reply.HasField("head")]
+        self.committed = now()
+        self.job.gained = True
+
+
+def hear(known: Told, told: Told) -> None:
+    """Adds what a party told to what is known and outlasts the round."""
+    known.counts.extend(told.counts)
+    known.best.extend(told.best)
+    known.curves.extend(told.curves)
+    known.importance.extend(told.importance)
+    known.privacy.extend(told.privacy)
+    known.released.extend(told.released)

@@ -1,0 +1,385 @@
+"""Drives one job from its manifest to its end: agrees, begins, walks each stage, finishes.
+
+The walker speaks to parties through `Control`, which is gRPC in production and a direct call in
+`fedboost simulate`. It keeps nothing itself: what happened leaves as events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from fedboost import flow, protocols
+from fedboost.errors import FedboostError, JobError, UnreachableError
+from fedboost.flow import START, Place
+from fedboost.messages import job_pb2, party_pb2
+from fedboost.messages.job_pb2 import Event, PartyLost, Progress, Told, Waiting
+from fedboost.messages.party_pb2 import StepCall, StepReply
+from fedboost.runtime.coordinator.stage import StageWalk, hear
+from fedboost.runtime.coordinator.telling import counted, privacy, released
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.process.clock import now
+from fedboost.runtime.transport import faults
+from fedboost.runtime.transport.addresses import Timers
+
+NOT_ROWS = ("rounds", "trees", "earlier_rounds")  # counts that a guest tells beside those of rows
+APPROVAL_POLL_S = 1.0  # between two looks whether a person has approved
+
+Reply = TypeVar("Reply")
+
+
+class Control(Protocol):
+    """What the coordinator may ask of one party; every call has a deadline of its own."""
+
+    async def propose(self, request: party_pb2.Proposal) -> party_pb2.Agreement: ...
+    async def begin(self, request: party_pb2.BeginRequest) -> party_pb2.BeginReply: ...
+    async def open_stage(self, request: party_pb2.StageRequest) -> party_pb2.StageReply: ...
+    async def run_step(
+        self, request: StepCall, hear: Callable[[StepReply], None] | None = None
+    ) -> StepReply: ...
+    async def commit(self, request: party_pb2.CommitRequest) -> party_pb2.CommitReply: ...
+    async def close_stage(self, request: party_pb2.StageRequest) -> party_pb2.StageReply: ...
+    async def finish(self, request: party_pb2.FinishRequest) -> party_pb2.FinishReply: ...
+    async def stop(self, request: party_pb2.StopRequest) -> party_pb2.StopReply: ...
+
+
+class UnapprovedError(UnreachableError):
+    """No owner has looked at the job in time; it does not go on before somebody asks again."""
+
+
+@dataclass
+class JobWalk:
+    """One attempt at one job."""
+
+    terms: manifest.Manifest
+    attempt: int
+    params: Any
+    protocol: flow.Protocol
+    protocols: Mapping[str, flow.Protocol]
+    controls: Mapping[str, Control]
+    emit: Callable[..., None]  # takes any number of events
+    journal: Callable[[], job_pb2.JobJournal]
+    timers: Timers
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    held_up: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by whom, as they say
+    progress: Progress = field(default_factory=Progress)
+    exchanges: int = 0
+    round_seconds: list[float] = field(default_factory=list)
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    told_of: dict[str, Told] = field(default_factory=dict)  # what outlasts rounds, by stage
+    has_begun: bool = False  # everybody has agreed
+    gained: bool = False  # something was kept that a later attempt need not do again
+    spares: bool = False  # goes on without hosts that are gone
+    gone: set[str] = field(default_factory=set)  # hosts that this attempt goes on without
+    lost: list[str] = field(default_factory=list)  # those that no attempt can take back
+    # Where the parties' ledgers stood when they last kept something, for all of them to hear.
+    heads: list[party_pb2.SignedHead] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)  # what parties' owners have been warned of
+
+    def __post_init__(self) -> None:
+        self.id = self.terms.job
+        self.table = self.terms.spec.parties.table()
+
+    @property
+    def everybody(self) -> tuple[str, ...]:
+        """Every party, without hosts that are gone."""
+        return tuple(p for p in self.table.of(tuple(flow.Role)) if p not in self.gone)
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The hosts that are left; empty while nobody is gone."""
+        left = tuple(host for host in self.table.hosts if host not in self.gone)
+        return left if self.gone else ()
+
+    @property
+    def told(self) -> Told:
+        """What parties told of all stages and outlasts their rounds."""
+        known = Told()
+        for own in self.told_of.values():
+            hear(known, own)
+        return known
+
+    async def agree(self) -> list[party_pb2.Signature]:
+        """Every party's signature under the manifest; waits for those whose owner must approve."""
+        proposal = party_pb2.Proposal(manifest=self.terms.encode())
+        waits_until = now() + self.timers.approval_s
+        pending = list(self.everybody)
+        signatures = []
+        approving = False
+        while pending:
+            replies = await self.ask(
+                pending, "approval", lambda party: self.controls[party].propose(proposal)
+            )
+            signatures += [
+                party_pb2.Signature(party=party, signature=reply.signature)
+                for party, reply in replies.items()
+                if reply.signature
+            ]
+            pending = [party for party, reply in replies.items() if not reply.signature]
+            if not pending:
+                break
+            if not approving:
+                approving = True
+                state = job_pb2.StateChanged(state="waiting for approval", parties=pending)
+                self.emit(Event(state=state))
+            if now() > waits_until:
+                raise UnapprovedError(
+                    f"nobody approved the job within {self.timers.approval_s:g} s", party=pending[0]
+                )
+            for party in pending:
+                self.waiting[party] = Waiting(party=party, step="approval", since=time.time())
+            await asyncio.sleep(APPROVAL_POLL_S)
+        return signatures
+
+    async def run(self) -> dict[str, Any]:
+        """The whole job; gives its result. Raises what ended it."""
+        started = now()
+        self.recall()
+        signatures = await self.agree()
+        self.emit(Event(state=job_pb2.StateChanged(state="running", parties=self.everybody)))
+        self.has_begun = True
+        request = party_pb2.BeginRequest(
+            job=self.id,
+            manifest_sha256=manifest.sha256(self.terms.encode()),
+            attempt=self.attempt,
+            signatures=signatures,
+        )
+        begun = await self.ask(
+            self.everybody, "begin", lambda party: self.controls[party].begin(request)
+        )
+        for name in protocols.stages(self.terms.spec, self.params):
+            if not all(name in reply.stages_done for reply in begun.values()):
+                await self._stage(self.protocols[name], self._joint_place(name, begun))
+        return await self._finish(now() - started)
+
+    def _joint_place(self, stage: str, begun: Mapping[str, party_pb2.BeginReply]) -> Place:
+        """The last place of a stage that all parties with data have kept; the start without one."""
+        kept = [
+            {(own.round, *own.within) for own in reply.kept if own.stage == stage}
+            for party, reply in begun.items()
+            if self.table.role_of(party) is not flow.AGGREGATOR
+        ]
+        return max(set.intersection(*kept), default=START)
+
+    async def _stage(self, protocol: flow.Protocol, place: Place) -> None:
+        if self.lost and place == START:
+            raise JobError(
+                f"{self.lost[0]} was lost before the others had kept anything",
+                party=self.lost[0],
+                todo="nothing is left to carry on from: submit the job anew",
+            )
+        started = now()
+        walk = StageWalk(self, protocol, place)
+        round_, *within = place
+        request = party_pb2.StageRequest(
+            job=self.id, attempt=self.attempt, stage=protocol.name, round=round_, within=within
+        )
+        opened = await self.ask(
+            self.everybody, "open", lambda party: self.controls[party].open_stage(request)
+        )
+        for reply in opened.values():
+            walk.ended = reply.told.ends or walk.ended
+            hear(walk.told, reply.told)
+        self._warn(walk.told)
+        await protocol.walk(walk)
+        await walk.commit()
+        # Told before anybody closes: a party that has closed the stage will not walk it again.
+        seconds = now() - started
+        self.stage_seconds[protocol.name], self.told_of[protocol.name] = seconds, walk.told
+        done = job_pb2.StageDone(stage=protocol.name, seconds=seconds, told=walk.told)
+        self.emit(Event(stage=done))
+        await self.ask(
+            self.everybody, "close", lambda party: self.controls[party].close_stage(request)
+        )
+        self.lose_for_good(self.gone, protocol.name)
+        self.gained = True
+
+    async def _finish(self, seconds: float) -> dict[str, Any]:
+        """Ends the job at all parties, at the guest last: its result says who is lost."""
+        shares = await self._conclude(self.everybody)
+        self.heads = [share.head for share in shares.values() if share.HasField("head")]
+        others = [party for party in self.everybody if party != self.table.guest]
+        await self._conclude(others, result=b"{}")
+        self.lose_for_good(self.gone, self.protocol.name)
+        own = self.told_of.setdefault(self.protocol.name, Told())
+        counted(own, [one for reply in shares.values() for one in reply.released])
+        result = self._result(seconds, shares)
+        told = json.dumps(result).encode()
+        self.emit(Event(finished=job_pb2.Finished(result=told, told=self.told)))
+        await self._conclude([self.table.guest], result=told, journal=self.journal())
+        return result
+
+    async def _conclude(
+        self, parties: tuple[str, ...] | list[str], **told: Any
+    ) -> dict[str, party_pb2.FinishReply]:
+        """Asks parties for their shares of the result; told one, for the end of the job there."""
+        request = party_pb2.FinishRequest(
+            job=self.id, attempt=self.attempt, heads=self.heads, **told
+        )
+        return await self.ask(parties, "finish", lambda party: self.controls[party].finish(request))
+
+    def _warn(self, told: Told) -> None:
+        """Notes, once, what parties' owners are warned of."""
+        for one in told.released:
+            if one.warning and one.warning not in self.warned:
+                self.warned.append(one.warning)
+                warned = job_pb2.Warned(party=one.party, warning=one.warning)
+                self.emit(Event(warned=warned))
+
+    def _result(self, seconds: float, shares: dict[str, party_pb2.FinishReply]) -> dict[str, Any]:
+        """The result as INTERFACE.md lays it out."""
+        metrics: dict[str, dict[str, float]] = {}
+        for metric in self.told.best:
+            metrics.setdefault(metric.split, {})[metric.name] = metric.value
+        counts = {count.name: count.count for count in self.told.counts}
+        rounds = sorted(self.round_seconds)
+        timed: dict[str, float] = {"total": seconds}
+        for stage, took in self.stage_seconds.items():
+            timed[self.protocols[stage].timed_as] = took
+        if rounds and self.protocol.leaves == "model":
+            a_round = max(1.0, counts.get("trees", 0) / max(1, counts.get("rounds", 0)))
+            timed["per_tree"] = rounds[len(rounds) // 2] / a_round
+            if not counts.get("trees"):  # rounds of something else: then it is a round's
+                timed["per_round"] = timed["per_tree"]
+        return {
+            "job": self.id,
+            "name": self.terms.spec.name,
+            "state": "finished",
+            "protocol": self.terms.spec.protocol,
+            "rows": {name: count for name, count in counts.items() if name not in NOT_ROWS},
+            "metrics": metrics,
+            "trees": counts.get("trees", 0),
+            **({"privacy": privacy(self.told)} if self.told.privacy else {}),
+            **({"released": released(self.told)} if self.told.released else {}),
+            **({"rounds": counts["rounds"]} if counts.get("rounds") != counts.get("trees") else {}),
+            **({"lost": self.lost} if self.lost else {}),
+            **({"earlier_rounds": earlier} if (earlier := counts.get("earlier_rounds")) else {}),
+            "seconds": timed,
+            "cpu_seconds": {party: reply.cpu_seconds for party, reply in shares.items()},
+            "memory_peak_bytes": {p: reply.memory_peak_bytes for p, reply in shares.items()},
+            "bytes": {
+                f"{party}->{link.peer}": link.bytes
+                for party, reply in shares.items()
+                for link in reply.sent
+            },
+            "exchanges": self.exchanges,
+            "model": shares[self.table.guest].model,
+            "report": f"fedboost job report {self.id}",
+        }
+
+    def hear(self, party: str, sign: StepReply) -> None:
+        """Notes what a party that works has said of itself."""
+        if party in self.waiting and sign.step:
+            self.waiting[party].step = sign.step
+        self.held_up[party] = tuple(sign.waits_for)
+
+    @property
+    def waited_for(self) -> list[Waiting]:
+        """Whom the job waits for: of several that have been asked, those who wait for nobody."""
+        asked = set(self.waiting)
+        found = [
+            one
+            for party, one in self.waiting.items()
+            if not asked & set(self.held_up.get(party, ())) - {party}
+        ]
+        return found or list(self.waiting.values())
+
+    async def stop(
+        self, state: str, reason: FedboostError, parties: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
+        """Tells parties (none named: all that are left) that this attempt is over.
+
+        Gives those that could not be reached.
+        """
+        request = party_pb2.StopRequest(
+            job=self.id, attempt=self.attempt, state=state, reason=faults.to_message(reason)
+        )
+        told = parties or self.everybody
+        replies = await asyncio.gather(
+            *(self.controls[party].stop(request) for party in told), return_exceptions=True
+        )
+        late = zip(told, replies, strict=True)
+        return tuple(party for party, reply in late if isinstance(reply, UnreachableError))
+
+    async def ask(
+        self,
+        parties: tuple[str, ...] | list[str],
+        what: str,
+        call: Callable[[str], Coroutine[Any, Any, Reply]],
+    ) -> dict[str, Reply]:
+        """Asks all `parties` at once; notes who is waited for; raises the first refusal by name.
+
+        With `spares` hosts that are not there are gone from here on, and have no reply.
+        """
+
+        async def one(party: str) -> Reply | None:
+            self.waiting[party] = Waiting(party=party, step=what, since=time.time())
+            try:
+                return await call(party)
+            except UnreachableError as error:
+                # Where it names another, that one is gone, and has been asked as well.
+                if not self.is_spared(party) or error.at(party=party).where["party"] != party:
+                    raise error.at(party=party) from None
+                self.gone.add(party)
+                return None
+            except FedboostError as error:
+                raise error.at(party=party) from None
+            finally:
+                self.waiting.pop(party, None)
+                self.held_up.pop(party, None)
+
+        tasks = {party: asyncio.create_task(one(party)) for party in parties}
+        failed: list[asyncio.Task[Reply | None]] = []
+        try:
+            await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
+            failed = [t for t in tasks.values() if t.done() and t.exception() is not None]
+        finally:  # a refusal, or the job is cancelled: nobody's answer is waited for any more
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+        if failed:
+            error = failed[0].exception()
+            assert error is not None
+            raise error
+        if len(self.gone) >= len(self.table.hosts):
+            raise UnreachableError("all hosts are gone", party=self.table.hosts[0])
+        replies = {party: task.result() for party, task in tasks.items()}
+        return {party: reply for party, reply in replies.items() if reply is not None}
+
+    def is_spared(self, party: str) -> bool:
+        """Whether the job goes on without that party: one that is nothing but a host."""
+        return self.spares and self.table.roles_of(party) == (flow.HOST,)
+
+    def lose_for_good(self, hosts: Collection[str], stage: str) -> None:
+        """Notes hosts that are gone and without which the others have settled something."""
+        for host in sorted(set(hosts) - set(self.lost)):
+            self.lost.append(host)
+            done = self.progress.done
+            self.emit(Event(lost=PartyLost(party=host, stage=stage, round=done)))
+
+    def recall(self) -> None:
+        """What earlier attempts told of stages that are done, and whom they have lost."""
+        for event in self.journal().events:
+            if event.WhichOneof("what") == "lost":
+                self.gone.add(event.lost.party)
+                self.lost.append(event.lost.party)
+            if event.WhichOneof("what") == "warned":
+                self.warned.append(event.warned.warning)
+            if event.WhichOneof("what") == "stage":
+                self.stage_seconds[event.stage.stage] = event.stage.seconds
+                self.told_of[event.stage.stage] = event.stage.told
+
+    def round_done(
+        self, stage: str, progress: Progress, seconds: float, metrics: list[job_pb2.Metric]
+    ) -> None:
+        """Notes one outermost round."""
+        self.progress = progress
+        if stage == self.protocol.name:
+            self.round_seconds.append(seconds)
+        done = job_pb2.RoundDone(stage=stage, progress=progress, seconds=seconds)
+        done.metrics.extend(metrics)
+        self.emit(Event(round=done))

@@ -1,0 +1,1 @@
+"""Nodes served as processes, with their metrics and their checks."""

@@ -1,0 +1,284 @@
+"""A party or a coordinator as a process: serves its node over gRPC until it is told to stop.
+
+Each loads its own node alone: a coordinator has no use for what a party needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedboost.errors import FedboostError
+from fedboost.messages import (
+    exchange_pb2,
+    exchange_pb2_grpc,
+    job_pb2,
+    job_pb2_grpc,
+    party_pb2,
+    party_pb2_grpc,
+)
+from fedboost.runtime.config.daemons import (
+    CoordinatorConfig,
+    CoordinatorRetention,
+    DaemonConfig,
+    PartyConfig,
+)
+from fedboost.runtime.daemons import doctor
+from fedboost.runtime.process.deadline import end_within
+from fedboost.runtime.store.store import Store
+from fedboost.runtime.transport import authority, faults
+from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.channel import Dialer
+from fedboost.runtime.transport.health import Health
+from fedboost.runtime.transport.identity import Peer, Role
+from fedboost.runtime.transport.peers import PartyControl, PeerLinks
+from fedboost.runtime.transport.server import Gate, Servicer, bind
+from fedboost.runtime.transport.tls import Revocations, ServerCertificates, TlsFiles
+
+if TYPE_CHECKING:
+    from fedboost.runtime.coordinator.node import CoordinatorNode
+    from fedboost.runtime.daemons.metrics import Metrics
+    from fedboost.runtime.daemons.party_metrics import PartyMetrics
+    from fedboost.runtime.party.node import PeerCalls, WriteReport
+    from fedboost.runtime.process.workers import ProcessWorkers
+
+log = logging.getLogger(__name__)
+
+HOUSE_S = 3600.0  # between two looks at what is too old
+
+
+# What runs beside a node for as long as its daemon serves, such as its page.
+Beside = Callable[[Any], AbstractAsyncContextManager[None]]
+
+
+def _nothing(_: object) -> AbstractAsyncContextManager[None]:
+    return nullcontext()
+
+
+class Standing:
+    """Who a daemon is: its certificates, its gate, its way out."""
+
+    def __init__(self, config: DaemonConfig, role: Role) -> None:
+        self.tls = config.tls
+        files = config.tls or _throwaway(config, role)
+        self.certificates = ServerCertificates(files, role=role, name=config.name)
+        self.revocations = Revocations(files)
+        self.gate = Gate(self.revocations if config.tls else None)
+        self.dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
+        for warning in config.warnings():
+            log.warning("%s", warning)
+
+    @contextmanager
+    def counted(
+        self, config: DaemonConfig, metrics: Metrics | None, store: Store
+    ) -> Iterator[None]:
+        """Inside, refusals and failures are counted, and whoever asks reads the figures."""
+        if metrics is None or config.metrics is None:
+            yield
+            return
+        from fedboost.runtime.daemons.metrics import served
+
+        self.gate.refused, self.dialer.failed = metrics.refused, metrics.failed
+        metrics.begin(store)
+        with served(config.metrics.listen, metrics.registry) as port:
+            log.info("metrics are on port %d", port)
+            yield
+
+
+def _throwaway(config: DaemonConfig, role: Role) -> TlsFiles:
+    """Certificates that only sign: for `insecure_loopback`, where links have none."""
+    folder = Path(config.store) / "insecure"
+    authority.create(folder, [Leaf(role, config.name)], Term(datetime.now(UTC)))
+    names = {"ca": "ca.pem", "cert": f"{config.name}.pem", "key": f"{config.name}.key"}
+    return TlsFiles(**{key: folder / name for key, name in names.items()})
+
+
+async def serve_party(
+    config: PartyConfig,
+    *,
+    write_report: WriteReport | None = None,
+    until_stdin_closes: bool = False,
+    beside: Beside = _nothing,
+) -> None:
+    """A party's daemon, until SIGTERM or SIGINT, and what runs `beside` its node."""
+    from fedboost.runtime.party.node import PartyNode
+    from fedboost.runtime.policy.judgement import Trust
+    from fedboost.runtime.process.workers import ProcessWorkers
+
+    standing = Standing(config, "party")
+    own = standing.certificates
+    trust = Trust(own.fresh, lambda: own.pems.ca, standing.revocations.check)
+    with Store(config.store, f"party {config.name}") as store:
+        workers = ProcessWorkers(config.workers)
+        links: PeerCalls = PeerLinks(standing.dialer, dict(config.peers))
+        metrics = _party_metrics(config, standing, workers)
+        if metrics is not None:
+            links = metrics.on(links)
+        node = PartyNode(config, trust, store, links, workers)
+        node.write_report = write_report
+        server, port = bind(
+            standing.certificates if config.tls else None, config.listen, config.timers
+        )
+        services: tuple[tuple[Any, str, Callable[..., None]], ...] = (
+            (party_pb2.DESCRIPTOR, "Party", party_pb2_grpc.add_PartyServicer_to_server),
+            (party_pb2.DESCRIPTOR, "Owner", party_pb2_grpc.add_OwnerServicer_to_server),
+            (exchange_pb2.DESCRIPTOR, "Exchange", exchange_pb2_grpc.add_ExchangeServicer_to_server),
+        )
+        links_of = _links_of(config, standing)
+        served = Served(node if metrics is None else metrics.around(node), links_of)
+        for descriptor, name, add in services:
+            add(Servicer(served, standing.gate, descriptor.services_by_name[name]), server)
+        health = _health(server, *(f"{d.package}.{name}" for d, name, _ in services))
+        watch = asyncio.create_task(
+            node.watch_coordinator(lambda: links_of(config.coordinator.name))
+        )
+        house = _kept(node.forget_old, config.retention)
+        try:
+            with standing.counted(config, metrics, store):
+                async with beside(node):
+                    await _serve(server, f"party {config.name}", port, until_stdin_closes)
+        finally:
+            end_within(config.timers.shutdown_s)
+            health.stop()
+            watch.cancel()
+            house.cancel()
+            await node.pause_all()
+            await server.stop(config.timers.shutdown_s / 2)
+            await standing.dialer.close()
+            await asyncio.to_thread(workers.close)
+            node.close()
+
+
+async def serve_coordinator(
+    config: CoordinatorConfig, *, until_stdin_closes: bool = False, beside: Beside = _nothing
+) -> None:
+    """The coordinator's daemon, until SIGTERM or SIGINT, and what runs `beside` its node."""
+    from fedboost.runtime.coordinator.node import CoordinatorNode
+
+    standing = Standing(config, "coordinator")
+    with Store(config.store, f"coordinator {config.name}") as store:
+        controls = {
+            name: PartyControl(standing.dialer, name, address)
+            for name, address in config.parties.items()
+        }
+        node = CoordinatorNode(config, standing.certificates.fresh, store, controls.__getitem__)
+        metrics = _coordinator_metrics(config, standing, node)
+        server, port = bind(
+            standing.certificates if config.tls else None, config.listen, config.timers
+        )
+        served = Served(node, _links_of(config, standing))
+        service = job_pb2.DESCRIPTOR.services_by_name["Coordinator"]
+        job_pb2_grpc.add_CoordinatorServicer_to_server(
+            Servicer(served, standing.gate, service), server
+        )
+        health = _health(server, service.full_name)
+        woken = asyncio.create_task(node.wake())
+        house = _kept(node.forget_old, config.retention)
+        try:
+            with standing.counted(config, metrics, store):
+                async with beside(node):
+                    await _serve(server, f"coordinator {config.name}", port, until_stdin_closes)
+        finally:
+            end_within(config.timers.shutdown_s)
+            health.stop()
+            woken.cancel()
+            house.cancel()
+            await node.close()
+            await server.stop(config.timers.shutdown_s / 2)
+            await standing.dialer.close()
+
+
+def _party_metrics(
+    config: PartyConfig, standing: Standing, workers: ProcessWorkers
+) -> PartyMetrics | None:
+    """A party's figures, if its owner wants any; nothing of them is even imported otherwise."""
+    if config.metrics is None:
+        return None
+    from fedboost.runtime.daemons.party_metrics import PartyMetrics
+
+    return PartyMetrics(config, standing.certificates.fresh, workers.peak_rss_bytes)
+
+
+def _coordinator_metrics(
+    config: CoordinatorConfig, standing: Standing, node: CoordinatorNode
+) -> Metrics | None:
+    """The same of a coordinator."""
+    if config.metrics is None:
+        return None
+    from fedboost.runtime.daemons.metrics import CoordinatorMetrics
+
+    metrics = CoordinatorMetrics(config, standing.certificates.fresh, node.waits)
+    node.listen(metrics.hear)
+    return metrics
+
+
+def _kept(
+    forget_old: Callable[[], Awaitable[None]], keeps: CoordinatorRetention
+) -> asyncio.Task[None]:
+    """Forgets what is too old, now and then; nothing where everything is kept for ever."""
+
+    async def house() -> None:
+        while keeps != type(keeps)():
+            try:
+                await forget_old()
+            except FedboostError as error:
+                log.error("what is too old is not deleted: %s", "; ".join(error.lines()))
+            await asyncio.sleep(HOUSE_S)
+
+    return asyncio.create_task(house())
+
+
+class Served:
+    """A node with the daemon's own answers beside it."""
+
+    def __init__(self, node: object, links: Callable[[str], Awaitable[object]]) -> None:
+        self._node = node
+        self._links = links
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+    async def check_link(
+        self, _: Peer, request: job_pb2.CheckLinkRequest
+    ) -> job_pb2.CheckLinkReply:
+        """Tries one of the daemon's own links, for `fedboost doctor`."""
+        try:
+            await self._links(request.name)
+        except FedboostError as error:
+            return job_pb2.CheckLinkReply(fault=faults.to_message(error))
+        return job_pb2.CheckLinkReply()
+
+
+def _health(server: Any, *services: str) -> Health:
+    """The daemon's health service, added to what it serves."""
+    health = Health(services)
+    server.add_generic_rpc_handlers((health.handler(),))
+    return health
+
+
+def _links_of(config: DaemonConfig, standing: Standing) -> Callable[[str], Awaitable[object]]:
+    targets = doctor.targets(config)
+    return lambda name: doctor.say_hello(standing.dialer, targets, name)
+
+
+async def _serve(server: Any, who: str, port: int, until_stdin_closes: bool) -> None:
+    """Runs the server until a signal comes, or whoever started us is gone."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    if until_stdin_closes:
+        stdin = sys.stdin.fileno()
+        loop.add_reader(stdin, lambda: None if os.read(stdin, 4096) else stopped.set())
+    await server.start()
+    log.info("%s listens on port %d", who, port)
+    await stopped.wait()
+    log.info("%s stops", who)

@@ -1,0 +1,117 @@
+"""What `fedboost doctor` looks at: every link of a daemon, both ways, with versions and clocks."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from fedboost import __version__, wire
+from fedboost.errors import ConfigError, FedboostError
+from fedboost.messages import job_pb2, job_pb2_grpc, party_pb2_grpc
+from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
+from fedboost.runtime.transport import faults
+from fedboost.runtime.transport.channel import Dialer
+from fedboost.runtime.transport.identity import Role
+
+CLOCK_SKEW_MAX_S = 60.0  # certificates and journals of two machines drift apart beyond this
+
+
+@dataclass(frozen=True)
+class Target:
+    """A daemon at the other end of a link."""
+
+    role: Role
+    address: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at, and what is wrong with it."""
+
+    what: str
+    error: FedboostError | None = None
+    note: str = ""
+
+
+def targets(config: DaemonConfig) -> dict[str, Target]:
+    """The daemons that a configuration names, by name."""
+    if isinstance(config, PartyConfig):
+        found = {name: Target("party", address) for name, address in config.peers.items()}
+        found[config.coordinator.name] = Target("coordinator", config.coordinator.address)
+        return found
+    assert isinstance(config, CoordinatorConfig)
+    return {name: Target("party", address) for name, address in config.parties.items()}
+
+
+async def say_hello(dialer: Dialer, known: dict[str, Target], name: str) -> job_pb2.HelloReply:
+    """What the daemon `name` says of itself; raises what is wrong with the link or its version."""
+    target = known.get(name)
+    if target is None:
+        raise ConfigError(f"no address is known for {name[:64]!r}", todo="add it to the settings")
+    reply = await _call(dialer, name, target, "Hello", job_pb2.HelloRequest())
+    assert isinstance(reply, job_pb2.HelloReply)
+    if reply.name != name or reply.role != target.role:
+        raise ConfigError(f"{target.address} is {reply.role} {reply.name}, not {name}")
+    if (reply.version, reply.wire_version) != (__version__, wire.WIRE_VERSION):
+        raise ConfigError(
+            f"{name} runs fedboost {reply.version}, here runs {__version__}",
+            todo="run the same version everywhere",
+            party=name,
+        )
+    return reply
+
+
+async def examine(config: DaemonConfig, dialer: Dialer, ours: Role) -> list[Finding]:
+    """Every link out of this daemon and every link into it, one finding each."""
+    known = targets(config)
+    findings = []
+    for name, target in known.items():
+        findings.append(await _link_out(dialer, known, name))
+        findings.append(await _link_in(dialer, name, target, config.name))
+    own = Target(ours, config.listen)
+    try:
+        await _call(dialer, config.name, own, "Hello", job_pb2.HelloRequest())
+        findings.append(Finding(f"our own daemon on {config.listen}"))
+    except FedboostError as error:
+        findings.append(Finding(f"our own daemon on {config.listen}", error))
+    return findings
+
+
+async def _link_out(dialer: Dialer, known: dict[str, Target], name: str) -> Finding:
+    what = f"here -> {name} ({known[name].address})"
+    started = time.time()
+    try:
+        reply = await say_hello(dialer, known, name)
+    except FedboostError as error:
+        return Finding(what, error)
+    now = time.time()
+    skew = reply.clock - (started + now) / 2
+    if abs(skew) > CLOCK_SKEW_MAX_S:
+        wrong = ConfigError(
+            f"the clock of {name} is off by {skew:+.0f} s", todo="set both clocks (NTP)", party=name
+        )
+        return Finding(what, wrong)
+    return Finding(what, note=f"{1000 * (now - started):.0f} ms, clock {skew:+.1f} s")
+
+
+async def _link_in(dialer: Dialer, name: str, target: Target, ours: str) -> Finding:
+    what = f"{name} -> here"
+    try:
+        reply = await _call(dialer, name, target, "CheckLink", job_pb2.CheckLinkRequest(name=ours))
+    except FedboostError as error:
+        return Finding(what, error)
+    assert isinstance(reply, job_pb2.CheckLinkReply)
+    return Finding(what, faults.from_message(reply.fault) if reply.HasField("fault") else None)
+
+
+async def _call(dialer: Dialer, name: str, target: Target, method: str, request: object) -> object:
+    stub = party_pb2_grpc.PartyStub if target.role == "party" else job_pb2_grpc.CoordinatorStub
+
+    def start(channel: grpc.aio.Channel) -> Any:
+        call = getattr(stub(channel), method)
+        return call(request, timeout=dialer.timers.call_s, metadata=dialer.metadata)
+
+    return await dialer.call((name, target.address), start)

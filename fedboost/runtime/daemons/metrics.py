@@ -1,0 +1,238 @@
+"""A daemon's figures for Prometheus: counted where events pass, read where something is kept.
+
+Protocols know nothing of them. A coordinator counts what it writes into its journals; for a party's
+see `party_metrics`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Literal, TypeAlias
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    start_http_server,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from fedboost import __version__, protocols, wire
+from fedboost.errors import BY_CODE, ConfigError, FedboostError
+from fedboost.messages.job_pb2 import Event, StepDone, Waiting
+from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig
+from fedboost.runtime.daemons.families import SECONDS, of
+from fedboost.runtime.process.clock import now
+from fedboost.runtime.store.store import JobState, Store
+from fedboost.runtime.transport.addresses import split_address
+from fedboost.runtime.transport.identity import Identity
+
+OTHER = "other"  # stands for every name that our files do not hold
+LOOP_S = 2.0  # an event loop that takes longer is not waited for
+RESTS = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED, JobState.FINISHED)
+
+Reading: TypeAlias = tuple[str, tuple[str, ...], float]  # a gauge's name, its labels, its value
+
+
+class Metrics(Collector):
+    """What every daemon counts and reads; the daemon's own registry holds it."""
+
+    def __init__(
+        self,
+        config: DaemonConfig,
+        role: Literal["coordinator", "party"],
+        identity: Callable[[], Identity],
+    ) -> None:
+        self.registry = CollectorRegistry(auto_describe=True)
+        self._config, self._role, self._identity = config, role, identity
+        self._names = {*config.addresses()}
+        self._counters: dict[str, Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for family in of(role):
+            if family.kind == "counter":
+                made = Counter(family.name, family.says, family.labels, registry=self.registry)
+                self._counters[family.name] = made
+            elif family.kind == "histogram":
+                self._histograms[family.name] = Histogram(
+                    family.name, family.says, family.labels, registry=self.registry,
+                    buckets=SECONDS,
+                )  # fmt: skip
+        self._store: Store | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        ProcessCollector(registry=self.registry)
+        for code in BY_CODE:
+            self.count("fedboost_calls_refused_total", code, by=0.0)
+        for name in self._names - {config.name}:
+            self.count("fedboost_connection_failures_total", name, by=0.0)
+
+    def begin(self, store: Store) -> None:
+        """Reads the gauges from here on; called in the daemon's event loop."""
+        self._store, self._loop = store, asyncio.get_running_loop()
+        self.registry.register(self)
+
+    def refused(self, error: FedboostError) -> None:
+        """A call of somebody else was refused."""
+        self.count("fedboost_calls_refused_total", error.code if error.code in BY_CODE else OTHER)
+
+    def failed(self, name: str) -> None:
+        """A call of ours did not reach a daemon."""
+        self.count("fedboost_connection_failures_total", self.name(name))
+
+    def count(self, family: str, *labels: str, by: float = 1.0) -> None:
+        """Adds to a counter; by 0 so that it is there before the first event, which is a rise."""
+        counter = self._counters[family]
+        (counter.labels(*labels) if labels else counter).inc(by)
+
+    def observe(self, family: str, seconds: float, *labels: str) -> None:
+        """Adds a duration to a histogram."""
+        self._histograms[family].labels(*labels).observe(seconds)
+
+    def name(self, name: str) -> str:
+        """A daemon's name, if our file holds it."""
+        return name if name in self._names else OTHER
+
+    def stage(self, stage: str) -> str:
+        """A stage's name, if there is such a protocol."""
+        return stage if stage in protocols.names() else OTHER
+
+    def step(self, stage: str, step: str) -> tuple[str, str]:
+        """A stage and a step of it, if there are such."""
+        if stage not in protocols.names():
+            return OTHER, OTHER
+        return stage, OTHER if protocols.named(stage).step(step) is None else step
+
+    # When somebody asks
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """The gauges, without values."""
+        return [GaugeMetricFamily(f.name, f.says, labels=f.labels)
+                for f in of(self._role) if f.kind == "gauge"]  # fmt: skip
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The gauges, read now."""
+        found = {family.name: family for family in self.describe()}
+        for name, labels, value in self.read():
+            found[name].add_metric(labels, value)
+        yield from found.values()
+
+    def read(self) -> Iterator[Reading]:
+        """Every gauge's values; in the thread of whoever asks."""
+        assert self._store is not None
+        who = (self._role, self._config.name, __version__, str(wire.WIRE_VERSION))
+        yield "fedboost_info", who, 1.0
+        counts = self._store.counts()
+        for state in JobState:
+            yield "fedboost_jobs", (state,), counts.get(state, 0)
+        end = self._identity().not_after.timestamp()
+        yield "fedboost_certificate_end_timestamp_seconds", (), end
+        yield "fedboost_store_free_bytes", (), shutil.disk_usage(self._store.folder).free
+        asked = now()
+        yield from self._in_loop()
+        yield "fedboost_event_loop_lag_seconds", (), min(LOOP_S, now() - asked)
+
+    def _in_loop(self) -> list[Reading]:
+        """What only the event loop may look at; nothing where it does not come to that in time."""
+        assert self._loop is not None
+
+        async def look() -> list[Reading]:
+            return list(self.look())
+
+        looking = asyncio.run_coroutine_threadsafe(look(), self._loop)
+        try:
+            return looking.result(LOOP_S)
+        except TimeoutError:
+            looking.cancel()
+            return []
+
+    def look(self) -> Iterator[Reading]:
+        """Gauges that the event loop's own state tells."""
+        return iter(())
+
+
+class CoordinatorMetrics(Metrics):
+    """A coordinator's: what its journals say, and whom jobs wait for."""
+
+    def __init__(
+        self,
+        config: CoordinatorConfig,
+        identity: Callable[[], Identity],
+        waits: Callable[[], Collection[Waiting]],
+    ) -> None:
+        super().__init__(config, "coordinator", identity)
+        self._waits = waits
+        for state in RESTS:
+            self.count("fedboost_job_ends_total", state, by=0.0)
+        for party in config.parties:
+            self.count("fedboost_parties_lost_total", party, by=0.0)
+            self.count("fedboost_warnings_total", party, by=0.0)
+
+    def hear(self, event: Event) -> None:
+        """Counts one event of a job's journal."""
+        what = event.WhichOneof("what")
+        if what == "step":
+            self._step(event.step)
+        elif what == "round":
+            self.count("fedboost_rounds_total", self.stage(event.round.stage))
+        elif what == "stage":
+            stage = self.stage(event.stage.stage)
+            self.observe("fedboost_stage_seconds", event.stage.seconds, stage)
+        elif what == "state" and event.state.state in RESTS:
+            self.count("fedboost_job_ends_total", event.state.state)
+        elif what == "lost":
+            self.count("fedboost_parties_lost_total", self.name(event.lost.party))
+        elif what == "warned":
+            self.count("fedboost_warnings_total", self.name(event.warned.party))
+
+    def _step(self, done: StepDone) -> None:
+        calls = max(1, done.calls)
+        stage, step = self.step(done.stage, done.step)
+        for _ in range(calls):
+            self.observe("fedboost_step_seconds", done.seconds / calls, stage, step)
+        for cost in done.costs:
+            party = self.name(cost.party)
+            self.count("fedboost_party_seconds_total", party, stage, by=cost.seconds)
+            self.count("fedboost_party_cpu_seconds_total", party, stage, by=cost.cpu_seconds)
+            for link in cost.sent:
+                to = self.name(link.peer)
+                self.count("fedboost_link_bytes_total", party, to, by=link.bytes)
+
+    def look(self) -> Iterator[Reading]:
+        """See `Metrics`."""
+        longest: dict[tuple[str, str], float] = {}
+        for one in self._waits():
+            key = self.name(one.party), _reason(one.step)
+            longest[key] = max(longest.get(key, 0.0), time.time() - one.since)
+        for labels, seconds in longest.items():
+            yield "fedboost_waiting_seconds", labels, max(0.0, seconds)
+
+
+def _reason(step: str) -> str:
+    return {"approval": "approval", "its return": "return"}.get(step, "step")
+
+
+@contextmanager
+def served(listen: str, registry: CollectorRegistry) -> Iterator[int]:
+    """Inside, whoever asks ``http://LISTEN/metrics`` reads the registry; gives the port.
+
+    A thread of its own answers. A ConfigError where the address is taken.
+    """
+    host, port = split_address(listen)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot show metrics on {listen}: {error.strerror}",
+            todo="is another daemon running there? change `metrics.listen`",
+        ) from None
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

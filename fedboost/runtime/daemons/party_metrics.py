@@ -1,0 +1,151 @@
+"""A party's figures: what passes its border is counted here, around its node and its links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fedboost.messages import party_pb2
+from fedboost.messages.exchange_pb2 import Envelope, RecallReply
+from fedboost.messages.party_pb2 import StepCall, StepReply
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.daemons.metrics import OTHER, Metrics, Reading
+from fedboost.runtime.party.node import PartyNode, PeerCalls
+from fedboost.runtime.transport.identity import Identity, Peer
+
+
+class PartyMetrics(Metrics):
+    """A party's: its steps, what it sends and gets, and what its data sets have told."""
+
+    def __init__(
+        self,
+        config: PartyConfig,
+        identity: Callable[[], Identity],
+        worker_memory: Callable[[], int],
+    ) -> None:
+        super().__init__(config, "party", identity)
+        self._party, self._worker_memory = config, worker_memory
+        self._node: PartyNode | None = None
+        self._counted: dict[str, tuple[int, str, int]] = {}  # the last step of each job, by place
+
+    def around(self, node: PartyNode) -> CountedParty:
+        """The node, whose calls are counted from here on."""
+        self._node = node
+        return CountedParty(node, self)
+
+    def on(self, links: PeerCalls) -> CountedLinks:
+        """The links, whose payloads are counted from here on."""
+        return CountedLinks(links, self)
+
+    def passed(self, direction: str, peer: str, envelope: Envelope) -> None:
+        """A payload left (out) or came (in)."""
+        other = self.name(peer)
+        self.count("fedboost_payloads_total", direction, other)
+        self.count("fedboost_payload_bytes_total", direction, other, by=envelope.payload_bytes)
+
+    def stepped(self, call: StepCall, reply: StepReply) -> None:
+        """Steps were done; an answer that is given again counts once."""
+        place = call.attempt, call.stage, max((turn.number for turn in call.turns), default=0)
+        if self._counted.get(call.job) == place:
+            return
+        self._counted[call.job] = place
+        for turn, own in zip(call.turns, reply.turns, strict=True):
+            stage, step = self.step(call.stage, turn.step)
+            self.observe("fedboost_own_step_seconds", own.cost.seconds, stage, step)
+            self.count("fedboost_own_step_cpu_seconds_total", stage, by=own.cost.cpu_seconds)
+
+    def kept(self, stage: str) -> None:
+        """A checkpoint was kept."""
+        self.count("fedboost_checkpoints_total", self.stage(stage))
+
+    def over(self, job: str) -> None:
+        """A job is over here."""
+        self._counted.pop(job, None)
+
+    def read(self) -> Iterator[Reading]:
+        """See `Metrics`."""
+        yield from super().read()
+        assert self._node is not None
+        yield "fedboost_ledger_rows", (), self._node.ledger.head().n
+        policy = self._party.policy
+        yield "fedboost_disclosed_sums_limit", ("warn",), policy.disclosure_warn
+        yield "fedboost_disclosed_sums_limit", ("max",), policy.disclosure_max
+        yield from self._disclosed()
+        yield "fedboost_worker_memory_peak_bytes", (), self._worker_memory()
+
+    def _disclosed(self) -> Iterator[Reading]:
+        """What data sets have told; one that our file no longer declares is another."""
+        assert self._node is not None
+        sums: dict[tuple[str, str], float] = {}
+        noise: dict[str, float] = {}
+        for entry in self._node.spending.account.entries():
+            dataset = entry.dataset if entry.dataset in self._party.datasets else OTHER
+            if entry.sums:
+                key = dataset, self.name(entry.guest)
+                sums[key] = sums.get(key, 0.0) + entry.sums
+            if entry.noise:
+                noise[dataset] = noise.get(dataset, 0.0) + entry.noise
+        for labels, value in sums.items():
+            yield "fedboost_disclosed_sums", labels, value
+        for dataset, value in noise.items():
+            yield "fedboost_disclosed_epsilon_row", (dataset,), value
+
+
+class CountedParty:
+    """A party's node, of which calls are counted that tell of steps, payloads and checkpoints."""
+
+    def __init__(self, node: PartyNode, metrics: PartyMetrics) -> None:
+        self._node, self._metrics = node, metrics
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+    async def run_step(self, caller: Peer, request: StepCall) -> StepReply:
+        """See `PartyNode`."""
+        reply = await self._node.run_step(caller, request)
+        self._metrics.stepped(request, reply)
+        return reply
+
+    async def commit(self, caller: Peer, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
+        """See `PartyNode`."""
+        reply = await self._node.commit(caller, request)
+        self._metrics.kept(request.stage)
+        return reply
+
+    async def finish(self, caller: Peer, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
+        """See `PartyNode`."""
+        reply = await self._node.finish(caller, request)
+        if request.result:
+            self._metrics.over(request.job)
+        return reply
+
+    async def stop(self, caller: Peer, request: party_pb2.StopRequest) -> party_pb2.StopReply:
+        """See `PartyNode`."""
+        reply = await self._node.stop(caller, request)
+        self._metrics.over(request.job)
+        return reply
+
+    async def accept(self, caller: Peer, envelope: Envelope, payload: bytes) -> bool:
+        """See `PartyNode`."""
+        had = await self._node.accept(caller, envelope, payload)
+        if not had:
+            self._metrics.passed("in", caller.name, envelope)
+        return had
+
+
+@dataclass(frozen=True)
+class CountedLinks:
+    """A party's links to its peers, of which every payload is counted that has arrived."""
+
+    links: PeerCalls
+    metrics: PartyMetrics
+
+    async def recall(self, own: str, peer: str) -> RecallReply:
+        """See `PeerCalls`."""
+        return await self.links.recall(own, peer)
+
+    async def deliver(self, envelope: Envelope, payload: bytes) -> None:
+        """See `Links`."""
+        await self.links.deliver(envelope, payload)
+        self.metrics.passed("out", envelope.receiver, envelope)

@@ -1,0 +1,1 @@
+"""What a job will take on this machine, before it runs."""

@@ -1,0 +1,1 @@
+"""What a job is, as its submitter and all daemons sign it."""

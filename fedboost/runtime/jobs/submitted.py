@@ -1,0 +1,131 @@
+"""What a user hands in: a job file's content, checked as far as one can without the parties."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from fedboost import flow, protocols
+from fedboost.errors import ConfigError, FedboostError, PeerError
+from fedboost.job import JobSpec
+from fedboost.messages.job_pb2 import SubmitRequest
+from fedboost.runtime.jobs.manifest import Manifest, Submission
+from fedboost.runtime.transport.identity import Identity, Peer, check_signature, verify_certificate
+from fedboost.settings import parse
+
+KEY_BYTES = 16  # of what a caller draws for one submission
+TITLE = "fedboost submission 1"  # keeps what is signed here apart from everything else
+
+
+def submission_id(spec: JobSpec, submitter: str, key: str) -> str:
+    """The id of a submission: the job's name, and a hash by which the same one is known again."""
+    stem = re.sub(r"[^a-z0-9]+", "-", spec.name.lower()).strip("-")[:40]
+    told = _canonical([submitter, key, spec.model_dump(mode="json")])
+    return f"{stem}-{hashlib.sha256(told).hexdigest()[:8]}"
+
+
+def sign_submission(spec: JobSpec, key: str, coordinator: str, identity: Identity) -> Submission:
+    """A submission that nobody can alter, or hand in at another coordinator or as another job."""
+    return Submission(
+        key=key,
+        certificate=identity.certificate_pem.decode(),
+        signature=identity.sign(_text(spec, key, coordinator)).hex(),
+    )
+
+
+def submission_request(
+    spec: bytes, key: str, coordinator: str, identity: Identity | None
+) -> SubmitRequest:
+    """What a user asks a coordinator to run, signed by whoever has an `identity`."""
+    request = SubmitRequest(spec=spec, key=key)
+    if identity is not None:
+        own = sign_submission(_parsed(spec), key, coordinator, identity)
+        request.certificate, request.signature = own.certificate.encode(), own.octets
+    return request
+
+
+def submitter_of(terms: Manifest, ca_pem: bytes) -> Peer:
+    """Who submitted a job, by the signature; a PeerError unless the manifest says the same, of
+    exactly this job under this id.
+    """
+    own = terms.submission
+    if own is None:
+        raise PeerError("nobody has signed the job's submission", todo="submit it anew")
+    certificate = own.certificate.encode()
+    peer = verify_certificate(certificate, ca_pem)
+    leads = ("coordinator", terms.coordinator) == (peer.role, peer.name)
+    if terms.submitter != (str(peer) if leads else peer.name) or not (leads or peer.role == "user"):
+        raise PeerError(f"the job names {terms.submitter} as its submitter, {peer} has signed it")
+    text = _text(terms.spec, own.key, terms.coordinator)
+    check_signature(certificate, peer, text, own.octets)
+    if terms.job != submission_id(terms.spec, terms.submitter, own.key):
+        raise PeerError("the job is not called what its submission was called")
+    return peer
+
+
+def _text(spec: JobSpec, key: str, coordinator: str) -> bytes:
+    """What a submitter signs: the job as every party will read it, once, at one coordinator."""
+    return _canonical([TITLE, coordinator, key, spec.model_dump(mode="json")])
+
+
+def _canonical(raw: list[Any]) -> bytes:
+    return json.dumps(raw, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _parsed(text: bytes) -> JobSpec:
+    try:
+        raw = json.loads(text, parse_constant=_refused)
+    except (ValueError, RecursionError):
+        raise ConfigError("the job is not JSON") from None
+    return parse(JobSpec, raw)
+
+
+def _refused(constant: str) -> None:
+    """NaN and Infinity, which are not JSON."""
+    raise ValueError(constant)
+
+
+def read_spec(text: bytes) -> JobSpec:
+    """A job file's content, checked as far as one can without the parties."""
+    spec = _parsed(text)
+    table = spec.parties.table()  # one guest
+    protocol = protocols.named(spec.protocol)
+    params = parse(protocol.params, spec.params, section="params")
+    if spec.alignment is not None and protocols.aligns(spec, params) is None:
+        raise ConfigError(
+            f"a job of {spec.protocol} like this one aligns no rows",
+            todo="leave alignment out",
+            key="alignment",
+        )
+    adds_up = flow.AGGREGATOR in protocol.modules
+    if adds_up and table.aggregator is None:
+        raise ConfigError(
+            f"{spec.protocol} needs an aggregator and parties names none",
+            todo=f"aggregator: a party of its own, or {table.guest}",
+            key="parties.aggregator",
+        )
+    if table.aggregator is not None and not adds_up:
+        raise ConfigError(
+            f"{spec.protocol} has no part for an aggregator",
+            todo="leave it out",
+            key="parties.aggregator",
+        )
+    return spec
+
+
+def check(spec: JobSpec, **where: str) -> None:
+    """Refuses, by a ConfigError, what a coordinator would refuse, and guests without a bag."""
+    try:
+        if spec.parties.guests is not None and not protocols.named(spec.protocol).bags:
+            bags = [name for name, known in protocols.known().items() if known.bags]
+            raise ConfigError(
+                f"{spec.protocol} trains with one guest, and the job names several",
+                todo=f"name one as guest: NAME; {', '.join(bags)} trains a model for each",
+                key="parties.guests",
+            )
+        for one in spec.one_each():
+            read_spec(one.model_dump_json().encode())
+    except FedboostError as error:
+        raise error.at(**where) from None

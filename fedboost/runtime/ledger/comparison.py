@@ -1,0 +1,288 @@
+"""Two ledgers held to each other: a party's rows of one job as a signed file, and what differs.
+
+The file has two lines: JSON, and the party's signature under it. Rows that are not for its reader
+(of other jobs, or about other peers) stand in it as hashes of what they say, so that the chain can
+be followed through them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pydantic import AwareDatetime, Base64Bytes, ValidationError
+
+from fedboost.errors import DataError, PeerError
+from fedboost.job import Name
+from fedboost.runtime.ledger import signed_heads
+from fedboost.runtime.ledger.ledger import (
+    GENESIS,
+    Kept,
+    Ledger,
+    Row,
+    chained,
+    content_hash,
+    row_hash,
+)
+from fedboost.runtime.ledger.signed_heads import Check, Statement
+from fedboost.settings import Settings
+
+EXPORT_BYTES_MAX = 1 << 30  # about a million rows
+
+SAID_ALIKE = ("step", "kind", "bytes", "sha256", "salt")  # by both rows about one payload
+
+Place: TypeAlias = tuple[
+    int, str, int, int, str
+]  # of a payload: attempt, stage, number, part, direction
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """A row of which the reader gets nothing but its place in the chain."""
+
+    n: int
+    content: str  # the hash of what it says
+
+
+@dataclass(frozen=True)
+class Stood:
+    """A statement, as it was signed."""
+
+    party: Name
+    text: Base64Bytes
+    signature: Base64Bytes
+
+
+class Export(Settings):
+    """A party's rows of one job, in the chain from behind row `start` on."""
+
+    what: Literal["fedboost ledger export 1"] = "fedboost ledger export 1"
+    party: Name
+    job: str
+    reader: Name | None  # the only peer whose rows are shown; None: all of the job
+    at: AwareDatetime
+    start: int
+    start_hash: str
+    rows: list[Row | Hidden]
+    heads: list[Stood]
+
+    def hashes(self) -> dict[int, str]:
+        """Each row's hash by its number; a PeerError where the rows are no chain."""
+        found = {self.start: self.start_hash}
+        for n, row in enumerate(self.rows, self.start + 1):
+            previous = found[n - 1]
+            if isinstance(row, Hidden):
+                found[n] = chained(previous, row.content)
+            else:
+                found[n] = row_hash(row)
+            fits = isinstance(row, Hidden) or (row.previous, row.hash) == (previous, found[n])
+            if row.n != n or not fits:
+                raise PeerError(f"row {n} of {self.party}'s ledger does not fit its chain")
+        return found
+
+    def shown(self) -> list[Row]:
+        """The rows that are not hidden."""
+        return [row for row in self.rows if isinstance(row, Row)]
+
+    def statements(self, party: str) -> list[Statement]:
+        """What a party stated in the job, as this one has kept it."""
+        return [signed_heads.read(party, one.text) for one in self.heads if one.party == party]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What two ledgers say differently, for a person."""
+
+    text: str
+    is_settled: bool = True  # False: of a payload on its way when its attempt ended
+
+
+def export(
+    ledger: Ledger, party: str, job: str, reader: str | None, sign: Callable[[bytes], bytes]
+) -> bytes:
+    """The file with a party's rows of a job; with a `reader` those about that peer alone."""
+    own, kept = ledger.rows(job), ledger.kept(job)
+    _check_known(job, own, kept)
+    stated = [
+        one.n for one in (signed_heads.read(k.party, k.text) for k in kept if k.party == party)
+    ]
+    first = min([*(row.n for row in own[:1]), *(n + 1 for n in stated)], default=1)
+    last = max([*(row.n for row in own[-1:]), *stated], default=0)
+    chain = ledger.rows(first=max(1, first - 1), last=last)
+    before = [row for row in chain if row.n < first]
+    written = Export(
+        party=party,
+        job=job,
+        reader=reader,
+        at=ledger.now(),
+        start=first - 1,
+        start_hash=before[0].hash if before else GENESIS,
+        rows=[_shown(row, job, reader) for row in chain if row.n >= first],
+        heads=[
+            Stood(one.party, one.text, one.signature)
+            for one in kept
+            if reader is None or one.party in (party, reader)
+        ],
+    )
+    text = json.dumps(written.model_dump(mode="json"), sort_keys=True).encode()
+    return text + b"\n" + base64.b64encode(sign(text)) + b"\n"
+
+
+def read(file: bytes, check: Check) -> Export:
+    """The rows that a party has exported; a DataError where the file is no such thing.
+
+    A PeerError where the party named in it has not signed it, or its rows are no chain.
+    """
+    text, _, rest = file.partition(b"\n")
+    try:
+        if len(file) > EXPORT_BYTES_MAX:
+            raise ValueError
+        found = Export.model_validate_json(text)
+        signature = base64.b64decode(rest.strip(), validate=True)
+    except (ValidationError, binascii.Error, ValueError):
+        raise DataError(
+            "the file is no exported ledger", todo="write one with fedboost ledger export"
+        ) from None
+    check(found.party, text, signature, found.at)
+    for one in found.heads:
+        check(one.party, one.text, one.signature, signed_heads.read(one.party, one.text).at)
+    hashes = found.hashes()
+    if _held_to(found.statements(found.party), hashes, f"{found.party}'s"):
+        raise PeerError(f"{found.party}'s ledger is not the one of which it signed the heads")
+    return found
+
+
+def compare(ledger: Ledger, party: str, theirs: Export) -> list[Difference]:
+    """Where a party's ledger and what a peer has exported of a job do not say the same.
+
+    First what the two have signed against the chains, then payload for payload what they sent
+    each other.
+    """
+    rows = ledger.rows(theirs.job)
+    _check_known(theirs.job, rows, ledger.kept(theirs.job))
+    own = [row for row in rows if row.peer == theirs.party]
+    told = [row for row in theirs.shown() if row.peer == party]
+    stated = [signed_heads.read(kept.party, kept.text) for kept in ledger.kept(theirs.job)]
+    # Of what they have signed since, the file can hold nothing.
+    kept = [one for one in stated if one.party == theirs.party and one.at <= theirs.at]
+    found = _held_to(kept, theirs.hashes(), f"{theirs.party}'s")
+    given = theirs.statements(party)
+    mine = {one.n: row.hash for one in given for row in ledger.rows(first=one.n, last=one.n)}
+    found += _held_to(given, mine, "our")
+    settled = _settled([*stated, *given, *theirs.statements(theirs.party)])
+    here = {_place(row, row.direction): row for row in own}
+    there = {_place(row, "in" if row.direction == "out" else "out"): row for row in told}
+    for place in sorted(here.keys() | there.keys()):
+        we, they = here.get(place), there.get(place)
+        if we is not None and they is not None:
+            found += _unequal(we, they, theirs.party)
+        elif we is not None:
+            is_settled = we.direction == "in" or we.n <= settled.get((we.attempt, party), 0)
+            found.append(Difference(_only_here(we, theirs.party), is_settled))
+        elif they is not None:
+            end = settled.get((they.attempt, theirs.party), 0)
+            is_settled = they.direction == "in" or they.n <= end
+            found.append(Difference(_only_there(they, theirs.party), is_settled))
+    return found
+
+
+def review(ledger: Ledger, party: str, job: str) -> list[Difference]:
+    """Where a party's rows of a job do not fit what it and its peers have signed at each commit."""
+    rows, since = ledger.rows(job), dict[int, int]()
+    _check_known(job, rows, ledger.kept(job))
+    stated = [signed_heads.read(kept.party, kept.text) for kept in ledger.kept(job)]
+    found: list[Difference] = []
+    for own in (one for one in stated if one.party == party):
+        told = [
+            row
+            for row in rows
+            if row.attempt == own.attempt and since.get(own.attempt, 0) < row.n <= own.n
+        ]
+        since[own.attempt] = own.n
+        now = signed_heads.pairs(party, told, own.pairs)
+        others = [one for one in stated if one.moment == own.moment and one.party != party]
+        for one in others:
+            mine, theirs = now.get(one.party), one.pairs.get(party)
+            if mine is not None and theirs is not None and mine != theirs:
+                found.append(
+                    Difference(
+                        f"{_moment(own)}: {one.party} signed that {theirs.entries} payloads passed "
+                        f"between us; here they are {mine.entries}, or others"
+                    )
+                )
+    return found
+
+
+def _check_known(job: str, rows: Sequence[Row], kept: Sequence[Kept]) -> None:
+    """Refuses a job of which a ledger holds nothing: that is no agreement."""
+    if not rows and not kept:
+        raise DataError(
+            f"the ledger knows no job {job[:80]}",
+            todo="fedboost party jobs; a store that was restored from a backup lacks later jobs",
+        )
+
+
+def _shown(row: Row, job: str, reader: str | None) -> Row | Hidden:
+    is_for_reader = row.job == job and reader in (None, row.peer)
+    return row if is_for_reader else Hidden(row.n, content_hash(row))
+
+
+def _held_to(
+    stated: Sequence[Statement], hashes: Mapping[int, str], whose: str
+) -> list[Difference]:
+    """What a party has signed, against a chain that is said to be its own."""
+    known = {0: GENESIS, **hashes}
+    return [
+        Difference(f"{_moment(one)}: row {one.n} of {whose} ledger is not the one that was signed")
+        for one in stated
+        if known.get(one.n) != one.hash
+    ]
+
+
+def _settled(stated: Sequence[Statement]) -> dict[tuple[int, str], int]:
+    """Of each attempt and party the last row that it has signed for."""
+    found: dict[tuple[int, str], int] = {}
+    for one in stated:
+        found[one.attempt, one.party] = max(one.n, found.get((one.attempt, one.party), 0))
+    return found
+
+
+def _unequal(ours: Row, theirs: Row, peer: str) -> list[Difference]:
+    """What two rows about one payload say differently."""
+    named = [name for name in SAID_ALIKE if getattr(ours, name) != getattr(theirs, name)]
+    if not named:
+        return []
+    way = f"sent to {peer}" if ours.direction == "out" else f"received from {peer}"
+    values = (f"{name} {getattr(ours, name)} here, {getattr(theirs, name)} there" for name in named)
+    return [Difference(f"{_payload(ours)}, {way}: {'; '.join(values)}")]
+
+
+def _only_here(row: Row, peer: str) -> str:
+    way = (
+        f"we sent it to {peer}, whose" if row.direction == "out" else f"it came from {peer}, whose"
+    )
+    return f"{_payload(row)}: {way} ledger has no row of it"
+
+
+def _only_there(row: Row, peer: str) -> str:
+    did = "sent it to us" if row.direction == "out" else "got it from us"
+    return f"{_payload(row)}: {peer} says that it {did}, and our ledger has no row of it"
+
+
+def _payload(row: Row) -> str:
+    part = f" part {row.part}" if row.part else ""
+    kind = row.kind.rpartition(".")[2]
+    return f"{kind} of step {row.step} (attempt {row.attempt}, {row.stage} {row.number}{part})"
+
+
+def _place(row: Row, direction: str) -> Place:
+    return row.attempt, row.stage, row.number, row.part, direction
+
+
+def _moment(statement: Statement) -> str:
+    place = ".".join(str(number) for number in (statement.round, *statement.within))
+    return f"attempt {statement.attempt}, {statement.stage} {place}"

@@ -1,0 +1,452 @@
+"""The disclosure ledger: one hash-chained row per payload that left or came, never changed.
+
+Row n holds the hash of row n-1; its own hash covers that and the hash of every other column. A
+second table holds the number and hash of the last row, so that rows cut off the end are missed
+too. A third keeps the heads that this party has signed and those that its peers have (see
+`heads`): whoever can rewrite the whole database can write another chain, and fit it to no
+signature.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from fedboost.disk import on_disk, opened, transaction
+from fedboost.errors import DataError, StoreError
+from fedboost.runtime.store.schema import hashes
+
+Direction: TypeAlias = Literal["out", "in"]
+
+GENESIS = hashlib.sha256(b"fedboost ledger 2").hexdigest()  # what the first row follows
+SALT_BYTES = 16
+TEXT_CHARS_MAX = 2000  # of one column; a peer cannot fill the disk with a name
+TABLES = ("ledger", "ledger_head", "ledger_signed")
+
+SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS ledger (
+        n INTEGER PRIMARY KEY, at TEXT NOT NULL, direction TEXT NOT NULL, job TEXT NOT NULL,
+        attempt INTEGER NOT NULL, stage TEXT NOT NULL, step TEXT NOT NULL,
+        number INTEGER NOT NULL, part INTEGER NOT NULL, kind TEXT NOT NULL, peer TEXT NOT NULL,
+        bytes INTEGER NOT NULL, "values" INTEGER NOT NULL, "rows" INTEGER, "groups" INTEGER,
+        smallest_group INTEGER, epsilon REAL, protection TEXT NOT NULL, reveals TEXT NOT NULL,
+        sha256 TEXT NOT NULL, salt TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL
+    ) STRICT""",
+    """CREATE TABLE IF NOT EXISTS ledger_head (
+        one INTEGER PRIMARY KEY CHECK (one = 1), n INTEGER NOT NULL, hash TEXT NOT NULL
+    ) STRICT""",
+    """CREATE TABLE IF NOT EXISTS ledger_signed (
+        k INTEGER PRIMARY KEY, job TEXT NOT NULL, party TEXT NOT NULL, text BLOB NOT NULL,
+        signature BLOB NOT NULL
+    ) STRICT""",
+    """CREATE TABLE IF NOT EXISTS ledger_gaps (
+        hash TEXT PRIMARY KEY, n INTEGER NOT NULL, job TEXT NOT NULL, peer TEXT NOT NULL,
+        found TEXT NOT NULL, seen TEXT NOT NULL DEFAULT ''
+    ) STRICT""",
+    "CREATE INDEX IF NOT EXISTS ledger_job ON ledger (job)",
+    "CREATE INDEX IF NOT EXISTS ledger_signed_job ON ledger_signed (job, party)",
+    *(
+        f"""CREATE TRIGGER IF NOT EXISTS {table}_{name} BEFORE {change} ON {table}
+        BEGIN SELECT raise(ABORT, 'the ledger is append-only'); END"""
+        for table in ("ledger", "ledger_signed")
+        for name, change in (("keeps", "DELETE"), ("stays", "UPDATE"))
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disclosure:
+    """What one payload told whom."""
+
+    direction: Direction
+    job: str
+    attempt: int = 0  # of none: the job is over
+    stage: str = ""
+    step: str  # that gave it
+    number: int = 0  # of that step in its stage and attempt, as the coordinator counts
+    part: int = 0  # of a stream; 0 of a whole message
+    kind: str  # the message's type
+    peer: str
+    bytes: int  # of the payload
+    values: int  # how many numbers, ids or ciphertexts it holds
+    rows: int | None = None  # how many people it is about; None here and below: not known, or none
+    groups: int | None = None  # over how many of their groups it says something each
+    smallest_group: int | None = None  # rows in the smallest of them
+    epsilon: float | None = None  # of its noise, a value
+    protection: str  # a word: "paillier-2048 blinded", "curve25519", "plain"
+    reveals: str  # the message's own sentence on what it reveals
+    sha256: str  # of the payload, in hex
+    salt: str  # its sender's, in hex: without it nobody can guess a payload from a row's hash
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the ledger, in the order of its columns."""
+
+    n: int  # from 1
+    at: str  # UTC, ISO 8601
+    direction: str
+    job: str
+    attempt: int
+    stage: str
+    step: str
+    number: int
+    part: int
+    kind: str
+    peer: str
+    bytes: int
+    values: int
+    rows: int | None
+    groups: int | None
+    smallest_group: int | None
+    epsilon: float | None
+    protection: str
+    reveals: str
+    sha256: str
+    salt: str
+    previous: str
+    hash: str
+
+    @property
+    def sentence(self) -> str:
+        """The row for a person: who was told what, of how many people, how protected."""
+        way = f"Sent to {self.peer}" if self.direction == "out" else f"Received from {self.peer}"
+        facts = [f"{self.bytes:,} bytes"]
+        if self.rows is not None:
+            facts.append(f"about {self.rows:,} rows")
+        if self.groups is not None:
+            facts.append(f"{self.groups:,} groups")
+        if self.smallest_group is not None:
+            facts.append(f"the smallest of {self.smallest_group:,} rows")
+        if self.epsilon is not None:
+            facts.append(f"epsilon {self.epsilon:g} a value")
+        return f"{way} ({', '.join(facts)}): {self.reveals} Protected: {self.protection}"
+
+
+@dataclass(frozen=True)
+class Amount:
+    """All rows of one kind of message, one way, with one peer."""
+
+    direction: str
+    peer: str
+    kind: str
+    messages: int
+    bytes: int
+    values: int
+
+
+@dataclass(frozen=True)
+class Head:
+    """The end of the chain: how many rows, and the last one's hash."""
+
+    n: int
+    hash: str
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A head that a party has signed, as it came; see `heads` for what the text says."""
+
+    job: str
+    party: str
+    text: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A row that this party has signed and its ledger lacks: its store was restored."""
+
+    hash: str
+    n: int
+    job: str
+    peer: str  # who has kept the signature
+    found: str  # UTC, ISO 8601
+    seen: str = ""  # when the owner said so; empty: not yet
+
+
+_COLUMNS = ", ".join(f'"{column.name}"' for column in fields(Row))
+_MARKS = ", ".join("?" for _ in fields(Row))
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Ledger:
+    """The ledger in an SQLite file, a party's store for instance; thread-safe."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read_only: bool = False,
+        clock: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        """Open the ledger in `path`; made there unless `read_only`. A StoreError if refused."""
+        self._path = path
+        self._clock = clock
+        self._mutex = threading.RLock()
+        self._connection = hashes(opened(path, "ro" if read_only else "rwc"))
+        with on_disk(path):
+            try:
+                self._prepare(read_only=read_only)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._mutex:
+            self._connection.close()
+
+    def now(self) -> datetime:
+        """The moment, by the clock of the rows."""
+        return self._clock().astimezone(UTC)
+
+    def record(
+        self,
+        *disclosures: Disclosure,
+        first: Callable[[sqlite3.Connection], None] = lambda _: None,
+    ) -> list[Row]:
+        """Append a row for each, in their order; all on the disk when this returns.
+
+        What `first` writes is there with the rows or not at all; nothing is where it raises.
+        """
+        for disclosure in disclosures:
+            _check(disclosure)
+        at = self.now().isoformat(timespec="microseconds")
+        rows: list[Row] = []
+        with self._mutex, transaction(self._connection, self._path):
+            first(self._connection)
+            head = self._head()
+            for disclosure in disclosures:
+                bare = Row(n=head.n + 1, at=at, **vars(disclosure), previous=head.hash, hash="")
+                rows.append(replace(bare, hash=row_hash(bare)))
+                head = Head(rows[-1].n, rows[-1].hash)
+            self._connection.executemany(
+                f"INSERT INTO ledger ({_COLUMNS}) VALUES ({_MARKS})",  # noqa: S608  our columns
+                [tuple(vars(row).values()) for row in rows],
+            )
+            self._connection.execute(
+                "INSERT INTO ledger_head VALUES (1, ?, ?)"
+                " ON CONFLICT (one) DO UPDATE SET n = excluded.n, hash = excluded.hash",
+                (head.n, head.hash),
+            )
+        return rows
+
+    def rows(self, job: str | None = None, *, first: int = 1, last: int | None = None) -> list[Row]:
+        """All rows, or those of one job, in order; from row `first` on and up to row `last`.
+
+        A DataError names the first that the file holds in another form than was written.
+        """
+        return list(self._rows(job, first, last))
+
+    def latest(self, job: str | None, before: int, count: int) -> list[Row]:
+        """At most `count` rows in front of row `before`, of one job or of all, the newest first."""
+        where = "n < :before" + ("" if job is None else " AND job = :job")
+        text = (
+            f"SELECT {_COLUMNS} FROM ledger WHERE {where}"  # noqa: S608  our columns
+            " ORDER BY n DESC LIMIT :count"
+        )
+        values = {"job": job, "before": before, "count": count}
+        with self._mutex, on_disk(self._path):
+            return [Row(*found) for found in self._connection.execute(text, values).fetchall()]
+
+    def amounts(self, job: str) -> list[Amount]:
+        """What has left and come in a job, in the order in which each kind came first."""
+        text = (
+            'SELECT direction, peer, kind, count(*), sum(bytes), sum("values") FROM ledger'
+            " WHERE job = ? GROUP BY direction, peer, kind ORDER BY min(n)"
+        )
+        with self._mutex, on_disk(self._path):
+            return [Amount(*found) for found in self._connection.execute(text, (job,)).fetchall()]
+
+    def head(self) -> Head:
+        """The number of rows and the last hash; peers that keep it can hold us to it."""
+        with self._mutex, on_disk(self._path):
+            return self._head()
+
+    def keep(self, *heads: Kept) -> None:
+        """Keep signed heads, in their order; all on the disk when this returns."""
+        if not heads:
+            return
+        with self._mutex, transaction(self._connection, self._path):
+            self._connection.executemany(
+                "INSERT INTO ledger_signed (job, party, text, signature) VALUES (?, ?, ?, ?)",
+                [tuple(vars(head).values()) for head in heads],
+            )
+
+    def kept(self, job: str | None = None) -> list[Kept]:
+        """The signed heads of all jobs, or of one, in the order in which they were kept."""
+        where, values = ("", ()) if job is None else (" WHERE job = ?", (job,))
+        return self._kept(f"{where} ORDER BY k", values)
+
+    def last_kept(self, job: str, party: str) -> Kept | None:
+        """The newest head that a party has signed in a job."""
+        where = " WHERE job = ? AND party = ? ORDER BY k DESC LIMIT 1"
+        return next(iter(self._kept(where, (job, party))), None)
+
+    def newest_kept(self, party: str) -> Kept | None:
+        """The newest head that a party has signed, in any job."""
+        return next(iter(self._kept(" WHERE party = ? ORDER BY k DESC LIMIT 1", (party,))), None)
+
+    def note_gap(self, n: int, hash_: str, job: str, peer: str) -> None:
+        """Note a row that was signed and is not there; once."""
+        text = (
+            "INSERT OR IGNORE INTO ledger_gaps (hash, n, job, peer, found) VALUES (?, ?, ?, ?, ?)"
+        )
+        with self._mutex, transaction(self._connection, self._path):
+            at = self.now().isoformat(timespec="seconds")
+            self._connection.execute(text, (hash_, n, job, peer, at))
+
+    def gaps(self) -> list[Gap]:
+        """What was noted, oldest first."""
+        known = "SELECT count(*) FROM sqlite_master WHERE name = 'ledger_gaps'"
+        text = "SELECT hash, n, job, peer, found, seen FROM ledger_gaps ORDER BY found, n"
+        with self._mutex, on_disk(self._path):
+            if not self._connection.execute(known).fetchone()[0]:
+                return []  # of a store that an earlier version wrote
+            return [Gap(*row) for row in self._connection.execute(text).fetchall()]
+
+    def see_gaps(self) -> None:
+        """Note that the owner knows of all of them."""
+        with self._mutex, transaction(self._connection, self._path):
+            at = self.now().isoformat(timespec="seconds")
+            self._connection.execute("UPDATE ledger_gaps SET seen = ? WHERE seen = ''", (at,))
+
+    def verify(self, signed: Mapping[int, str] | None = None) -> Head:
+        """The head of a chain that is whole; a DataError names the first row that is broken.
+
+        `signed` holds hashes that rows of these numbers must have.
+        """
+        marks = dict(signed or {})
+        with self._mutex, transaction(self._connection, self._path, "DEFERRED"):
+            n, previous = 0, GENESIS
+            for row in self._rows(None):
+                n += 1
+                if row.n != n:
+                    raise broken(n, f"is missing: row {row.n} follows row {n - 1}")
+                if row.previous != previous:
+                    raise broken(n, f"does not follow row {n - 1}")
+                if row.hash != row_hash(row):
+                    raise broken(n, "was changed: its hash does not fit what it says")
+                if marks.pop(n, row.hash) != row.hash:
+                    raise broken(n, "is not the one that this party signed")
+                previous = row.hash
+            head = self._head()
+            if head.n > n:
+                raise broken(n + 1, f"is missing: the ledger had {head.n} rows")
+            if head != Head(n, previous):
+                raise broken(n, "is not the row that was recorded last")
+            if marks.pop(0, GENESIS) != GENESIS or marks:
+                raise broken(min(marks, default=0), "is missing, and this party has signed it")
+            return head
+
+    def _rows(self, job: str | None, first: int = 1, last: int | None = None) -> Iterator[Row]:
+        values: dict[str, Any] = {"job": job, "first": first, "last": last}
+        where = "n >= :first"
+        where += "" if last is None else " AND n <= :last"
+        where += "" if job is None else " AND job = :job"
+        text = f"SELECT {_COLUMNS} FROM ledger WHERE {where} ORDER BY n"  # noqa: S608  our columns
+        with (
+            self._mutex,
+            on_disk(self._path),
+            closing(self._connection.execute(text, values)) as found,
+        ):
+            for values_of_row in found:
+                row = Row(*values_of_row)
+                if any(isinstance(value, bytes) for value in values_of_row):
+                    raise broken(row.n, "is damaged: the file has bytes where text belongs")
+                yield row
+
+    def _kept(self, where: str, values: tuple[str, ...]) -> list[Kept]:
+        text = f"SELECT job, party, text, signature FROM ledger_signed{where}"  # noqa: S608  ours
+        with self._mutex, on_disk(self._path):
+            kept = [Kept(*found) for found in self._connection.execute(text, values).fetchall()]
+        for one in kept:
+            if [type(value) for value in vars(one).values()] != [str, str, bytes, bytes]:
+                raise StoreError("a signed head in the ledger is damaged", file=self._path.name)
+        return kept
+
+    def _head(self) -> Head:
+        found = self._connection.execute("SELECT n, hash FROM ledger_head").fetchone()
+        head = Head(*found) if found else Head(0, GENESIS)
+        if not isinstance(head.n, int) or not isinstance(head.hash, str):
+            raise StoreError("the ledger's head is damaged", file=self._path.name)
+        return head
+
+    def _prepare(self, *, read_only: bool) -> None:
+        known = "SELECT name FROM sqlite_master WHERE type = 'table'"
+        present = {name for (name,) in self._connection.execute(known).fetchall()}
+        if "ledger" in present:
+            self._check_columns()
+        if read_only:
+            if not present.issuperset(TABLES):
+                raise StoreError("the store has no ledger", file=str(self._path))
+            return
+        self._connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        # FULL: a row is on the disk before its payload leaves.
+        self._connection.execute("PRAGMA synchronous = FULL")
+        with transaction(self._connection, self._path):
+            for statement in SCHEMA:
+                self._connection.execute(statement)
+
+    def _check_columns(self) -> None:
+        """Refuses a table of an earlier fedboost: rewritten rows would be no record any more."""
+        found = self._connection.execute("PRAGMA table_info(ledger)").fetchall()
+        if [column[1] for column in found] != [column.name for column in fields(Row)]:
+            raise StoreError(
+                "the store's ledger was written by another version of fedboost",
+                todo="keep this store as the record of its jobs and begin with a new folder; "
+                "models/ may be copied into it",
+                file=str(self._path),
+            )
+
+
+def row_hash(row: Row) -> str:
+    """SHA-256, in hex, over every column of the row but its own hash."""
+    return chained(row.previous, content_hash(row))
+
+
+def content_hash(row: Row) -> str:
+    """SHA-256, in hex, over what the row says, names of columns included.
+
+    Its salt keeps it from telling anything of the row to whoever does not know both.
+    """
+    content = {key: value for key, value in vars(row).items() if key not in ("previous", "hash")}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def chained(previous: str, content: str) -> str:
+    """The hash of a row whose content has that hash, behind a row of that hash."""
+    return hashlib.sha256(f"{previous} {content}".encode()).hexdigest()
+
+
+def broken(n: int, what: str) -> DataError:
+    """The error that names the first row of a chain that is not as it was."""
+    return DataError(
+        f"the ledger is broken: row {n} {what}",
+        todo="do not trust rows from here on; compare with the peers' ledgers",
+        row=n,
+    )
+
+
+def _check(disclosure: Disclosure) -> None:
+    """Our own caller's duty: rows that cannot be stored as they are would break the chain."""
+    assert disclosure.direction in ("out", "in")
+    assert len(disclosure.sha256) == 64
+    assert len(disclosure.salt) == 2 * SALT_BYTES
+    assert all(value >= 0 for value in vars(disclosure).values() if isinstance(value, int))
+    for text in (value for value in vars(disclosure).values() if isinstance(value, str)):
+        if len(text) > TEXT_CHARS_MAX or "\0" in text:
+            raise DataError(f"a ledger's text has at most {TEXT_CHARS_MAX} characters and no NUL")

@@ -1,0 +1,250 @@
+"""Where ledgers stand, signed: at each commit every party says so, and is held to it.
+
+A statement names the last row of a party's ledger and, for each peer, a digest over what the two
+have sent each other since the statement before. The coordinator carries it with the next commit:
+it cannot write one, since parties sign, nor guess a payload from one, since every payload has a
+salt that only its two ends know.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from pydantic import AwareDatetime, Field, ValidationError
+
+from fedboost import flow
+from fedboost.errors import DataError, PeerError
+from fedboost.flow import Place, Signer
+from fedboost.job import Name
+from fedboost.messages.party_pb2 import SignedHead
+from fedboost.runtime.ledger.ledger import TEXT_CHARS_MAX, Head, Kept, Ledger, Row, broken
+from fedboost.runtime.party.job import Work
+from fedboost.settings import Settings
+from fedboost.wire import COUNT_MAX
+
+TEXT_BYTES_MAX = 1 << 17  # a statement of a party with a thousand peers
+END = "end"  # what statements call the end of a job, which is no stage
+
+Entry: TypeAlias = tuple[str, str, int, str, int, int, str, str, int, str, str]
+# Refuses, with a PeerError, what a party has not signed at that time: party, text, signature, time.
+Check: TypeAlias = Callable[[str, bytes, bytes, datetime], None]
+
+
+class Pair(Settings):
+    """What two parties have sent each other since they last said so; both must find the same."""
+
+    entries: int = Field(ge=0, le=COUNT_MAX)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class Statement(Settings):
+    """Where the ledger of a party stood when it kept a round, or ended a job."""
+
+    what: Literal["fedboost ledger head 1"] = "fedboost ledger head 1"
+    party: Name
+    job: str = Field(max_length=TEXT_CHARS_MAX)
+    attempt: int
+    stage: str = Field(max_length=TEXT_CHARS_MAX)
+    round: int
+    within: tuple[int, ...] = ()  # the rest of the place where it kept something inside a round
+    at: AwareDatetime
+    n: int = Field(ge=0, le=COUNT_MAX)
+    hash: str = Field(pattern=r"^[0-9a-f]{64}$")
+    # Without peers who may lack something, in jobs that go on without hosts that are gone.
+    pairs: dict[str, Pair]
+
+    @property
+    def moment(self) -> tuple[str, int, str, Place]:
+        """Which one of which attempt it is about."""
+        return self.job, self.attempt, self.stage, (self.round, *self.within)
+
+    def encode(self) -> bytes:
+        """What is signed: JSON with sorted keys and no spaces."""
+        return json.dumps(
+            self.model_dump(mode="json"), sort_keys=True, separators=(",", ":")
+        ).encode()
+
+
+def read(party: str, text: bytes) -> Statement:
+    """The statement in a text that a party is said to have signed; a PeerError if it is none."""
+    if len(text) > TEXT_BYTES_MAX:
+        raise PeerError(f"{party} signed a head of {len(text)} bytes, too many for one")
+    try:
+        return Statement.model_validate_json(text)
+    except ValidationError:
+        raise PeerError(f"what {party} signed does not say where a ledger stands") from None
+
+
+def entry(party: str, row: Row) -> Entry:
+    """A row of a party's ledger as the row of its peer about the same payload must say it."""
+    ends = (party, row.peer) if row.direction == "out" else (row.peer, party)
+    place = (row.attempt, row.stage, row.number, row.part)
+    return (*ends, *place, row.step, row.kind, row.bytes, row.sha256, row.salt)
+
+
+def verify(ledger: Ledger, party: str, check: Check) -> Head:
+    """The head of a party's ledger that is whole: its chain, and every signed head in it.
+
+    A DataError names the first row, or the head, that is not as it was.
+    """
+    signed: dict[int, str] = {}
+    for kept in ledger.kept():
+        try:
+            statement = read(kept.party, kept.text)
+            if (statement.party, statement.job) != (kept.party, kept.job):
+                raise PeerError("it is about another party or job")
+            check(kept.party, kept.text, kept.signature, statement.at)
+        except PeerError as error:
+            raise DataError(
+                f"the ledger is broken: a head of {kept.party[:64]} in it was changed",
+                todo="compare with the peers' ledgers",
+                private=error.what,
+                job=kept.job,
+            ) from None
+        if kept.party == party and signed.setdefault(statement.n, statement.hash) != statement.hash:
+            raise broken(statement.n, "was signed by this party with two hashes")
+    return ledger.verify(signed)
+
+
+def pairs(party: str, rows: Iterable[Row], peers: Iterable[str]) -> dict[str, Pair]:
+    """What some rows of a party's ledger come to between it and each of its peers."""
+    found: dict[str, list[Entry]] = {peer: [] for peer in peers}
+    for row in rows:
+        if row.peer in found:
+            found[row.peer].append(entry(party, row))
+    # Messages overtake one another, so both ends sort.
+    texts = {peer: json.dumps(sorted(own)) for peer, own in found.items()}
+    return {
+        peer: Pair(entries=len(found[peer]), sha256=hashlib.sha256(text.encode()).hexdigest())
+        for peer, text in texts.items()
+    }
+
+
+@dataclass(frozen=True)
+class Heads:
+    """A party's own statements, and those that others give it."""
+
+    party: str
+    ledger: Ledger
+    signer: Signer
+
+    def exchange(
+        self, work: Work, stage: str, place: Place, given: Sequence[SignedHead]
+    ) -> SignedHead:
+        """Our statement where we keep something, once those of the time before are checked.
+
+        Both are on the disk when this returns. A PeerError as `hear` raises it.
+        """
+        heard = self._heard(work, given)
+        own = self._stated(work, stage, place)
+        self.ledger.keep(*heard, own)
+        return SignedHead(party=own.party, text=own.text, signature=own.signature)
+
+    def hear(self, work: Work, given: Sequence[SignedHead]) -> None:
+        """Keeps what the others stated when we last did, and holds it to our own ledger.
+
+        A PeerError names a party whose statement is missing, not its own, does not go on where its
+        ledger stood before, or does not agree with our ledger.
+        """
+        self.ledger.keep(*self._heard(work, given))
+
+    def _stated(self, work: Work, stage: str, place: Place) -> Kept:
+        head, before = self.ledger.head(), self._last(work.id, self.party)
+        since = before.n if before is not None and before.attempt == work.attempt else 0
+        rows = self.ledger.rows(work.id, first=since + 1, last=head.n)
+        told = [row for row in rows if row.attempt == work.attempt]
+        sure = [peer for peer in _peers(work) if peer not in work.unsure]
+        text = Statement(
+            party=self.party,
+            job=work.id,
+            attempt=work.attempt,
+            stage=stage,
+            round=place[0],
+            within=place[1:],
+            at=self.ledger.now(),
+            n=head.n,
+            hash=head.hash,
+            pairs=pairs(self.party, told, sure),
+        ).encode()
+        return Kept(work.id, self.party, text, self.signer.sign(text))
+
+    def _heard(self, work: Work, given: Sequence[SignedHead]) -> list[Kept]:
+        own = self._last(work.id, self.party)
+        due = own if own is not None and own.attempt == work.attempt else None
+        found: dict[str, Statement] = {}
+        kept: list[Kept] = []
+        for signed in given:
+            party = signed.party
+            if party == self.party:
+                continue
+            if party not in _peers(work) or party in found or due is None:
+                raise PeerError(f"a head of {party[:64]!r} came that nobody asked for")
+            found[party] = read(party, signed.text)
+            self.signer.check(party, signed.text, signed.signature)
+            if found[party].party != party or found[party].moment != due.moment:
+                raise PeerError(f"{party} signed a head of another party or moment")
+            kept.append(Kept(work.id, party, signed.text, signed.signature))
+        if due is None:
+            return kept
+        missing = [p for p in _peers(work) if p not in found and self._has_stated(work, due, p)]
+        if missing:
+            raise PeerError(f"the coordinator brought no head of the ledger of {missing[0]}")
+        try:
+            self._compare(work, due, found)
+        except PeerError:
+            self.ledger.keep(*kept)  # what they have signed shows who is wrong
+            raise
+        return kept
+
+    def _has_stated(self, work: Work, due: Statement, peer: str) -> bool:
+        """Whether a peer must have stated where it stood when we last did, for all we know.
+
+        A host without which a job goes on need not: who is gone is not asked for anything more, so
+        whoever has sent us something since was there.
+        """
+        if not _goes_on(work) or work.table.roles_of(peer) != (flow.HOST,):
+            return True
+        since = self.ledger.rows(work.id, first=due.n + 1)
+        return any(
+            (row.peer, row.direction, row.attempt) == (peer, "in", work.attempt) for row in since
+        )
+
+    def _compare(self, work: Work, own: Statement, found: Mapping[str, Statement]) -> None:
+        for party, now in found.items():
+            before = self._last(work.id, party)
+            if before is not None and (
+                now.n < before.n or (now.n == before.n and now.hash != before.hash)
+            ):
+                raise PeerError(
+                    f"the ledger of {party} does not go on where it stood: "
+                    f"it had {before.n} rows and has {now.n}",
+                    todo="ask its owner what happened to the store",
+                )
+            mine, theirs = own.pairs.get(party), now.pairs.get(self.party)
+            if mine is None or (theirs is None and _goes_on(work)):
+                continue
+            if mine != theirs:
+                count = 0 if theirs is None else theirs.entries
+                raise PeerError(
+                    f"the ledgers of {self.party} and {party} do not agree on what they sent each "
+                    f"other: {mine.entries} entries and {count}",
+                    todo="compare them: fedboost ledger export, then fedboost ledger diff",
+                )
+
+    def _last(self, job: str, party: str) -> Statement | None:
+        kept = self.ledger.last_kept(job, party)
+        return None if kept is None else read(party, kept.text)
+
+
+def _peers(work: Work) -> list[str]:
+    return [party for party in work.table.of(tuple(flow.Role)) if party != work.party]
+
+
+def _goes_on(work: Work) -> bool:
+    """Whether the job goes on without hosts that are gone, so that statements may be missing."""
+    return getattr(work.params, "dropout", "wait") == "continue"

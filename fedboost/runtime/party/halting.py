@@ -1,0 +1,75 @@
+"""How a job pauses or ends at a party: what is at work stops, the store says why."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from fedboost.errors import FedboostError, UnreachableError
+from fedboost.runtime.party.job import Work
+from fedboost.runtime.party.job_states import JobEvent, JobStates
+from fedboost.runtime.process.clock import now
+from fedboost.runtime.store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+class Halting:
+    """The ends of one party's jobs. All methods belong to the event loop's thread."""
+
+    def __init__(self, store: Store, states: JobStates) -> None:
+        self._store, self._states = store, states
+
+    async def halt(self, work: Work, event: JobEvent, reason: FedboostError) -> None:
+        """Ends this attempt of a job; every wait in it ends with `reason`."""
+        work.halted = work.halted or reason
+        if work.session is not None:
+            await work.session.stop(reason)
+            work.settle()
+        self._states.ends(work.id, event, work.fault or reason)
+        if event is JobEvent.PAUSED:  # the table is needed again, soon
+            return
+        await work.answers.settled()  # what still writes would leave files behind
+        work.frame = work.id_cells = None
+        if event in (JobEvent.CANCELLED, JobEvent.DENIED):
+            self._store.discard(work.id)
+
+    async def watch(
+        self,
+        works: Mapping[str, Work],
+        is_there: Callable[[], Awaitable[object]],
+        lost_s: float,
+    ) -> None:
+        """Pauses jobs whose coordinator is gone: silent, and `is_there` raises UnreachableError.
+
+        Runs as long as the daemon.
+        """
+        while True:
+            await asyncio.sleep(min(1.0, lost_s / 4))
+            self._states.again()
+            silent = [
+                work
+                for work in works.values()
+                if work.session is not None and now() - work.heard > lost_s / 2
+            ]
+            if not silent:
+                continue
+            try:
+                await is_there()
+            except UnreachableError as error:
+                by_itself = "the job goes on by itself when it is back"
+                error.todo = f"{error.todo}; {by_itself}" if error.todo else by_itself
+                for work in silent:
+                    if now() - work.heard > lost_s:
+                        await self.halt(work, JobEvent.PAUSED, error)
+            except FedboostError as error:
+                log.warning("the coordinator: %s", "; ".join(error.lines()))
+            else:
+                for work in silent:
+                    work.heard = now()
+
+
+def restarted(party: str) -> FedboostError:
+    """What a party says of an attempt that its daemon did not outlive."""
+    return UnreachableError(f"{party} knows nothing of this attempt, it was restarted", party=party)

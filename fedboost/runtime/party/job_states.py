@@ -1,0 +1,185 @@
+"""How a job stands at a party: one table of what may happen to it, and all that moves it.
+
+Nothing else moves a party's job. What its owner decided about it is no state: see `decisions`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from enum import StrEnum
+
+from fedboost.errors import FedboostError, PeerError, PolicyError, ProtocolError, StoreError
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.policy.decisions import Decision, Decisions, Verdict
+from fedboost.runtime.store.store import FINAL, Job, JobState, Store
+
+log = logging.getLogger(__name__)
+
+
+class JobEvent(StrEnum):
+    """What happens to a job at a party."""
+
+    ASKED = "wait for approval"  # proposed, and somebody here has to look at it first
+    AGREED = "be agreed to"  # proposed, and nothing here is against it
+    BEGUN = "begin"
+    PAUSED = "pause"
+    FAILED = "fail"
+    CANCELLED = "be cancelled"
+    DENIED = "be denied"
+    FINISHED = "finish"
+
+
+def _table() -> Mapping[tuple[JobState | None, JobEvent], JobState]:
+    state, event = JobState, JobEvent
+    going = {
+        event.BEGUN: state.RUNNING,
+        event.FAILED: state.FAILED,
+        event.CANCELLED: state.CANCELLED,
+        event.DENIED: state.CANCELLED,
+    }
+    by_state: Mapping[JobState | None, Mapping[JobEvent, JobState]] = {
+        None: {event.ASKED: state.WAITING, event.AGREED: state.PAUSED},
+        state.WAITING: {**going, event.ASKED: state.WAITING, event.AGREED: state.WAITING},
+        state.RUNNING: {
+            **going,
+            event.ASKED: state.RUNNING,  # a lost answer; it has begun with somebody's approval
+            event.AGREED: state.RUNNING,
+            event.PAUSED: state.PAUSED,
+            event.FINISHED: state.FINISHED,
+        },
+        state.PAUSED: {
+            **going,
+            event.ASKED: state.WAITING,  # the policy of now asks for somebody
+            event.AGREED: state.PAUSED,
+            event.PAUSED: state.PAUSED,
+        },
+        state.FAILED: {**going, event.ASKED: state.WAITING, event.AGREED: state.FAILED},
+        # Over here, while another party has not heard of the result yet.
+        state.FINISHED: {
+            one: state.FINISHED for one in (event.ASKED, event.AGREED, event.BEGUN, event.FINISHED)
+        },
+        state.CANCELLED: {},
+    }
+    return {(old, one): new for old, moves in by_state.items() for one, new in moves.items()}
+
+
+TABLE = _table()  # what is not in it is refused
+
+
+class JobStates:
+    """The jobs of one party's store. All methods belong to the event loop's thread."""
+
+    def __init__(self, store: Store, party: str) -> None:
+        """Jobs that ran when the store was left are paused."""
+        self._store, self._party = store, party
+        self.decisions = Decisions(store)
+        self._untold: dict[str, tuple[JobEvent, FedboostError]] = {}  # what the store did not take
+        for job in store.jobs(JobState.RUNNING):
+            self._happens(job, JobEvent.PAUSED, "the party's daemon was restarted")
+
+    # Before it runs
+
+    def consents(self, id_: str, digest: bytes, *, asks: bool) -> bool:
+        """Whether a job may run: the policy `asks` nobody, or somebody approved this manifest.
+
+        A PolicyError where somebody denied it.
+        """
+        decision = self.decisions.of(id_, digest)
+        if decision is not None and decision.verdict is Verdict.DENIED:
+            raise PolicyError(self.denial(decision), party=self._party, job=id_)
+        return decision is not None or not asks
+
+    def proposed(self, id_: str, name: str, text: bytes, *, consents: bool) -> Job:
+        """The job as it stands now that it was proposed, for the first time or again.
+
+        A PeerError where it was proposed otherwise before; a PolicyError where it is cancelled.
+        """
+        event = JobEvent.AGREED if consents else JobEvent.ASKED
+        known = [job for job in self._store.jobs() if job.id == id_]
+        if not known:
+            reason = "agreed to, not begun" if consents else ""
+            return self._store.add_job(id_, name, text, TABLE[None, event], reason=reason)
+        [job] = known
+        if job.manifest != text:
+            raise PeerError("the coordinator proposed two different jobs under one name")
+        if job.state is JobState.CANCELLED:
+            raise PolicyError(job.reason, party=self._party, job=id_)
+        return self._happens(job, event)
+
+    def approve(self, id_: str, user: str) -> Job:
+        """Notes that somebody approves the job as it was proposed; refused once it is over."""
+        self._decide(id_, Verdict.APPROVED, user, "")
+        return self._store.job(id_)
+
+    def deny(self, id_: str, user: str, reason: str) -> str:
+        """Notes that somebody denies the job, for good; gives what everybody else is told."""
+        return self.denial(self._decide(id_, Verdict.DENIED, user, reason))
+
+    def decision(self, job: Job) -> Decision | None:
+        """What was decided about a job."""
+        return self.decisions.of(job.id, manifest.sha256(job.manifest))
+
+    def denial(self, decision: Decision) -> str:
+        """What everybody in the job reads of a denial."""
+        why = f": {decision.reason}" if decision.reason else ""
+        return f"{self._party}'s owner denied the job{why}"
+
+    def _decide(self, id_: str, verdict: Verdict, user: str, reason: str) -> Decision:
+        job = self._store.job(id_)
+        if job.state in FINAL:
+            raise ProtocolError(f"the job is {job.state}, nothing is left to decide", job=id_)
+        return self.decisions.note(id_, manifest.sha256(job.manifest), verdict, user, reason)
+
+    # While it runs
+
+    def begins(self, id_: str, attempt: int) -> None:
+        """An attempt is the one that counts; its number is used once, also by a restart."""
+        job = self._store.job(id_)
+        if attempt <= job.attempt:
+            raise ProtocolError(f"attempt {attempt} of the job is over", job=id_)
+        self._check(job, JobEvent.BEGUN)
+        self._store.set_attempt(id_, attempt)
+        self._happens(job, JobEvent.BEGUN)
+        self._untold.pop(id_, None)
+
+    def finishes(self, id_: str) -> None:
+        """The job is done."""
+        self._happens(self._store.job(id_), JobEvent.FINISHED)
+
+    def ends(self, id_: str, event: JobEvent, reason: FedboostError) -> None:
+        """Notes why an attempt is over; `again` tries once more what a full disk refused.
+
+        Nothing where the job is in no attempt that could end so.
+        """
+        self._untold.pop(id_, None)
+        try:
+            job = self._store.job(id_)
+            if (job.state, event) not in TABLE:
+                return
+            job = self._happens(job, event, reason.what, reason.where.get("party", ""))
+        except StoreError as error:
+            log.error("the store cannot note that %s is to %s: %s", id_, event, error.what)
+            self._untold[id_] = event, reason
+            return
+        log.warning("%s is %s: %s", id_, job.state, "; ".join(reason.lines()))
+
+    def again(self) -> None:
+        """Tries to note what the store has not taken."""
+        for id_, (event, reason) in list(self._untold.items()):
+            self.ends(id_, event, reason)
+
+    @staticmethod
+    def _check(job: Job, event: JobEvent) -> JobState:
+        """Where an event leads from here; a ProtocolError where it may not happen."""
+        after = TABLE.get((job.state, event))
+        if after is None:
+            raise ProtocolError(f"a job that is {job.state} cannot {event}", job=job.id)
+        return after
+
+    def _happens(self, job: Job, event: JobEvent, reason: str = "", waiting_for: str = "") -> Job:
+        """Moves the job; what changes neither its state nor its reason is not written."""
+        after = self._check(job, event)
+        if after is job.state and (job.state in FINAL or not reason):
+            return job
+        return self._store.move(job.id, after, reason=reason, waiting_for=waiting_for)

@@ -1,0 +1,161 @@
+"""How what a step gives leaves a party: encoded once, noted in the ledger, sent to each taker."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from google.protobuf.message import Message
+
+from fedboost import wire
+from fedboost.errors import ProtocolError, UnreachableError
+from fedboost.flow import About, Out, Step
+from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.runtime.ledger.ledger import SALT_BYTES
+from fedboost.runtime.ledger.messages import Noted
+
+if TYPE_CHECKING:
+    from fedboost.crypto.secrets import Secrets
+
+log = logging.getLogger(__name__)
+
+
+class Links(Protocol):
+    """How a message reaches another party."""
+
+    async def deliver(self, envelope: Envelope, payload: bytes) -> None:
+        """Returns once the receiver holds the message; raises what it was refused with."""
+
+
+# Writes a line of the ledger for each message that leaves ("out") or has come ("in").
+Record = Callable[[str, Sequence[Noted]], None]
+Keep = Callable[[Envelope, Message], Coroutine[Any, Any, None]]  # takes in what we give ourselves
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What every message of a job carries."""
+
+    job: str
+    manifest_sha256: bytes
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a message belongs: the step that gave it, by its number, and which part it is."""
+
+    step: Step
+    number: int
+    part: int
+    is_last: bool
+
+
+@dataclass(frozen=True)
+class Post:
+    """A message on its way to one peer."""
+
+    envelope: Envelope
+    payload: bytes = field(repr=False)
+
+
+@dataclass
+class Sent:
+    """Payload bytes and messages to one peer."""
+
+    bytes: int = 0
+    messages: int = 0
+
+
+@dataclass
+class Outbox:
+    """The messages of one party in one stage."""
+
+    party: str
+    stage: str
+    terms: Terms
+    links: Links
+    record: Record
+    keep: Keep
+    secrets: Secrets  # of this stage and attempt
+    sent: dict[str, Sent] = field(default_factory=dict)
+    passed_over: set[str] = field(default_factory=set)  # peers who may lack what was sent to them
+
+    def send(
+        self, place: Place, receivers: Sequence[str], out: Out, *, spares: bool
+    ) -> list[Coroutine[Any, Any, None]]:
+        """What brings each peer its message, noted as sent; each ends when its has arrived.
+
+        A message that goes to everybody goes to the `receivers`. With `spares` one ends as well
+        where its peer is gone.
+        """
+        assert out.send is not None
+        given = out.send
+        messages = given if isinstance(given, Mapping) else dict.fromkeys(receivers, given)
+        posts = self._posts(place, messages)
+        leaving = {peer: post for peer, post in posts.items() if peer != self.party}
+        if leaving:
+            about = {p: out.about.get(p, About()) if isinstance(out.about, Mapping) else out.about
+                     for p in leaving}  # fmt: skip
+            noted = [Noted(post.envelope, messages[p], about[p]) for p, post in leaving.items()]
+            self.record("out", noted)
+        arriving: list[Coroutine[Any, Any, None]] = []
+        for peer, post in posts.items():
+            if peer == self.party:  # in another role: nothing leaves
+                arriving.append(self.keep(post.envelope, messages[peer]))
+                continue
+            sent = self.sent.setdefault(peer, Sent())
+            sent.bytes += len(post.payload)
+            sent.messages += 1
+            arriving.append(self._deliver(post, spares=spares))
+        return arriving
+
+    async def _deliver(self, post: Post, *, spares: bool) -> None:
+        try:
+            await self.links.deliver(post.envelope, post.payload)
+        except UnreachableError as error:
+            if not spares:
+                raise
+            self.passed_over.add(post.envelope.receiver)
+            log.info("passed over: %s", "; ".join(error.lines()))
+
+    def _posts(self, place: Place, messages: Mapping[str, Message]) -> dict[str, Post]:
+        """Each peer's message, encoded; one that goes to several of them once."""
+        payloads: dict[int, tuple[bytes, bytes]] = {}
+        posts = {}
+        for peer, message in messages.items():
+            if not isinstance(message, place.step.gives or ()):
+                raise ProtocolError(f"{place.step.name} gave a {type(message).__name__}")
+            if id(message) not in payloads:
+                encoded = wire.encode(message)
+                payloads[id(message)] = encoded, hashlib.sha256(encoded).digest()
+            payload, digest = payloads[id(message)]
+            posts[peer] = Post(self._envelope(place, peer, len(payload), digest), payload)
+        return posts
+
+    def _envelope(self, place: Place, peer: str, count: int, digest: bytes) -> Envelope:
+        assert place.step.gives is not None
+        return Envelope(
+            job=self.terms.job,
+            manifest_sha256=self.terms.manifest_sha256,
+            attempt=self.terms.attempt,
+            stage=self.stage,
+            step=place.step.name,
+            number=place.number,
+            sender=self.party,
+            receiver=peer,
+            kind=place.step.gives.DESCRIPTOR.full_name,
+            part=place.part,
+            last=place.is_last,
+            payload_bytes=count,
+            payload_sha256=digest,
+            salt=self._salt(place, peer),
+        )
+
+    def _salt(self, place: Place, peer: str) -> bytes:
+        """Of one message: secret, and the same if it ever has to be sent again."""
+        where = ("salt", place.step.name, place.number, place.part, peer)
+        return self.secrets.derive(*where)[:SALT_BYTES]

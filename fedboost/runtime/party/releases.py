@@ -1,0 +1,236 @@
+"""A host's consent to a merged model: its splits, signed for the guest, and a row in both ledgers.
+
+The file has two lines: JSON, and under it the host's signature, with its certificate, over that
+text. It names the model, the host and the only party it is for, so that it is of no use for
+another model or to anybody else.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import secrets
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from pydantic import AwareDatetime, Field, ValidationError
+
+from fedboost.errors import ConfigError, DataError, FedboostError, PeerError, UnreachableError
+from fedboost.flow import GUEST, Artefact
+from fedboost.job import Name
+from fedboost.model import hybrid, whole
+from fedboost.model.export import FILE_BYTES_MAX, HostShard, host_shard, needed_alone, own_shard
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.ledger.ledger import SALT_BYTES, Direction, Disclosure, Ledger
+from fedboost.runtime.policy.judgement import SEPARATOR, Signatures, Trust, check_signed_at
+from fedboost.runtime.transport.identity import verify_certificate
+from fedboost.runtime.transport.tls import Revocations, TlsFiles, load_identity
+from fedboost.settings import Settings
+from fedboost.wire import COUNT_MAX
+
+# How ledgers call it.
+KIND, STAGE, STEP = "fedboost.model.Release", "model", "release"
+REVEALS = (
+    "to the guest, what this host's splits of the model ask: columns by name, thresholds, "
+    "categories, and where missing values go."
+)
+PROTECTION = "signed with the host's certificate; a file that is handed over, not encrypted."
+
+
+class Release(Settings):
+    """What is signed."""
+
+    what: Literal["fedboost model release 1"] = "fedboost model release 1"
+    model: str
+    party: Name
+    receiver: Name
+    at: AwareDatetime
+    number: int = Field(ge=0, le=COUNT_MAX)  # of this party's releases of the model
+    salt: str = Field(pattern=rf"^[0-9a-f]{{{2 * SALT_BYTES}}}$")
+    shard: HostShard
+
+    def encode(self) -> bytes:
+        """What is signed: JSON with sorted keys and no spaces, on one line."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return text.encode()
+
+
+@dataclass(frozen=True)
+class Released:
+    """A release as it lies in a file."""
+
+    release: Release
+    text: bytes
+    signature: bytes
+
+    @cached_property
+    def shard(self) -> Artefact:
+        """The host's part of the model; a DataError where its splits cannot be."""
+        return host_shard(self.release.shard, party=self.release.party)
+
+    @property
+    def file(self) -> bytes:
+        """The file's content."""
+        return self.text + b"\n" + base64.b64encode(self.signature) + b"\n"
+
+    def disclosure(self, direction: Direction) -> Disclosure:
+        """The row for a ledger: the host's own ("out") or the guest's ("in")."""
+        one = self.release
+        return Disclosure(
+            direction=direction,
+            job=one.model,
+            stage=STAGE,
+            step=STEP,
+            number=one.number,
+            kind=KIND,
+            peer=one.receiver if direction == "out" else one.party,
+            bytes=len(self.text),
+            values=len(one.shard.splits),
+            protection=PROTECTION,
+            reveals=REVEALS,
+            sha256=hashlib.sha256(self.text).hexdigest(),
+            salt=one.salt,
+        )
+
+
+def draft(config: PartyConfig, shard: Artefact, receiver: str, ledger: Ledger) -> Release:
+    """What a host would tell `receiver` of its part of a model.
+
+    A ConfigError where there is nothing to release, or the receiver is not the model's guest; a
+    PolicyError where the policy does not know the receiver.
+    """
+    facts, model = shard.facts, shard.facts["job"]
+    if whole.is_whole(facts):
+        raise ConfigError(
+            "every party holds the whole model, so nobody has to release a part of it",
+            todo=f"fedboost model export {model} --out model.json",
+            model=model,
+        )
+    if facts["role"] == GUEST:
+        raise ConfigError(
+            f"{facts['party']} is the model's guest, to whom the others release their splits",
+            todo=f"run the command at {', '.join(facts['hosts'])}",
+            model=model,
+        )
+    if hybrid.is_hybrid(facts):
+        raise ConfigError(
+            "a hybridtree model averages over the hosts that have a row, as no XGBoost model can: "
+            "to release the splits would serve nothing",
+            todo="fedboost model predict scores rows with it",
+            model=model,
+        )
+    if receiver != facts["guest"]:
+        raise ConfigError(
+            f"the guest of the model is {facts['guest']}, and nobody else can use the splits",
+            todo=f"--to {facts['guest']}",
+            model=model,
+        )
+    config.policy.judge_release(receiver)
+    told = HostShard.model_validate_json(own_shard(shard))
+    return Release(
+        model=model,
+        party=config.name,
+        receiver=receiver,
+        at=ledger.now(),
+        number=sum((one.step, one.direction) == (STEP, "out") for one in ledger.rows(model)),
+        salt=secrets.token_hex(SALT_BYTES),
+        shard=needed_alone(told),
+    )
+
+
+def sign(config: PartyConfig, release: Release, ledger: Ledger) -> Released:
+    """The release under the party's signature, once it stands in the party's ledger.
+
+    A ConfigError where the party has no certificate.
+    """
+    tls = _tls(config)
+    identity = load_identity(tls, role="party", name=config.name)
+    trust = Trust(lambda: identity, lambda: tls.read().ca, Revocations(tls).check)
+    text = release.encode()
+    made = Released(release, text, Signatures(trust, insecure=False).sign(text))
+    ledger.record(made.disclosure("out"))
+    return made
+
+
+def read(config: PartyConfig, content: bytes, model: str, **where: str) -> Released:
+    """What a host has released of a model to this party; `where` goes into errors.
+
+    A ConfigError where the file is none or for another model or party; a PeerError where the host
+    has not signed it with a certificate that was good then and is not revoked; a DataError where
+    its splits cannot be.
+    """
+    try:
+        found = _parsed(content)
+        release = found.release
+        _check_subject(config, release, model)
+        _check_signature(_tls(config), found)
+        assert found.shard.facts["party"] == release.party  # looked at now, not when it is used
+    except FedboostError as error:
+        raise error.at(**where) from None
+    return found
+
+
+def note(ledger: Ledger, found: Released) -> None:
+    """Puts what came into the ledger of the party that got it; once, however often it is read."""
+    row = found.disclosure("in")
+    if all(one.sha256 != row.sha256 for one in ledger.rows(row.job) if one.direction == "in"):
+        ledger.record(row)
+
+
+def _parsed(content: bytes) -> Released:
+    """A file of exactly the bytes that `Released.file` gives."""
+    if len(content) > FILE_BYTES_MAX:
+        raise ConfigError(f"the file has {len(content)} bytes, too many for a release")
+    text, _, rest = content.partition(b"\n")
+    try:
+        found = Released(
+            Release.model_validate_json(text), text, base64.b64decode(rest[:-1], validate=True)
+        )
+        if found.file != content:
+            raise ValueError
+    except (ValidationError, binascii.Error, ValueError):
+        raise ConfigError(
+            "the file is no release of a model",
+            todo="its owner writes one with: fedboost model release",
+        ) from None
+    return found
+
+
+def _check_subject(config: PartyConfig, release: Release, model: str) -> None:
+    shard = release.shard
+    said = (shard.job, shard.party, shard.guest)
+    if said != (release.model, release.party, release.receiver):
+        raise DataError("what is released is not what the release says", party=release.party)
+    if release.receiver != config.name:
+        raise ConfigError(
+            f"{release.party} has released its splits to {release.receiver}, not to {config.name}",
+            party=release.party,
+        )
+    if release.model != model:
+        raise ConfigError(
+            f"the splits of {release.party} are of the model {release.model[:80]}, not of {model}",
+            todo=f"ask for: fedboost model release {model}",
+            party=release.party,
+        )
+
+
+def _check_signature(tls: TlsFiles, found: Released) -> None:
+    release, ca_pem = found.release, tls.read().ca
+    check_signed_at(ca_pem, release.party, found.text, found.signature, release.at)
+    certificate, _, _ = found.signature.partition(SEPARATOR)
+    try:
+        Revocations(tls).check(verify_certificate(certificate, ca_pem, release.at))
+    except UnreachableError as error:
+        raise PeerError(error.what, todo="ask for a new release", party=release.party) from None
+
+
+def _tls(config: PartyConfig) -> TlsFiles:
+    if config.tls is None:
+        raise ConfigError(
+            "insecure_loopback has no certificate that a consent could be signed or checked by",
+            todo="give the party tls: fedboost certs create",
+        )
+    return config.tls

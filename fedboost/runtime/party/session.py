@@ -1,0 +1,422 @@
+"""One party's side of one stage of a job: checks the order, runs steps, sends what they give.
+
+The session knows no network: messages leave through `Links` and come in through `accept`. Daemons
+and `fedboost simulate` run the same session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import Message
+
+from fedboost import flow, wire
+from fedboost.errors import FedboostError, PeerError, ProtocolError
+from fedboost.flow import About, Artefact, Out, Seat, Step
+from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.messages.job_pb2 import StepCost, Told
+from fedboost.messages.party_pb2 import StepCall, StepReply, TurnReply
+from fedboost.runtime.ledger.ledger import SALT_BYTES
+from fedboost.runtime.ledger.messages import Noted
+from fedboost.runtime.party.asked import Asked, Started
+from fedboost.runtime.party.inbox import PARTS_WAITING_MAX, Arrived, Inbox, Key
+from fedboost.runtime.party.outbox import Links, Outbox, Place, Record, Sent, Terms
+from fedboost.runtime.party.roles import Roles
+from fedboost.runtime.policy.reading import let_out
+from fedboost.runtime.process import logs
+from fedboost.runtime.process.bridge import Bridge, hear_out
+from fedboost.runtime.process.clock import now
+
+PARTS_IN_FLIGHT_MAX = 4  # of a stream, computed and not yet acknowledged
+# Of one kind and sender, here and not used: those that may wait, and those that wait to wait.
+PARTS_HELD_MAX = PARTS_WAITING_MAX + 2 * (PARTS_IN_FLIGHT_MAX + 1)
+STEPS_AT_ONCE = 2  # the one that was asked for, and one that reads a stream ahead of its call
+
+
+@dataclass
+class Session:
+    """A party at one stage. Create it, `open` it, then `run_step` and `accept` until `close`."""
+
+    terms: Terms
+    protocol: flow.Protocol
+    seat: Seat
+    links: Links
+    record: Record
+    wait_s: float
+    tell: Callable[[Told], None] = lambda _: None  # before the coordinator hears what a step told
+    told: list[Told] = field(default_factory=list)  # everything, also what policy keeps back
+    _numbers: tuple[int, ...] = ()  # of the steps that were asked for last
+    _current: asyncio.Task[StepReply] | None = None
+    _eager: dict[str, Started] = field(default_factory=dict)
+    _coming: dict[Key, asyncio.Task[None]] = field(default_factory=dict)  # and not taken in yet
+    _stopped: FedboostError | None = None
+    _at_step: str = ""  # that was asked for last
+
+    def __post_init__(self) -> None:
+        self._inbox = Inbox(self.wait_s, self.seat.party)
+        self._bridge = Bridge()
+        # Own threads: steps wait for one another, and a shared pool could be full of waiters.
+        self._threads = ThreadPoolExecutor(STEPS_AT_ONCE, f"step-{self.seat.party}")
+        self._roles = Roles(self.protocol, self.seat)
+        self._outbox = Outbox(
+            *(self.seat.party, self.protocol.name, self.terms, self.links, self.record, self._keep),
+            secrets=self.seat.secrets,
+        )
+
+    @property
+    def state(self) -> Any:
+        """What the party remembers in its own part."""
+        return self._roles.main.state
+
+    @property
+    def sent(self) -> Mapping[str, Sent]:
+        """Payload bytes and messages so far, by peer."""
+        return self._outbox.sent
+
+    @property
+    def passed_over(self) -> set[str]:
+        """Peers who may lack something that was sent to them."""
+        return self._outbox.passed_over
+
+    async def open(self, checkpoint: Artefact | None) -> Told:
+        """Builds the party's state, from a checkpoint where there is one."""
+        for part in self._roles:
+            part.state = await asyncio.to_thread(part.module.begin, part.seat)
+        if checkpoint is None:
+            return Told()
+        own = self._roles.main
+        restored: Told = await asyncio.to_thread(own.module.restore, own.state, checkpoint)
+        return restored
+
+    async def snapshot(self, place: flow.Place = ()) -> Artefact:
+        """What a later attempt needs to carry on from here; refused while a step is at work.
+
+        `place` says where: between rounds, unless there are several numbers.
+        """
+        if self._stopped is not None:
+            raise self._stopped
+        if not self._is_idle or self._eager:
+            raise ProtocolError("nothing is kept while a step is at work")
+        own = self._roles.main
+        taken: Artefact = await asyncio.to_thread(own.module.snapshot, own.state, place)
+        return taken
+
+    async def close(self) -> Artefact:
+        """What the stage leaves behind."""
+        own = self._roles.main
+        left: Artefact = await asyncio.to_thread(own.module.finish, own.state)
+        return left
+
+    async def stop(self, reason: FedboostError) -> None:
+        """Ends every wait with `reason`."""
+        self._stopped = reason
+        for started in self._eager.values():
+            started.call.cancel()
+        await self._inbox.stop(reason)
+        self._bridge.stop(reason)
+        self.release()
+
+    def release(self) -> None:
+        """Lets the threads go, once they see that it is over; nobody waits for that."""
+        self._threads.shutdown(wait=False)
+
+    def sign_of_life(self) -> StepReply:
+        """What a party says while it works: at which step it is, and who keeps it waiting."""
+        return StepReply(working=True, step=self._at_step, waits_for=self._inbox.awaited)
+
+    # What arrives
+
+    def admit(self, envelope: Envelope) -> None:
+        """Refuses a message by its envelope alone, before a byte of it is read."""
+        sender, kind = envelope.sender, envelope.kind
+        if not self._roles.are_open:
+            raise PeerError(f"{sender} sent a message before the stage was open")
+        terms = Terms(envelope.job, envelope.manifest_sha256, envelope.attempt)
+        if terms != self.terms or envelope.stage != self.protocol.name:
+            raise PeerError(f"{sender} sent a message of another job, attempt or stage")
+        if envelope.receiver != self.seat.party:
+            raise PeerError(f"{sender} sent a message meant for {envelope.receiver[:64]!r}")
+        step = self._roles.taker(kind)
+        roles = self.seat.table.roles_of(sender)
+        giver = self.protocol.step(envelope.step)
+        if giver is None or not set(roles) & set(giver.roles) or giver.gives is not step.takes:
+            raise PeerError(f"{sender} may not send {kind} from step {envelope.step[:64]!r}")
+        if len(envelope.salt) != SALT_BYTES or envelope.number > wire.COUNT_MAX:
+            raise PeerError(f"{sender} sent a {kind} of which no ledger can take note")
+        if not giver.streams and (envelope.part or not envelope.last):
+            raise PeerError(f"{sender} sent a {kind} in parts, which travels whole")
+        part = self._roles.of(step)
+        most = part.module.bytes_max(part.state, step.name)
+        if envelope.payload_bytes > most:
+            raise PeerError(
+                f"{sender} announced a {kind} of {envelope.payload_bytes} bytes; {most} is the most"
+            )
+        if self._stopped is not None:
+            raise self._stopped
+
+    async def accept(self, envelope: Envelope, payload: bytes) -> bool:
+        """Takes in one whole message; True where it had arrived before."""
+        self.admit(envelope)
+        sender = envelope.sender
+        digest = hashlib.sha256(payload).digest()
+        if len(payload) != envelope.payload_bytes or digest != envelope.payload_sha256:
+            raise PeerError(f"{sender} sent a message that does not match its envelope")
+        step = self._roles.taker(envelope.kind)
+        assert step.takes is not None
+        key = (sender, envelope.number, step.name, envelope.part)
+        if self._inbox.seen(key, digest):
+            return True
+        if key in self._coming:  # a second time, while the first waits for room
+            await asyncio.shield(self._coming[key])
+            return self._inbox.seen(key, digest)
+        if sender != self.seat.party and self._held(step, sender) >= PARTS_HELD_MAX:
+            raise PeerError(
+                f"{sender} sent more than {PARTS_HELD_MAX} parts before one of them could be used",
+                step=step.name,
+            )
+        starts = self._starts_early(step) and envelope.part == 0
+        if starts and not self._roles.may_start(step):
+            raise PeerError(f"{sender} sent a {envelope.kind} out of turn", step=step.name)
+        message = wire.decode(step.takes, payload, sender)
+        # It is in the ledger now, so it must come in, whatever becomes of the link it came by.
+        self.record("in", [Noted(envelope, message, About())])
+        coming = self._coming[key] = asyncio.create_task(self._keep(envelope, message))
+        coming.add_done_callback(lambda _: self._coming.pop(key, None))
+        coming.add_done_callback(hear_out)
+        if starts:  # before any wait, in which the coordinator could ask for it and start it too
+            self._eager[step.name] = self._start(step)
+        await asyncio.shield(coming)
+        return False
+
+    def _held(self, step: Step, sender: str) -> int:
+        """How much of what a step takes has come from a sender and is not used yet."""
+        assert step.takes is not None
+        coming = sum(key[0] == sender and key[2] == step.name for key in self._coming)
+        return coming + self._inbox.waiting(step.takes.DESCRIPTOR.full_name, sender)
+
+    async def _keep(self, envelope: Envelope, message: Message) -> None:
+        """Puts a message where it lies until it is used."""
+        taker = self._roles.taker(envelope.kind).name
+        key = (envelope.sender, envelope.number, taker, envelope.part)
+        arrived = Arrived(message, envelope.number, envelope.part, envelope.last)
+        await self._inbox.put(envelope.kind, key, envelope.payload_sha256, arrived)
+
+    def _starts_early(self, step: Step) -> bool:
+        """Whether the first part of its message starts the step, before the coordinator asks."""
+        read_ahead = self._roles.takes_parts(step) and self._roles.one_gives(step)
+        return self._is_idle and read_ahead and self._roles.takes_alone(step)
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._current is None or self._current.done()
+
+    # What the coordinator asks for
+
+    async def run_step(self, call: StepCall) -> StepReply:
+        """Does steps in turn and says what each cost; the same number again, the same answer."""
+        numbers = tuple(turn.number for turn in call.turns)
+        if numbers == self._numbers and self._current is not None:
+            return await asyncio.shield(self._current)
+        steps = [self._roles.step(turn.step) for turn in call.turns]
+        if self._stopped is not None:
+            raise self._stopped
+        rising = [*self._numbers[-1:], *numbers]
+        if not steps or rising != sorted(set(rising)) or not self._is_idle:
+            names = ", ".join(step.name for step in steps)
+            raise ProtocolError(f"step {names or 'without a name'} came out of turn")
+        self._numbers = numbers
+        among = tuple(call.among)
+        asked = [Asked(turn.number, among, call.awaits, call.spares) for turn in call.turns]
+        ahead = self._take_up(steps[0], asked[0])
+        self._current = asyncio.create_task(self._in_turn(ahead, steps[1:], asked[1:]))
+        self._current.add_done_callback(hear_out)
+        return await asyncio.shield(self._current)
+
+    async def _in_turn(self, ahead: Started, steps: list[Step], asked: list[Asked]) -> StepReply:
+        """One step after the other; the first is under way."""
+        reply = StepReply(turns=[await ahead.task])
+        for step, one in zip(steps, asked, strict=True):
+            reply.turns.append(await self._take_up(step, one).task)
+        return reply
+
+    def _take_up(self, step: Step, asked: Asked) -> Started:
+        """The step at work, whether it has read ahead of its call or not."""
+        if self._stopped is not None:
+            raise self._stopped
+        self._at_step = step.name
+        started = self._eager.pop(step.name, None) or self._start(step)
+        started.call.set_result(asked)
+        return started
+
+    def _start(self, step: Step) -> Started:
+        self._roles.start(step)
+        call: Future[Asked] = Future()
+        task = asyncio.create_task(self._perform(step, call))
+        task.add_done_callback(hear_out)
+        return Started(call, task)
+
+    async def _perform(self, step: Step, call: Future[Asked]) -> TurnReply:
+        logs.note(stage=self.protocol.name, step=step.name)
+        started = now()
+        worked = self.seat.workers.busy_seconds()
+        before = {peer: (sent.bytes, sent.messages) for peer, sent in self.sent.items()}
+        loop = asyncio.get_running_loop()
+        try:
+            got = await self._collect(step, call)
+            if self._stopped is not None:
+                raise self._stopped
+            told, cpu = await loop.run_in_executor(self._threads, self._work, loop, step, call, got)
+            seconds = now() - started
+            if step.takes is not None and self._roles.takes_parts(step):
+                asked = await asyncio.wrap_future(call)
+                self._inbox.check_read(step.takes.DESCRIPTOR.full_name, asked.number)
+        except asyncio.CancelledError:
+            # Of `call`, or of a step that was stopped before a thread was free for it.
+            if self._stopped is None and not call.cancelled():
+                raise
+            raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
+        except FedboostError as error:
+            error.at(party=self.seat.party, step=step.name)
+            if self._roles.takes_parts(step):
+                await self.stop(error)  # whoever still sends parts hears it at the next one
+            raise error from None
+        cost = StepCost(
+            party=self.seat.party,
+            seconds=seconds,
+            cpu_seconds=cpu + self.seat.workers.busy_seconds() - worked,
+        )
+        for peer, sent in self.sent.items():
+            old_bytes, old_messages = before.get(peer, (0, 0))
+            if sent.messages > old_messages:
+                cost.sent.add(
+                    peer=peer, bytes=sent.bytes - old_bytes, messages=sent.messages - old_messages
+                )
+        return TurnReply(told=told, cost=cost)
+
+    async def _collect(self, step: Step, asked: Future[Asked]) -> object:
+        """What the step takes: one message, one for each sender, or an iterator over parts."""
+        if step.takes is None:
+            return None
+        kind = step.takes.DESCRIPTOR.full_name
+        alone, streams = self._roles.one_gives(step), self._roles.takes_parts(step)
+        loop = asyncio.get_running_loop()
+        if streams and alone:
+            sender = self._roles.senders(step, ())[0]
+            return self._parts(kind, sender, await self._inbox.next(kind, sender), loop)
+        call = await asyncio.wrap_future(asked)
+        before = call.number
+        expected = self._roles.senders(step, call.among)
+        if streams and not step.tolerates:
+            firsts = [await self._inbox.next(kind, sender) for sender in expected]
+            return self._parts_of_all(kind, dict(zip(expected, firsts, strict=True)), loop)
+        if call.awaits and not step.tolerates:
+            await self._inbox.arrival(kind, expected, before)
+        arrived = self._inbox.senders(kind, before)
+        if step.tolerates:
+            return {party: self._inbox.take(kind, party, before) for party in sorted(arrived)}
+        if step.one_sender:
+            if len(arrived) != 1:
+                raise ProtocolError(f"{step.name} needs one {kind} and {len(arrived)} have arrived")
+            return self._inbox.take(kind, arrived[0], before)
+        missing = [party for party in expected if party not in arrived]
+        if missing:
+            raise ProtocolError(
+                f"{step.name} needs a {kind} and none has arrived from {missing[0]}"
+            )
+        got = {party: self._inbox.take(kind, party, before) for party in expected}
+        return got[expected[0]] if alone else got
+
+    def _parts_of_all(
+        self, kind: str, firsts: Mapping[str, Arrived], loop: asyncio.AbstractEventLoop
+    ) -> Iterator[dict[str, Message]]:
+        """Part after part of streams that several parties send side by side.
+
+        Each time of those whose streams have not ended.
+        """
+        streams = {
+            sender: self._parts(kind, sender, first, loop) for sender, first in firsts.items()
+        }
+        while True:
+            parts = {sender: next(stream, None) for sender, stream in streams.items()}
+            going_on = {sender: part for sender, part in parts.items() if part is not None}
+            if not going_on:
+                return
+            yield going_on
+
+    def _parts(
+        self, kind: str, sender: str, first: Arrived, loop: asyncio.AbstractEventLoop
+    ) -> Iterator[Message]:
+        """The parts of a stream, for the thread that uses them; the first one is there."""
+        arrived = first
+        yield arrived.message
+        while not arrived.last:
+            following = self._inbox.next(kind, sender)
+            [arriving] = self._bridge.start(loop, following)
+            arrived = self._bridge.wait(arriving)
+            if arrived.number != first.number:
+                raise PeerError(f"{sender} sent parts of two steps as one {kind}")
+            yield arrived.message
+
+    # What the step gives
+
+    def _work(
+        self, loop: asyncio.AbstractEventLoop, step: Step, call: Future[Asked], got: object
+    ) -> tuple[Told, float]:
+        """Runs the step's function in this thread; sends parts while later ones are computed."""
+        if self._stopped is not None:
+            raise self._stopped
+        started = time.thread_time()
+        part_of = self._roles.of(step)
+        function = getattr(part_of.module, step.name)
+        given = [part_of.state] if step.takes is None else [part_of.state, got]
+        if step.hears:
+            given.append(self.seat.table.among(step.hears, self._asked(step, call).among))
+        out = function(*given)
+        outs = out if inspect.isgenerator(out) else iter((out,))
+        told = Told()
+        in_flight: deque[Future[None]] = deque()
+        part = 0
+        ahead = next(outs, Out())
+        while True:
+            following = next(outs, None)
+            if self._stopped is not None:
+                raise self._stopped
+            if ahead.told is not None:
+                told.MergeFrom(ahead.told)
+            if ahead.send is not None:
+                place = Place(step, self._asked(step, call).number, part, following is None)
+                in_flight.extend(self._send(loop, place, self._asked(step, call), ahead))
+            while len(in_flight) > (PARTS_IN_FLIGHT_MAX if following is not None else 0):
+                self._bridge.wait(in_flight.popleft())
+            if following is None:
+                break
+            ahead, part = following, part + 1
+        cpu = time.thread_time() - started
+        self.told.append(told)
+        heard = let_out(told, self.seat.limits.tells)
+        self.tell(heard)
+        return heard, cpu
+
+    def _asked(self, step: Step, call: Future[Asked]) -> Asked:
+        """What the coordinator says of a step; waits in its thread, and raises why none comes."""
+        try:
+            return call.result()
+        except CancelledError:  # of `call`: stopped before the coordinator asked for the step
+            raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
+
+    def _send(
+        self, loop: asyncio.AbstractEventLoop, place: Place, asked: Asked, out: Out
+    ) -> list[Future[None]]:
+        to_all = not isinstance(out.send, Mapping)
+        receivers = self._roles.receivers(place.step, asked.among) if to_all else ()
+        return self._bridge.start(
+            loop, *self._outbox.send(place, receivers, out, spares=asked.spares)
+        )

@@ -1,0 +1,287 @@
+"""What jobs have told of a party's tables: charges that only add up, kept when the jobs are gone.
+
+A charge is written in the transaction of the ledger's row about the message that tells it. Two
+tables are the same where their name or their source is. Beside the charges stands what each job was
+expected to tell: of a job that goes on, others leave as much room.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fedboost.disk import on_disk, opened, transaction
+from fedboost.flow import Charge, Spent
+from fedboost.runtime.store.schema import HASHED, hashes
+from fedboost.runtime.store.store import GOING
+
+Guests = Callable[[str], bool]  # whether a guest is one of some
+Amounts = Mapping[str, float]  # by column; of "": of every column
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A table as its owner's file declares it."""
+
+    dataset: str  # its name
+    source: str  # where it lies (`SourceSpec.identity`); empty in rows of earlier versions
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one job was expected to tell of a table, and has told."""
+
+    job: str
+    at: str  # UTC, ISO 8601: when it last began to
+    dataset: str
+    source: str
+    guest: str
+    protocol: str
+    rows: int  # that it learns from
+    planned: float  # equations about a bin by rows, expected
+    epsilon: float  # of a row's values, expected; inf: without noise
+    state: str = ""  # of the job; empty where the store has forgotten it
+    charged: Mapping[str, Amounts] = field(default_factory=dict)  # by kind (`Spent`)
+
+    @property
+    def told(self) -> Amounts:
+        """The equations by rows that have left, by column."""
+        return self.charged.get(Spent.SUMS, {})
+
+    @property
+    def counted(self) -> float:
+        """Those about the most told column."""
+        return most(self.told)
+
+    @property
+    def reserved(self) -> float:
+        """What is expected beyond them."""
+        return max(0.0, self.planned - self.counted) if self.state in GOING else 0.0
+
+    @property
+    def sums(self) -> float:
+        """The equations by rows that count for it."""
+        return self.counted + self.reserved
+
+    @property
+    def totals(self) -> float:
+        """The values of sums under masks by rows."""
+        return most(self.charged.get(Spent.TOTALS, {}))
+
+    @property
+    def noise(self) -> float:
+        """The ε per row that counts for it."""
+        left = sum(self.charged.get(Spent.EPSILON, {}).values())
+        return max(left, self.epsilon) if self.state in GOING else left
+
+
+def most(told: Amounts) -> float:
+    """The amount of the most told column."""
+    return told.get("", 0.0) + max((v for c, v in told.items() if c), default=0.0)
+
+
+def sums_of(entries: Collection[Entry]) -> float:
+    """What jobs have told together of one column, and what is expected of those that go on."""
+    told: dict[str, float] = defaultdict(float)
+    for entry in entries:
+        for column, amount in entry.told.items():
+            told[column] += amount
+    return most(told) + sum(entry.reserved for entry in entries)
+
+
+@dataclass(frozen=True)
+class Total:
+    """What adds up over the jobs of one data set."""
+
+    dataset: str
+    guest: str  # who have got sums; empty: the ε per row of noisy values, which anybody may have
+    told: float
+
+
+def totals(entries: Sequence[Entry], apart: Collection[str]) -> list[Total]:
+    """Of each data set what guests have got of sums, who may compare notes unless they are `apart`,
+    and what all have got of noisy values.
+    """
+    found: list[Total] = []
+    for dataset in dict.fromkeys(entry.dataset for entry in entries):
+        own = [entry for entry in entries if entry.dataset == dataset]
+        guests = dict.fromkeys(entry.guest for entry in own if entry.sums)
+        together = [guest for guest in guests if guest not in apart]
+        for group in (*([together] if together else []), *([g] for g in guests if g in apart)):
+            told = sums_of([entry for entry in own if entry.guest in group])
+            found.append(Total(dataset, ", ".join(group), told))
+        if any(entry.noise for entry in own):
+            found.append(Total(dataset, "", sum(entry.noise for entry in own)))
+    return found
+
+
+_COLUMNS = HASHED["account"]
+SAME = "(dataset = :dataset OR (source = :source AND source != ''))"
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Account:
+    """The accounts of a party's data sets, in its store's file; thread-safe."""
+
+    def __init__(
+        self, path: Path, *, read_only: bool = False, clock: Callable[[], datetime] = _utc_now
+    ) -> None:
+        """Open the accounts in the file of a store that is, or was, open."""
+        self._path, self._clock = path, clock
+        self._mutex = threading.RLock()
+        self._connection = hashes(opened(path, "ro" if read_only else "rw"))
+        with on_disk(path):
+            try:
+                # FULL: a row is on the disk before the payload leaves that it counts.
+                self._connection.execute("PRAGMA synchronous = FULL")
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._mutex:
+            self._connection.close()
+
+    @property
+    def today(self) -> str:
+        """The day (``2026-01-31``, UTC)."""
+        return self._clock().astimezone(UTC).strftime("%Y-%m-%d")
+
+    def expect(self, entry: Entry) -> None:
+        """Notes what a job may tell; an attempt that is made again is the same row."""
+        with self.changes() as sql:
+            self.note(sql, entry)
+
+    def note(self, sql: sqlite3.Connection, entry: Entry, *, is_new: bool = True) -> None:
+        """The same inside a transaction; unless it `is_new`, a row that is there stays."""
+        own = tuple(getattr(entry, name) for name in _COLUMNS)
+        at = self._clock().astimezone(UTC).isoformat(timespec="seconds")
+        marks = ", ".join("?" for _ in own)
+        again = "DO UPDATE SET at = excluded.at, rows = excluded.rows, planned = excluded.planned,"
+        again = f"{again} epsilon = excluded.epsilon" if is_new else "DO NOTHING"
+        sql.execute(
+            f"INSERT INTO account ({', '.join(_COLUMNS)}) VALUES ({marks})"  # noqa: S608  our columns
+            f" ON CONFLICT (job) {again}",
+            (own[0], at, *own[2:]),
+        )
+
+    def entries(self) -> list[Entry]:
+        """All rows, oldest first; none of a store in which nothing has been told."""
+        return self._found("1", {})
+
+    def entry(self, job: str) -> Entry | None:
+        """That of a job, if it may tell anything."""
+        return next(iter(self._found("account.job = :job", {"job": job})), None)
+
+    def _found(self, which: str, values: Mapping[str, str]) -> list[Entry]:
+        columns = ", ".join(f"account.{name}" for name in _COLUMNS)
+        text = (
+            f"SELECT {columns}, coalesce(jobs.state, '') FROM account"  # noqa: S608  our columns
+            f" LEFT JOIN jobs ON jobs.id = account.job WHERE {which}"
+            " ORDER BY account.at, account.job"
+        )
+        with self._mutex, on_disk(self._path):
+            known = "SELECT count(*) FROM sqlite_master WHERE name = 'charges'"
+            if not self._connection.execute(known).fetchone()[0]:
+                return []  # of a store that an earlier version wrote
+            rows = self._connection.execute(text, values).fetchall()
+            told = "SELECT kind, about, sum(amount) FROM charges WHERE job = ? GROUP BY kind, about"
+            entries = []
+            for row in rows:
+                charged: dict[str, dict[str, float]] = {}
+                for kind, column, amount in self._connection.execute(told, (row[0],)):
+                    charged.setdefault(kind, {})[column] = amount
+                entries.append(replace(Entry(*row), charged=charged))
+            return entries
+
+    def others(self, table: Owned, besides: str) -> list[Entry]:
+        """The entries about one table, but that of a job."""
+        return [one for one in self._found(SAME, vars(table)) if one.job != besides]
+
+    @contextmanager
+    def changes(self) -> Iterator[sqlite3.Connection]:
+        """A transaction: all that is charged inside is durable at its end, or nothing is."""
+        with self._mutex, transaction(self._connection, self._path):
+            yield self._connection
+
+
+# Inside the transaction of a row of the ledger
+
+
+def charge(
+    sql: sqlite3.Connection, table: Owned, job: str, peer: str, charges: Collection[Charge]
+) -> None:
+    """Adds what one message tells `peer`."""
+    sql.executemany(
+        "INSERT INTO charges (dataset, source, kind, about, peer, job, amount)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (dataset, kind, about, peer, job, source)"
+        " DO UPDATE SET amount = amount + excluded.amount",
+        [
+            (table.dataset, table.source, one.kind, one.column, peer, job, one.amount)
+            for one in charges
+        ],
+    )
+
+
+def has_left(sql: sqlite3.Connection, job: str, peer: str, sha256: str) -> bool:
+    """Whether the same bytes have gone to a peer in a job before."""
+    text = "SELECT 1 FROM ledger WHERE job = ? AND direction = 'out' AND peer = ? AND sha256 = ?"
+    return sql.execute(f"{text} LIMIT 1", (job, peer, sha256)).fetchone() is not None
+
+
+def told_sums(sql: sqlite3.Connection, table: Owned, guests: Guests) -> float:
+    """The equations by rows about the most told column that some guests have got."""
+    found: dict[str, float] = defaultdict(float)
+    text = f"SELECT about, peer, sum(amount) FROM charges WHERE kind = 'sums' AND {SAME}"  # noqa: S608
+    for column, peer, amount in sql.execute(f"{text} GROUP BY about, peer", vars(table)):
+        if guests(peer):
+            found[column] += amount
+    return most(found)
+
+
+def told_metrics(sql: sqlite3.Connection, table: Owned) -> int:
+    """The values about labels that have been told, to anybody."""
+    text = f"SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'metrics' AND {SAME}"  # noqa: S608
+    return int(sql.execute(text, vars(table)).fetchone()[0])
+
+
+def told_totals(sql: sqlite3.Connection, table: Owned) -> float:
+    """The values by rows of sums under masks that have been told, to everybody in them."""
+    text = f"SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'totals' AND {SAME}"  # noqa: S608
+    return float(sql.execute(text, vars(table)).fetchone()[0])
+
+
+def told_noise(sql: sqlite3.Connection, table: Owned) -> float:
+    """The ε of a row's values that have been told, to anybody."""
+    text = f"SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'epsilon' AND {SAME}"  # noqa: S608
+    return float(sql.execute(text, vars(table)).fetchone()[0])
+
+
+def new_rows(sql: sqlite3.Connection, job: str, peer: str, rows: float) -> int:
+    """How many of a job's rows have not been predicted for `peer` before."""
+    text = (
+        "SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'rows' AND job = ? AND peer = ?"
+    )
+    return max(0, int(rows - sql.execute(text, (job, peer)).fetchone()[0]))
+
+
+def count_prediction(sql: sqlite3.Connection, peer: str, day: str, rows: int) -> int:
+    """Adds rows to what `peer` has had predicted on a day; gives how many that makes."""
+    sql.execute(
+        "INSERT INTO predictions (peer, day, rows) VALUES (?, ?, ?)"
+        " ON CONFLICT (peer, day) DO UPDATE SET rows = rows + excluded.rows",
+        (peer, day, rows),
+    )
+    text = "SELECT rows FROM predictions WHERE peer = ? AND day = ?"
+    return int(sql.execute(text, (peer, day)).fetchone()[0])

@@ -1,0 +1,155 @@
+"""What a job wants of a party's data set, in words, beside what the data set's owner has declared.
+
+`judge` is asked before a job is signed; the same words stand where an owner decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedboost import protocols
+from fedboost.data.selection import Selection
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import PolicyError
+from fedboost.flow import Asks, Protocol, Role
+from fedboost.job import Validation
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.jobs.manifest import Manifest
+from fedboost.settings import parse
+
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a job wants of a data set."""
+
+    name: str  # of the data set, by which the party has declared it
+    selection: Selection
+    role: Role
+    peers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One thing that a job wants, in words, and what the owner lets jobs choose from."""
+
+    about: str
+    asked: str
+    allowed: str
+    key: str  # of the data set's declaration
+    is_allowed: bool
+
+
+def judge(table: SourceSpec, use: Use) -> None:
+    """Nothing; a PolicyError names the first key of the data set that forbids what the job asks."""
+    for wish in wishes(table, use):
+        if not wish.is_allowed:
+            raise PolicyError(
+                f"the job asks for the {wish.about} {wish.asked!r} of {use.name}, whose owner "
+                f"allows {wish.allowed}",
+                todo="change the job, or ask the party's owner",
+                key=f"datasets.{use.name}.{wish.key}",
+            )
+
+
+def wishes(table: SourceSpec, use: Use) -> Iterator[Wish]:
+    """Everything that a job wants of the data set."""
+    asked = use.selection
+    yield Wish("id columns", listed(asked.id), listed(table.id), "id", asked.id == table.id)
+    features = {*(asked.columns or ()), *asked.categorical}
+    if table.columns is None:
+        usable, fits = f"all but {_kept_back(table)}", not features & {*table.kept_back}
+    else:
+        usable, fits = listed(table.columns), features <= {*table.columns}
+    yield Wish("columns", _features(table, asked), usable, "columns", fits)
+    yield _one_of("label", asked.label, table.labels, "labels")
+    yield _one_of("weight", asked.weight, table.weights, "weights")
+    yield Wish("role", use.role, listed(table.roles), "roles", use.role in table.roles)
+    peers = use.peers if table.peers is None else table.peers
+    allowed = "those of the policy" if table.peers is None else listed(peers)
+    yield Wish("parties", listed(use.peers), allowed, "peers", {*use.peers} <= {*peers})
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a person reads them; "none" where there are none."""
+    return ", ".join(names) or NONE
+
+
+def _one_of(about: str, asked: str | None, allowed: Sequence[str], key: str) -> Wish:
+    fits = asked is None or asked in allowed
+    return Wish(about, asked or NONE, listed(allowed), key, fits)
+
+
+def _features(table: SourceSpec, asked: Selection) -> str:
+    if asked.columns is not None:
+        return listed(asked.columns)
+    used = {asked.label, asked.weight, *asked.ignore}
+    if table.columns is not None:
+        return listed([name for name in table.columns if name not in used])
+    return f"all but {_kept_back(table, *asked.ignore)}"
+
+
+def _kept_back(table: SourceSpec, *ignored: str) -> str:
+    return listed(list(dict.fromkeys((*table.kept_back, *ignored))))
+
+
+def in_words(config: PartyConfig, terms: Manifest) -> list[tuple[str, str]]:
+    """What a job wants of this party, as its owner reads it: each thing with the job's choice."""
+    spec, party = terms.spec, config.name
+    protocol, table = protocols.named(spec.protocol), spec.parties.table()
+    params = parse(protocol.params, spec.params, section="params")
+    members = table.of(tuple(Role))
+    found = [("role", " and ".join(table.roles_of(party)))]
+    others = [f"{p} ({' and '.join(table.roles_of(p))})" for p in members if p != party]
+    found.append(("parties", listed(others)))
+    selection, model = spec.data.get(party), protocol.used_model(params)
+    if selection is not None:
+        found += _of_table(config, selection, None if protocol.leaves == "model" else model)
+    if spec.validation is not None:
+        found.append(("rows held out", _held_out(spec.validation)))
+    found.append(("noise", _noise(protocol, params, table.roles_of(party)[0])))
+    scored = "none in this job" if model is None else f"of all rows in common, by the model {model}"
+    return [*found, ("predictions", scored)]
+
+
+def _of_table(
+    config: PartyConfig, selection: Selection, model: str | None
+) -> Iterator[tuple[str, str]]:
+    name = selection.dataset or NONE
+    declared = config.datasets.get(name) or SourceSpec(path=name)
+    yield "data set", name
+    for wish in wishes(declared, Use(name, selection, Role.HOST, ())):
+        if wish.about in ("role", "parties") or (wish.about == "weight" and wish.asked == NONE):
+            continue
+        is_models = wish.about == "columns" and model is not None and selection.columns is None
+        yield wish.about, f"those of the model {model}" if is_models else wish.asked
+    if selection.categorical:
+        yield "categories", listed(selection.categorical)
+
+
+def _held_out(held: Validation) -> str:
+    if held.fraction is not None:
+        return f"{held.fraction:.3g} of them"
+    return f"part {held.fold} of {held.folds}"
+
+
+def _noise(protocol: Protocol, params: Any, role: Role) -> str:
+    """What hides values that leave us, beside encryption and masks."""
+    asks = protocol.asks(params) if protocol.asks else Asks()
+    if asks.insecure:
+        return f"none, and the scheme {asks.scheme} hides nothing"
+    if role is Role.GUEST or (asks.epsilon is None and asks.host_noise is None):
+        return NONE
+    if asks.epsilon is not None:
+        return (
+            "none: our values leave as they are"
+            if asks.epsilon == math.inf
+            else (f"ε {asks.epsilon:g} on each value")
+        )
+    return (
+        f"{asks.host_noise:g} on our sums (host_noise)" if asks.host_noise else "none on our sums"
+    )

@@ -1,0 +1,320 @@
+"""Whether a party takes part: who asks, who the members are, and what its owner's policy says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost import __version__, flow, protocols, wire
+from fedboost.core.params import CLASSIFYING
+from fedboost.data.frame import Frame
+from fedboost.errors import ConfigError, PeerError, PolicyError
+from fedboost.flow import GUEST, Seat
+from fedboost.messages.party_pb2 import Signature
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.config.policy import Ask
+from fedboost.runtime.jobs.manifest import Manifest, outline
+from fedboost.runtime.jobs.submitted import submitter_of
+from fedboost.runtime.ledger.signed_heads import Check
+from fedboost.runtime.party.job import Work
+from fedboost.runtime.policy import declared
+from fedboost.runtime.policy.account import Owned
+from fedboost.runtime.policy.alignments import count_alignment
+from fedboost.runtime.policy.held_out import HeldOut
+from fedboost.runtime.policy.summed import Summed
+from fedboost.runtime.store.store import GOING, Job, Store, day
+from fedboost.runtime.transport.identity import (
+    Identity,
+    Peer,
+    check_signature,
+    verify,
+    verify_certificate,
+)
+
+SEPARATOR = b"\0"  # between a certificate, which is text, and the signature made with its key
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Who we are, and whom we believe."""
+
+    identity: Callable[[], Identity]
+    ca_pem: Callable[[], bytes]  # one or more CAs: changes while the daemon runs
+    refuse_revoked: Callable[[Peer], None]  # raises for a certificate that has been revoked
+
+
+class Signatures:
+    """Signs for a party of a job and checks what others have signed; see `flow.Signer`.
+
+    A signature brings its certificate along, so that one may be renewed while a job runs.
+    """
+
+    def __init__(self, trust: Trust, *, insecure: bool) -> None:
+        """`insecure` (loopback development) believes everybody."""
+        self._trust, self._insecure = trust, insecure
+
+    def sign(self, text: bytes) -> bytes:
+        """See `flow.Signer`."""
+        identity = self._trust.identity()
+        return identity.certificate_pem + SEPARATOR + identity.sign(text)
+
+    def check(self, party: str, text: bytes, signature: bytes) -> None:
+        """See `flow.Signer`."""
+        if self._insecure:
+            return
+        certificate, _, own = signature.partition(SEPARATOR)
+        peer = verify(certificate, self._trust.ca_pem(), party, "party", text, own)
+        self._trust.refuse_revoked(peer)
+
+
+def check_signed_at(ca_pem: bytes, party: str, text: bytes, signature: bytes, at: datetime) -> None:
+    """Refuses, with a PeerError, what that party did not sign with a certificate valid then."""
+    certificate, _, own = signature.partition(SEPARATOR)
+    peer = verify_certificate(certificate, ca_pem, at)
+    if (peer.role, peer.name) != ("party", party):
+        raise PeerError(f"expected a signature of party {party[:64]}, got {peer}'s")
+    check_signature(certificate, peer, text, own)
+
+
+def checker(config: PartyConfig) -> Check:
+    """Checks signatures as of their time; under insecure_loopback there is nothing to check by."""
+    if config.tls is None:
+        return lambda *_: None
+    ca_pem = config.tls.read().ca + config.tls.read_retired()
+
+    def check(party: str, text: bytes, signature: bytes, at: datetime) -> None:
+        check_signed_at(ca_pem, party, text, signature, at)
+
+    return check
+
+
+class Judge:
+    """A party's own decisions about jobs; every refusal names what forbids it."""
+
+    def __init__(self, config: PartyConfig, trust: Trust, store: Store) -> None:
+        self.config = config
+        self.signatures_of_jobs = Signatures(trust, insecure=config.insecure_loopback)
+        self._trust = trust
+        self._store = store
+        self._held_out = HeldOut(store)
+        self._summed = Summed(store)
+        self._leaders: dict[str, str] = {}  # by job, of those that the store knows
+
+    def proposal(self, caller: Peer, terms: Manifest) -> None:
+        """Refuses a job that its coordinator did not propose, or with members that are not who
+        they should be.
+        """
+        if caller.name != terms.coordinator:
+            raise PolicyError(f"{caller} may not propose jobs of {terms.coordinator}")
+        if terms.wire_version != wire.WIRE_VERSION or terms.version != __version__:
+            raise ConfigError(
+                f"the coordinator runs fedboost {terms.version}, {self.config.name} {__version__}",
+                party=self.config.name,
+                todo="run the same version everywhere",
+            )
+        table = terms.spec.parties.table()
+        if {m.name for m in terms.members} != set(table.of(tuple(flow.Role))):
+            raise PeerError("the manifest's members are not the job's parties")
+        if self.config.insecure_loopback or self._is_known(terms):
+            return
+        for member in terms.members:
+            peer = verify_certificate(member.certificate.encode(), self._trust.ca_pem())
+            if (peer.role, peer.name) != ("party", member.name):
+                raise PeerError(f"the manifest shows a certificate of {peer} for {member.name}")
+            self._trust.refuse_revoked(peer)
+        self._submission(terms)
+
+    def _submission(self, terms: Manifest) -> None:
+        """Refuses a job that its submitter, as the manifest names it, did not sign like this."""
+        self._trust.refuse_revoked(submitter_of(terms, self._trust.ca_pem()))
+
+    def _is_known(self, terms: Manifest) -> bool:
+        """Whether we have looked at the same terms before; certificates may be renewed since."""
+        text = terms.encode()
+        return any(job.id == terms.job and job.manifest == text for job in self._store.jobs())
+
+    def signatures(self, work: Work, given: list[Signature]) -> None:
+        """Refuses to begin unless every member has signed the manifest, with a certificate that
+        counts now, whether or not the manifest shows that one.
+
+        A later attempt at a job that goes on without lost hosts may lack theirs: all have signed
+        the same before its first one.
+        """
+        if self.config.insecure_loopback:
+            return
+        by_party = {signature.party: signature.signature for signature in given}
+        begun = self._store.job(work.id).attempt > 0
+        lost = set(work.table.hosts) - set(by_party) if begun and _goes_on(work) else set()
+        for member in work.terms.members:
+            if member.name in lost:
+                continue
+            signature = by_party.get(member.name, b"")
+            if not signature:
+                raise PeerError(f"the coordinator brought no signature of {member.name}")
+            self.signatures_of_jobs.check(member.name, work.manifest_sha256, signature)
+
+    def job(self, work: Work) -> None:
+        """Asks the owner's policy; a refusal names the party and the key."""
+        name, policy = self.config.name, self.config.policy
+        ask = self.ask(work)
+        try:
+            policy.judge(ask)
+            use = self.use(work)
+            if use is not None:
+                declared.judge(self.config.datasets[use.name], use)
+            if work.model is not None and work.role is not GUEST:
+                policy.judge_prediction(work.table.guest, 0)
+        except PolicyError as error:
+            raise error.at(party=name) from None
+        for peer in ask.peers:
+            if peer not in self.config.peers:
+                raise ConfigError(
+                    f"{name} has no address for {peer}", party=name, todo="add it to `peers`"
+                )
+
+    def room(self, work: Work) -> None:
+        """Refuses more jobs of a coordinator than its owner allows, at once and a day.
+
+        Asked before a job is written down, and before one that has ended is begun again: only one
+        that goes on has its table in memory.
+        """
+        today, leader = self._store.today(), work.terms.coordinator
+        own = [job for job in self._store.jobs() if self._leader(job) == leader]
+        others = [job for job in own if job.id != work.id]
+        is_new = len(others) == len(own)
+        try:
+            self.config.policy.judge_jobs(
+                1 + sum(job.state in GOING for job in others),
+                1 + sum(day(job.created) == today for job in others) if is_new else 0,
+            )
+        except PolicyError as error:
+            raise error.at(party=self.config.name) from None
+
+    def use(self, work: Work) -> declared.Use | None:
+        """What a job wants of our table; None where it wants none."""
+        selection = work.selection()
+        if selection is None or selection.dataset is None:
+            return None
+        peers = tuple(p for p in work.table.of(tuple(flow.Role)) if p != self.config.name)
+        return declared.Use(selection.dataset, selection, work.role, peers)
+
+    def ask(self, work: Work) -> Ask:
+        """What a job wants of this party; a ConfigError where it does not say which data set."""
+        asked = work.protocol.asks(work.params) if work.protocol.asks else flow.Asks()
+        name = self.config.name
+        selection = work.terms.spec.data.get(name)
+        dataset = None if selection is None else selection.dataset
+        protocol = work.protocol.name
+        if selection is not None and not dataset:
+            raise ConfigError("the job names no data set for this party", party=name)
+        if work.model is not None:
+            protocol = work.used_model()["protocol"]
+        return Ask(
+            coordinator=work.terms.coordinator,
+            peers=tuple(p for p in work.table.of(tuple(flow.Role)) if p != name),
+            dataset=dataset,
+            protocol=protocol,
+            scheme=asked.scheme,
+            key_bits=asked.key_bits,
+            gradient_bits=asked.gradient_bits,
+            insecure=asked.insecure,
+            contributors=work.contributors,
+            goes_on=dataset is not None and _goes_on(work),
+            host_noise=None if work.role is GUEST else asked.host_noise,
+            quantile_tolerance=None if dataset is None else asked.quantile_tolerance,
+            roles=tuple(str(role) for role in work.table.roles_of(name)),
+        )
+
+    def holdout(self, work: Work, stage: str, seat: Seat) -> None:
+        """Refuses to measure on so few rows of ours that a metric, or the difference of two of
+        sets that overlap, tells their labels.
+        """
+        if seat.frame is None or seat.frame.label is None or not seat.validation.any():
+            return
+        if protocols.named(stage).leaves != "model":
+            return
+        held = seat.frame.label[seat.validation]
+        try:
+            self.config.policy.judge_holdout(len(held), "held-out rows")
+            self.config.policy.judge_holdout(seat.frame.n_rows - len(held), "training rows")
+            is_classified = getattr(work.params, "objective", "") in CLASSIFYING
+            if is_classified:
+                fewest = np.unique(held, return_counts=True)[1].min()
+                self.config.policy.judge_holdout(int(fewest), "held-out rows of each class")
+            self._overlap(work, seat.frame, seat.validation, is_classified=is_classified)
+        except PolicyError as error:
+            raise error.at(party=self.config.name) from None
+
+    def _overlap(
+        self, work: Work, frame: Frame, held: NDArray[np.bool_], *, is_classified: bool
+    ) -> None:
+        """Refuses held-out rows that are nearly those of an earlier job on the table."""
+        assert frame.label is not None
+        classes: dict[str, list[bytes]] = {}
+        for row in np.flatnonzero(held).tolist():
+            name = f"{frame.label[row]:g}" if is_classified else ""
+            classes.setdefault(name, []).append(frame.ids[row])
+        dataset = work.terms.spec.data[work.party].dataset or ""
+        table = Owned(dataset, self.config.datasets[dataset].identity)
+        differs = self._held_out.differs(table, classes, self.config.policy.holdout_rows_min)
+        self.config.policy.judge_overlap(differs=differs)
+
+    def contributors(self, work: Work, stage: str, seat: Seat) -> None:
+        """Refuses sums over parties that differ by too few from those of other jobs on the table;
+        notes whom they are over."""
+        adds_up = flow.AGGREGATOR in protocols.named(stage).modules
+        if seat.frame is None or not adds_up:
+            return
+        dataset, policy = work.terms.spec.data[work.party].dataset or "", self.config.policy
+        table = Owned(dataset, self.config.datasets[dataset].identity)
+        members = seat.table.of(flow.EVERYBODY)
+        try:
+            policy.judge_isolated(self._summed.isolates(table, members, policy.apart_min))
+        except PolicyError as error:
+            raise error.at(party=self.config.name) from None
+
+    def alignment(self, work: Work) -> None:
+        """Counts an attempt at an alignment; refuses more a day than policy allows.
+
+        Every attempt: one that begins anew may meet another set.
+        """
+        name, policy = self.config.name, self.config.policy
+        selection = work.terms.spec.data.get(name)
+        if selection is None or selection.dataset is None:
+            return
+        peers = [party for party in work.table.of(flow.EVERYBODY) if party != name]
+        table = (selection.dataset, self.config.datasets[selection.dataset].identity)
+        try:
+            count_alignment(self._store, peers, table, policy.alignments_per_day)
+        except PolicyError as error:
+            raise error.at(party=name) from None
+
+    def prediction(self, work: Work, rows: int) -> None:
+        """Refuses more rows than policy allows a day; `Spending` counts them as they leave."""
+        if work.role is GUEST:
+            return
+        try:
+            self.config.policy.judge_prediction(work.table.guest, rows)
+        except PolicyError as error:
+            raise error.at(party=self.config.name) from None
+
+    def _leader(self, job: Job) -> str:
+        """Whose job it is; read once, as a manifest never changes."""
+        if job.id not in self._leaders:
+            self._leaders[job.id] = outline(job.manifest).coordinator
+        return self._leaders[job.id]
+
+    def owner(self, caller: Peer) -> None:
+        """Refuses everybody but the users whom the policy lets approve and deny."""
+        if caller.role != "user":
+            raise PolicyError(f"{caller} is not an owner")
+        self.config.policy.judge_approver(caller.name)
+
+
+def _goes_on(work: Work) -> bool:
+    """Whether a job's sums go on without parties that are lost."""
+    return getattr(work.params, "dropout", "wait") == "continue"

@@ -1,0 +1,64 @@
+"""What others read of a party: its owner of jobs and messages, the coordinator of what it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from fedboost import flow, wire
+from fedboost.messages import party_pb2
+from fedboost.messages.job_pb2 import Told
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.policy import declared
+from fedboost.runtime.store.store import Job
+
+
+def owned(config: PartyConfig, job: Job, tells: str = "") -> party_pb2.OwnedJob:
+    """A job as its party's owner sees it; `tells` says what sums tell of its table."""
+    terms = manifest.decode(job.manifest)
+    selection = terms.spec.data.get(config.name)
+    shown = party_pb2.OwnedJob(
+        id=job.id,
+        name=job.name,
+        protocol=terms.spec.protocol,
+        state=job.state,
+        coordinator=terms.coordinator,
+        submitter=terms.submitter,
+        parties=terms.spec.parties.table().of(tuple(flow.Role)),
+        dataset="" if selection is None else selection.dataset or "",
+        updated=job.updated,
+        tells=tells,
+        uses=[party_pb2.Use(about=a, says=s) for a, s in declared.in_words(config, terms)],
+    )
+    if job.reason:
+        shown.reason.what = job.reason
+    return shown
+
+
+def owned_by(
+    config: PartyConfig, jobs: Iterable[Job], tells: Callable[[Job], str]
+) -> party_pb2.OwnedJobs:
+    """All jobs of a party."""
+    return party_pb2.OwnedJobs(jobs=[owned(config, job, tells(job)) for job in jobs])
+
+
+def values_told(told: Told) -> int:
+    """How many values about labels the coordinator hears: metrics, and the points of curves."""
+    points = sum(wire.count_values(curve) for curve in told.curves)
+    rounds = sum(len(one.metrics) for one in told.rounds)
+    return len(told.metrics) + len(told.best) + rounds + points
+
+
+def let_out(told: Told, tells: Collection[str]) -> Told:
+    """What of a party's words its owner's policy lets the coordinator hear."""
+    heard = Told()
+    heard.CopyFrom(told)
+    if "metrics" not in tells:
+        heard.ClearField("metrics")
+        heard.ClearField("best")
+        for one in heard.rounds:
+            one.ClearField("metrics")
+    if "curves" not in tells:
+        heard.ClearField("curves")
+        heard.ClearField("importance")
+    return heard

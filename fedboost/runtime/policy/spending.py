@@ -1,0 +1,290 @@
+"""What a job may tell of this party's table: judged together with what all jobs have told.
+
+begin        the table is read          refused where even all its rows were too few
+open stage   the common rows are known  refused, warned of, or expected in the account
+a message    before its row is written  charged; refused where the table has told too much
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from fedboost import protocols
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import ConfigError, PolicyError
+from fedboost.flow import HOST, Asks, Charge, Releases, Seat, Spent
+from fedboost.messages.job_pb2 import Released, Told
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.ledger.messages import Noted
+from fedboost.runtime.party.job import Work
+from fedboost.runtime.policy import account as accounts
+from fedboost.runtime.policy.account import Account, Entry, Guests, Owned
+from fedboost.runtime.policy.reading import values_told
+from fedboost.runtime.policy.remedies import in_words, remedies
+from fedboost.runtime.store.store import Job, JobState
+from fedboost.settings import Settings, parse
+
+log = logging.getLogger(__name__)
+
+UNBEGUN = (JobState.WAITING, JobState.PAUSED)  # agreed to, perhaps not begun
+
+
+class Spending:
+    """One party's judgement of what jobs tell, and its accounts of it."""
+
+    def __init__(
+        self,
+        party: str,
+        policy: Callable[[], Policy],
+        tables: Callable[[], Mapping[str, SourceSpec]],
+        account: Account,
+    ) -> None:
+        self._party, self._policy, self._tables = party, policy, tables
+        self.account = account
+        self._jobs: dict[str, Entry] = {}  # that have begun in this process
+        self._mutex = threading.Lock()  # two jobs must not both be given the last of an account
+
+    # Before anything leaves
+
+    def judge_table(self, work: Work) -> None:
+        """Refuses what the account or all rows of the table are too few for."""
+        if work.frame is None:
+            return
+        self._jobs[work.id] = self._entry(work, Releases(0), 0, work.frame.n_rows)
+        if work.role is not HOST:
+            return
+        training = int(np.count_nonzero(~work.validation(work.frame)))
+        try:
+            self._judge(work, len(work.frame.columns), training)
+        except PolicyError as error:
+            error.todo += "" if "set " not in error.todo else "; fewer rows in common allow less"
+            raise
+
+    def judge_seat(self, work: Work, stage: str, seat: Seat) -> Told:
+        """Refuses what the rows in common are too few for; gives what the others are told."""
+        told = Told()
+        if seat.role is not HOST or seat.frame is None or stage != work.protocol.name:
+            return told
+        columns, rows = len(seat.frame.columns), int(np.count_nonzero(~seat.validation))
+        with self._mutex:
+            planned, warns = self._judge(work, columns, rows)
+            entry = self._jobs[work.id] = self._entry(work, planned, columns, rows)
+            if not entry.planned and not entry.epsilon:
+                return told
+            before = self._before(entry)
+            self.account.expect(entry)
+        if entry.planned:
+            released = told.released.add(before=before, planned=entry.planned)
+            self._limits(released)
+            if warns:
+                released.warning = self._warning(work, entry.planned, before)
+                log.warning("%s: %s", work.id, released.warning)
+        return told
+
+    # While the job runs
+
+    def charge(self, messages: Sequence[Noted], sql: sqlite3.Connection) -> None:
+        """Charges messages that are about to leave, in the transaction of their ledger's rows.
+
+        A PolicyError where the table would have told more than its owner allows: then nothing is
+        charged, nothing is noted and nothing leaves.
+        """
+        for one in messages:
+            about, envelope = one.about, one.envelope
+            if not about.charges:
+                continue
+            job, peer = envelope.job, envelope.receiver
+            digest = envelope.payload_sha256.hex()
+            if about.is_free_again and accounts.has_left(sql, job, peer, digest):
+                continue
+            try:
+                self._charge(sql, self._jobs[job], peer, about.charges)
+            except PolicyError as error:
+                raise error.at(party=self._party) from None
+
+    def tell(self, work: Work, told: Told) -> None:
+        """Charges values about our labels that the coordinator is about to hear.
+
+        A PolicyError where that would be more of the table than its owner allows.
+        """
+        values, entry = values_told(told), self._jobs.get(work.id)
+        if not values or entry is None:
+            return
+        try:
+            with self.account.changes() as sql:
+                self._charge(sql, entry, work.terms.coordinator, [Charge(Spent.METRICS, values)])
+        except PolicyError as error:
+            raise error.at(party=self._party) from None
+
+    def _charge(
+        self, sql: sqlite3.Connection, entry: Entry, peer: str, charges: Sequence[Charge]
+    ) -> None:
+        table, policy = Owned(entry.dataset, entry.source), self._policy()
+        kinds = {one.kind for one in charges}
+        if Spent.ROWS in kinds:
+            [rows] = [one.amount for one in charges if one.kind is Spent.ROWS]
+            more = accounts.new_rows(sql, entry.job, peer, rows)
+            charges = [one for one in charges if one.kind is not Spent.ROWS]
+            if more:
+                charges = [*charges, Charge(Spent.ROWS, more)]
+                today = self.account.today
+                policy.judge_rows(peer, more, accounts.count_prediction(sql, peer, today, more))
+        self.account.note(sql, entry, is_new=False)
+        accounts.charge(sql, table, entry.job, peer, charges)
+        if Spent.SUMS in kinds:
+            policy.judge_told_sums(accounts.told_sums(sql, table, policy.together(peer)))
+        if Spent.TOTALS in kinds:
+            policy.judge_told_totals(accounts.told_totals(sql, table))
+        if Spent.METRICS in kinds:
+            policy.judge_told_metrics(accounts.told_metrics(sql, table))
+        if Spent.EPSILON in kinds:
+            policy.judge_told_noise(accounts.told_noise(sql, table))
+
+    def share(self, work: Work) -> list[Released]:
+        """What this party's sums have told in the job, for its result; none where it has none."""
+        entry = self.account.entry(work.id)
+        if entry is None or not entry.planned:
+            return []
+        before = self._before(entry)
+        released = Released(planned=entry.planned, counted=entry.counted, before=before)
+        self._limits(released)
+        return [released]
+
+    # For the owner
+
+    def said(self, job: Job) -> str:
+        """What a job has told or could tell, in a sentence; empty where sums tell nothing."""
+        entry = self.account.entry(job.id)
+        if entry is not None and entry.planned:
+            return (
+                f"released {entry.counted:.2g} sums per bin and row to {entry.guest} so far, "
+                f"{entry.planned:.2g} at most"
+            )
+        terms = manifest.decode(job.manifest) if job.state in UNBEGUN else None
+        if entry is not None or terms is None:
+            return ""
+        table = terms.spec.parties.table()
+        try:
+            protocol = protocols.named(terms.spec.protocol)
+            params = parse(protocol.params, terms.spec.params, section="params")
+        except ConfigError:  # of another version of fedboost
+            return ""
+        if protocol.releases is None or self._party not in table.hosts:
+            return ""
+        planned = protocol.releases(params, table, self._party, None)
+        owned = self._owned(terms.spec.data[self._party].dataset or "")
+        before = self._told(owned, table.guest, besides=job.id)
+        return _unbegun(planned, table.guest, before, self._policy())
+
+    # Inside
+
+    def _judge(self, work: Work, columns: int, rows: int) -> tuple[Releases, bool]:
+        """The most that sums can tell, and whether the owner must be warned."""
+        policy = self._policy()
+        planned, entry = _expected(work, work.params, columns), self._jobs[work.id]
+        try:
+            epsilon = _asks(work).epsilon
+            if epsilon is not None:
+                others = self.account.others(Owned(entry.dataset, entry.source), work.id)
+                policy.judge_disclosure(epsilon, columns, sum(one.noise for one in others))
+            ratio = planned.ratio(rows)
+            if not ratio:
+                return planned, False
+            return planned, policy.judge_sums(ratio, self._before(entry))
+        except PolicyError as error:
+            if error.where.get("key") == "policy.disclosure_max":
+                error.todo = self._remedy(work, columns, rows)
+            raise error.at(party=self._party) from None
+
+    def _remedy(self, work: Work, columns: int, rows: int) -> str:
+        """Settings with which the job would be allowed, as words."""
+        before, policy = self._before(self._jobs[work.id]), self._policy()
+
+        def fits(params: Settings) -> bool:
+            return policy.allows_sums(_expected(work, params, columns).ratio(rows), before)
+
+        raw = work.terms.spec.params
+        found = remedies(work.protocol.params, raw, fits)
+        owner = f"{self._party}'s owner to raise disclosure_max, or give a table with more rows"
+        if not found:
+            return f"no smaller job fits either: ask {owner}"
+        return f"set {', or '.join(in_words(one, raw) for one in found)}; or ask {owner}"
+
+    def _before(self, entry: Entry) -> float:
+        return self._told(Owned(entry.dataset, entry.source), entry.guest, besides=entry.job)
+
+    def _told(self, table: Owned, guest: str, *, besides: str) -> float:
+        """What a guest, and whoever may compare notes with it, has got of sums or still may."""
+        guests: Guests = self._policy().together(guest)
+        return accounts.sums_of([e for e in self.account.others(table, besides) if guests(e.guest)])
+
+    def _owned(self, dataset: str) -> Owned:
+        source = self._tables().get(dataset)
+        return Owned(dataset, "" if source is None else source.identity)
+
+    def _entry(self, work: Work, planned: Releases, columns: int, rows: int) -> Entry:
+        """What a job is expected to tell from now on."""
+        epsilon = _asks(work).epsilon
+        return Entry(
+            job=work.id,
+            at="",
+            **vars(self._owned(work.terms.spec.data[work.party].dataset or "")),
+            guest=work.table.guest,
+            protocol=work.protocol.name,
+            rows=rows,
+            planned=planned.ratio(rows),
+            epsilon=0.0 if epsilon is None or not columns else epsilon * columns,
+        )
+
+    def _limits(self, released: Released) -> None:
+        policy = self._policy()
+        released.party = self._party
+        released.warn, released.max = policy.disclosure_warn, policy.disclosure_max
+
+    def _warning(self, work: Work, planned: float, before: float) -> str:
+        earlier = f", {before:.2g} of them by earlier jobs" if before else ""
+        return (
+            f"{self._party} will have released up to {before + planned:.2g} sums per bin and row "
+            f"to {work.table.guest}{earlier}; its policy warns above "
+            f"{self._policy().disclosure_warn:g}: who is in a bin could begin to show"
+        )
+
+
+def _asks(work: Work) -> Asks:
+    return work.protocol.asks(work.params) if work.protocol.asks else Asks()
+
+
+def _expected(work: Work, params: Settings, columns: int) -> Releases:
+    """What sums will tell; a model that is continued has used draws of columns before."""
+    if work.protocol.releases is None or not work.table.hosts:
+        return Releases(0)
+    known = None if work.model is not None else columns
+    return work.protocol.releases(params, work.table, work.party, known)
+
+
+def _unbegun(planned: Releases, guest: str, before: float, policy: Policy) -> str:
+    """What a job that waits could tell, before anybody knows how many rows are common."""
+    whole, share = planned.whole, planned.by_row
+    if not whole and not share:
+        return ""
+    said = f"would release up to {whole:,} sums for each bin of a column to {guest}"
+    if not whole:
+        said = f"would tell {guest} as much as {share:.2g} sums per bin and row"
+    if before:
+        said += f", after {before:.2g} per row by earlier jobs"
+    left = policy.disclosure_max - before
+    if left <= share:
+        return f"{said}: the policy allows none any more"
+    margin, below = policy.disclosure_warn - before, []
+    if whole and left < math.inf:
+        below.append(f"refused below {math.ceil(whole / left):,}")
+    if whole and 0.0 < margin < math.inf:
+        below.append(f"with a warning below {math.ceil(whole / margin):,}")
+    return f"{said}: {', '.join(below)} rows in common" if below else said

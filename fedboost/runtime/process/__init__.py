@@ -1,0 +1,1 @@
+"""One process: clocks, logs, threads, worker processes and how it ends."""

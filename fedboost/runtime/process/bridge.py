@@ -1,0 +1,72 @@
+"""How the threads of a party's steps wait for its event loop, and never longer than their session.
+
+A coroutine handed to a loop that is about to end may never start, and nobody would tell the thread
+that waits for it. So every wait goes through here, and `stop` ends them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeVar
+
+from fedboost.errors import FedboostError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Bridge:
+    """From threads to one event loop; methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._under_way: set[Future[Any]] = set()
+        self._stopped: FedboostError | None = None
+
+    def start(
+        self, loop: asyncio.AbstractEventLoop, *works: Coroutine[Any, Any, T]
+    ) -> list[Future[T]]:
+        """Has the loop do all of them; raises the reason of `stop` once that has been called."""
+        with self._lock:
+            if self._stopped is not None:
+                for work in works:
+                    work.close()
+                raise self._stopped
+            futures = [asyncio.run_coroutine_threadsafe(work, loop) for work in works]
+            self._under_way.update(futures)
+        for future in futures:
+            future.add_done_callback(self._over)
+        return futures
+
+    def wait(self, future: Future[T]) -> T:
+        """Its result, for a thread that is not the loop's; the reason of `stop` if that came."""
+        try:
+            return future.result()
+        except CancelledError:
+            if self._stopped is None:
+                raise
+            raise self._stopped from None
+
+    def stop(self, reason: FedboostError) -> None:
+        """Ends every wait with `reason`, now and from now on."""
+        with self._lock:
+            self._stopped = reason
+            under_way = list(self._under_way)
+        for future in under_way:
+            future.cancel()
+
+    def _over(self, future: Future[Any]) -> None:
+        with self._lock:
+            self._under_way.discard(future)
+
+
+def hear_out(task: asyncio.Task[Any]) -> None:
+    """Reads how a task ended that nobody may wait for any more; a refusal is no news then."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, FedboostError | CancelledError):
+        log.error("a step failed unexpectedly", exc_info=error)

@@ -1,0 +1,209 @@
+"""Worker processes of one party: bulk arithmetic on all cores, without the interpreter's lock.
+
+Workers talk to their parent only through pipes it made. They ignore Ctrl-C, which the parent
+answers, and end by themselves when the parent is gone. They import nothing but what their kernels
+need, and never the program's main module, so that a script without a main guard may use them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.process import parent_process
+from typing import Any, Generic, TypeVar
+
+from fedboost.errors import JobError
+from fedboost.runtime.process import memory
+from fedboost.runtime.process.threads import ThreadWorkers
+
+T = TypeVar("T")
+
+_starting = threading.Lock()  # the main module is hidden for one start at a time
+
+
+@dataclass(frozen=True)
+class _Done(Generic[T]):
+    """A result and what it cost."""
+
+    value: T
+    cpu_seconds: float
+    pid: int
+    peak_rss_bytes: int
+
+
+class _Answer(Generic[T]):
+    """A result on its way from a worker."""
+
+    def __init__(self, owner: ProcessWorkers, future: Future[_Done[T]]) -> None:
+        self._owner = owner
+        self._future = future
+
+    def result(self) -> T:
+        """Waits for the result; raises what the kernel raised, a JobError if its worker died."""
+        try:
+            return self._future.result().value
+        except CancelledError:
+            raise JobError("the workers have been closed") from None
+        except BrokenProcessPool:
+            self._owner.discard()
+            raise JobError(
+                "a worker process ended before its work was done",
+                todo="look for out-of-memory messages, or give the party fewer workers",
+            ) from None
+
+    def done(self) -> bool:
+        """Whether `result` would return at once."""
+        return self._future.done()
+
+
+class ProcessWorkers:
+    """`count` worker processes, started at the first task and used until `close`."""
+
+    def __init__(self, count: int) -> None:
+        if count < 1:
+            raise ValueError(f"{count} workers")
+        self._count = count
+        self._threads = ThreadWorkers(count)
+        self._pool: ProcessPoolExecutor | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+        self._cpu_seconds = 0.0
+        self._peaks: dict[int, int] = {}
+
+    @property
+    def count(self) -> int:
+        """How many kernels run at the same time."""
+        return self._count
+
+    @property
+    def threads(self) -> ThreadWorkers:
+        """As many threads of this process."""
+        return self._threads
+
+    def map(self, kernel: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
+        """`kernel(*task)` for each task, results in the tasks' order.
+
+        The first error in that order is raised, once no task of this call is running any more.
+        """
+        answers = [self._submit(kernel, task) for task in tasks]
+        try:
+            return [answer.result() for answer in answers]
+        except BaseException:
+            # Only what still runs: a task that a closed pool has cancelled is never reported done.
+            wait([answer._future for answer in answers if not answer._future.cancel()])
+            raise
+
+    def submit(self, kernel: Callable[..., T], *task: Any) -> _Answer[T]:
+        """Starts `kernel(*task)` on the next free worker and returns at once."""
+        return self._submit(kernel, task)
+
+    def cpu_seconds(self) -> float:
+        """Processor seconds of all tasks finished so far."""
+        with self._lock:
+            return self._cpu_seconds
+
+    def busy_seconds(self) -> float:
+        """Processor seconds of all tasks finished so far, in processes and in threads."""
+        return self.cpu_seconds() + self._threads.busy_seconds()
+
+    def peak_rss_bytes(self) -> int:
+        """Peak memory of the workers together: the sum of each one's own peak, in bytes."""
+        with self._lock:
+            return sum(self._peaks.values())
+
+    def close(self) -> None:
+        """Ends the workers; tasks not yet started are dropped, running ones finish first."""
+        self._closed = True
+        self._threads.close()
+        self.discard()
+
+    def discard(self) -> None:
+        """Ends the present processes; the next task starts fresh ones."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> ProcessWorkers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _submit(self, kernel: Callable[..., T], task: tuple[Any, ...]) -> _Answer[T]:
+        try:
+            future = self._start(kernel, task)
+        except BrokenProcessPool:  # it broke while nobody was waiting: nothing of ours is lost
+            self.discard()
+            future = self._start(kernel, task)
+        future.add_done_callback(self._account)
+        return _Answer(self, future)
+
+    def _start(self, kernel: Callable[..., T], task: tuple[Any, ...]) -> Future[_Done[T]]:
+        pool = self._ready()
+        with _starting, _main_hidden():  # a task that finds no idle process starts one, here
+            return pool.submit(_measured, kernel, task)
+
+    def _ready(self) -> ProcessPoolExecutor:
+        if self._closed:
+            raise JobError("the workers have been closed")
+        with self._lock:
+            if self._pool is None:
+                context = multiprocessing.get_context("spawn")
+                self._pool = ProcessPoolExecutor(self._count, context, initializer=_begin)
+            return self._pool
+
+    def _account(self, future: Future[_Done[Any]]) -> None:
+        if future.cancelled() or future.exception() is not None:
+            return
+        done = future.result()
+        with self._lock:
+            self._cpu_seconds += done.cpu_seconds
+            self._peaks[done.pid] = max(done.peak_rss_bytes, self._peaks.get(done.pid, 0))
+
+
+@contextmanager
+def _main_hidden() -> Iterator[None]:
+    """Has new processes not run this program's main module again, which spawning would do."""
+    main: dict[str, Any] = vars(sys.modules["__main__"])
+    shown: dict[str, Any] = {
+        name: main.pop(name) for name in ("__spec__", "__file__") if name in main
+    }
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update(shown)
+
+
+def _begin() -> None:
+    """What a worker does first."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _measured(kernel: Callable[..., T], task: tuple[Any, ...]) -> _Done[T]:
+    started = time.process_time()
+    value = kernel(*task)
+    return _Done(
+        value=value,
+        cpu_seconds=time.process_time() - started,
+        pid=os.getpid(),
+        peak_rss_bytes=memory.peak_bytes(),
+    )

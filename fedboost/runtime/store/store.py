@@ -1,0 +1,354 @@
+"""A daemon's memory on disk: jobs, their journals, checkpoints and counters, in one locked folder.
+
+STORE/store.sqlite          jobs, events, what counts for limits (see `schema`); the ledger's table
+STORE/store.lock            held while a daemon runs; the system frees it when it dies
+STORE/store.key             seals the jobs' secrets (see `sealing`)
+STORE/jobs/ID/              checkpoints and secret/ of a job; once it is finished, what `STAYS`
+STORE/models/ predictions/ reports/
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, transaction
+from fedboost.errors import JobError, ProtocolError
+from fedboost.runtime.store.lock import StoreLock
+from fedboost.runtime.store.schema import damaged, migrate, whole
+from fedboost.runtime.store.sealing import Vault, job_id
+
+FOLDERS = ("jobs", "models", "predictions", "reports")
+# What a job leaves in files, and how their names end.
+KINDS = {
+    "models": "", "disclosures": "", "alignments": "", "predictions": ".parquet",
+    "reports": ".html", "jobs": "",
+}  # fmt: skip
+# What a finished job keeps in its folder: of the rest, it could only be resumed.
+STAYS = frozenset({"result.json", "transcript"})
+
+
+class JobState(StrEnum):
+    """What a user sees of a job; nothing else exists."""
+
+    WAITING = "waiting for approval"
+    RUNNING = "running"
+    PAUSED = "paused"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    FINISHED = "finished"
+
+
+# From each state, where it may go. A failed job can be resumed; the last two states are final.
+MOVES: Mapping[JobState, frozenset[JobState]] = {
+    JobState.WAITING: frozenset(
+        {JobState.RUNNING, JobState.PAUSED, JobState.FAILED, JobState.CANCELLED}
+    ),
+    JobState.RUNNING: frozenset(
+        {JobState.PAUSED, JobState.FAILED, JobState.CANCELLED, JobState.FINISHED}
+    ),
+    JobState.PAUSED: frozenset(
+        {JobState.WAITING, JobState.RUNNING, JobState.FAILED, JobState.CANCELLED}
+    ),
+    JobState.FAILED: frozenset({JobState.WAITING, JobState.RUNNING, JobState.CANCELLED}),
+    JobState.CANCELLED: frozenset(),
+    JobState.FINISHED: frozenset(),
+}
+FINAL = frozenset(state for state, further in MOVES.items() if not further)
+GOING = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED)  # may still tell what was expected
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job as the store has it; times in seconds since 1970, UTC."""
+
+    id: str
+    name: str
+    manifest: bytes = field(repr=False)
+    state: JobState
+    reason: str  # why it failed or is paused, or by whom it was cancelled; one sentence
+    waiting_for: str  # the party that approval or resumption waits for
+    since: float  # when it entered this state
+    created: float
+    updated: float
+    attempt: int
+    result: dict[str, Any] | None = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Entry `n` (from 1) of a job's journal."""
+
+    n: int
+    at: float
+    event: dict[str, Any]
+
+
+class Store:
+    """One daemon's store; thread-safe. A second daemon on the same folder is refused."""
+
+    def __init__(self, folder: Path, owner: str, clock: Callable[[], float] = time.time) -> None:
+        """Open or make the store of `owner` (``party bank``, ``coordinator coord``).
+
+        A StoreError says who else uses it, whose it is, that a newer fedboost wrote it, or
+        what the disk refuses.
+        """
+        self.folder = folder
+        self.database = folder / "store.sqlite"
+        self._clock = clock
+        self._mutex = threading.RLock()
+        for part in (folder, *(folder / name for name in FOLDERS)):
+            make_folder(part)
+        with ExitStack() as undoing:
+            self._lock = StoreLock(folder / "store.lock")
+            undoing.callback(self._lock.release)
+            self.vault = Vault(folder)
+            self._connection = self._connect(owner)
+            undoing.callback(self._connection.close)
+            self._tidy()
+            undoing.pop_all()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database and free the lock; further calls do nothing."""
+        with self._mutex:
+            self._connection.close()
+            self._lock.release()
+
+    def add_job(
+        self, id_: str, name: str, manifest: bytes, state: JobState, *, reason: str = ""
+    ) -> Job:
+        """A new job, which is not over; a ProtocolError where the id is taken."""
+        if state in (JobState.FAILED, *FINAL):
+            raise ProtocolError(f"a job cannot begin as {state}", job=job_id(id_))
+        now = self._clock()
+        row = (job_id(id_), name, manifest, state, reason, now, now, now)
+        with self._write() as sql:
+            if sql.execute("SELECT 1 FROM jobs WHERE id = ?", (id_,)).fetchone():
+                raise ProtocolError("there is a job of that id already", job=id_)
+            sql.execute(
+                "INSERT INTO jobs (id, name, manifest, state, reason, since, created, updated)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+        return self.job(id_)
+
+    def job(self, id_: str) -> Job:
+        """The job; a JobError where there is none."""
+        rows = self._read("SELECT * FROM jobs WHERE id = ?", (id_,))
+        if not rows:
+            raise JobError("there is no such job", todo="fedboost job list", job=id_)
+        with self._sound():
+            return _job(rows[0])
+
+    def jobs(self, *states: JobState) -> list[Job]:
+        """All jobs, or those in one of `states`, oldest first."""
+        rows = self._read("SELECT * FROM jobs ORDER BY created, id")
+        with self._sound():
+            jobs = [_job(row) for row in rows]
+        return [job for job in jobs if not states or job.state in states]
+
+    def counts(self) -> dict[str, int]:
+        """How many jobs there are in each state that one is in."""
+        return dict(self._read("SELECT state, count(*) FROM jobs GROUP BY state"))
+
+    def move(
+        self,
+        id_: str,
+        state: JobState,
+        *,
+        reason: str = "",
+        waiting_for: str = "",
+        event: Mapping[str, Any] | None = None,
+    ) -> Job:
+        """Put the job into `state`; a ProtocolError where `MOVES` does not lead there.
+
+        Moving to the state it is in changes reason and owner of the wait and keeps `since`,
+        except for final states. With a final state the job's secrets are destroyed. An `event`
+        stands in the journal from the same moment on.
+        """
+        with self._write() as sql:
+            old = self.job(id_)
+            if state != old.state and state not in MOVES[old.state]:
+                raise ProtocolError(f"a job that is {old.state} cannot become {state}", job=id_)
+            if old.state in FINAL:
+                raise ProtocolError(f"the job is {old.state} already", job=id_)
+            now = self._clock()
+            since = old.since if state == old.state else now
+            sql.execute(
+                "UPDATE jobs SET state = ?, reason = ?, waiting_for = ?, since = ?, updated = ?"
+                " WHERE id = ?",
+                (state, reason, waiting_for, since, now, id_),
+            )
+            self._append(id_, () if event is None else (event,))
+        if state in FINAL:
+            self.vault.destroy(id_)
+        return self.job(id_)
+
+    def next_attempt(self, id_: str) -> int:
+        """Count one more attempt (from 1) of the job; durable before it returns."""
+        with self._write():
+            attempt = self.job(id_).attempt + 1
+            self._set(id_, "attempt", attempt)
+        return attempt
+
+    def set_attempt(self, id_: str, attempt: int) -> None:
+        """Take over the attempt that the coordinator counts; a ProtocolError where it falls."""
+        with self._write():
+            if attempt < self.job(id_).attempt:
+                raise ProtocolError(f"attempt {attempt} of the job is over", job=id_)
+            self._set(id_, "attempt", attempt)
+
+    def set_result(self, id_: str, result: Mapping[str, Any]) -> None:
+        """Keep the job's result."""
+        with self._write():
+            self.job(id_)
+            self._set(id_, "result", json.dumps(result))
+
+    def discard(self, id_: str, *kinds: str) -> None:
+        """Remove a job's files of these `KINDS`, or, as of a cancelled job, of all."""
+        for kind in kinds or KINDS:
+            path = self.folder / kind / f"{job_id(id_)}{KINDS[kind]}"
+            with on_disk(path):
+                _remove(path)
+
+    def clear(self, id_: str) -> None:
+        """Remove what a finished job no longer needs of its folder: all but what `STAYS`."""
+        folder = self.job_folder(id_)
+        with on_disk(folder):
+            for path in folder.iterdir() if folder.exists() else ():
+                if path.name not in STAYS:
+                    _remove(path)
+
+    def _tidy(self) -> None:
+        """Ends what a crash has interrupted: files half written, jobs half ended."""
+        with on_disk(self.folder):
+            for path in self.folder.rglob(f"*{NEW}"):
+                _remove(path)
+        for ended in self.jobs(*FINAL):
+            self.vault.destroy(ended.id)
+            if ended.state is JobState.CANCELLED:
+                self.discard(ended.id)
+            else:
+                self.clear(ended.id)
+
+    def add_event(self, id_: str, *events: Mapping[str, Any]) -> int:
+        """Append to the job's journal; returns the number of the last entry, all durable."""
+        with self._write():
+            self.job(id_)
+            return self._append(id_, events)
+
+    def _append(self, id_: str, events: Sequence[Mapping[str, Any]]) -> int:
+        sql = self._connection
+        row = sql.execute("SELECT max(n) FROM events WHERE job = ?", (id_,)).fetchone()
+        last, now = row[0] or 0, self._clock()
+        rows = [(id_, last + 1 + i, now, json.dumps(own)) for i, own in enumerate(events)]
+        sql.executemany("INSERT INTO events (job, n, at, json) VALUES (?, ?, ?, ?)", rows)
+        return int(last + len(rows))
+
+    def events(self, id_: str, after: int = 0) -> list[Event]:
+        """The job's journal behind entry `after`, in order."""
+        text = "SELECT * FROM events WHERE job = ? AND n > ? ORDER BY n"
+        with self._sound():
+            return list(_events(self._read(text, (id_, after)), after))
+
+    def now(self) -> float:
+        """Seconds since 1970, UTC, by the clock of all that is written here."""
+        return self._clock()
+
+    def today(self) -> str:
+        """The day (``2026-01-31``, UTC)."""
+        return day(self._clock())
+
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Everything inside is durable at its end, or nothing happened."""
+        return self._write()
+
+    def job_folder(self, id_: str) -> Path:
+        """The job's folder; a ProtocolError where the id could lead elsewhere."""
+        return self.folder / "jobs" / job_id(id_)
+
+    def _connect(self, owner: str) -> sqlite3.Connection:
+        with on_disk(self.database):
+            os.close(os.open(self.database, os.O_RDWR | os.O_CREAT, SECRET_MODE))
+            connection = opened(self.database, "rw")
+            try:
+                # FULL: an entry is on the disk before the message it speaks of leaves.
+                for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+                    connection.execute(f"PRAGMA {pragma}").fetchall()
+                migrate(connection, owner, self.database)
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        with self._mutex, transaction(self._connection, self.database):
+            yield self._connection
+
+    def _read(self, text: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        with self._mutex, on_disk(self.database):
+            return self._connection.execute(text, values).fetchall()
+
+    @contextmanager
+    def _sound(self) -> Iterator[None]:
+        """Inside, a value that nobody has written is a StoreError: the file is damaged."""
+        try:
+            yield
+        except (ValueError, TypeError, RecursionError):
+            raise damaged(self.database) from None
+
+    def _set(self, id_: str, column: str, value: str | int) -> None:
+        text = f"UPDATE jobs SET {column} = ?, updated = ? WHERE id = ?"  # noqa: S608  our columns
+        self._connection.execute(text, (value, self._clock(), id_))
+
+
+def day(at: float) -> str:
+    """The day (``2026-01-31``, UTC) of a time in seconds since 1970."""
+    return time.strftime("%Y-%m-%d", time.gmtime(at))
+
+
+def _remove(path: Path) -> None:
+    """Removes a file or a whole folder, if there is one."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _job(row: tuple[Any, ...]) -> Job:
+    values = whole(row)
+    values[3] = JobState(values[3])
+    values[-1] = None if values[-1] is None else json.loads(values[-1])
+    return Job(*values)
+
+
+def _events(rows: list[tuple[Any, ...]], after: int) -> Iterator[Event]:
+    """A journal's entries behind `after`; a ValueError where one is damaged, or missing."""
+    for place, row in enumerate(rows):
+        _, n, at, text = whole(row)
+        if n != after + 1 + place:
+            raise ValueError
+        yield Event(n, at, json.loads(text))

@@ -1,0 +1,1 @@
+"""Links between daemons: addresses, identities, mutual TLS, gRPC on both sides."""

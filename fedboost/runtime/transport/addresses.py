@@ -1,0 +1,116 @@
+"""Names and addresses of daemons as settings write them, and every wait on the way to one."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from fedboost.errors import ConfigError
+from fedboost.runtime.transport.identity import NAME_PATTERN
+from fedboost.runtime.transport.tls import TlsFiles
+from fedboost.settings import Settings
+
+HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of ``host:port`` or ``[ipv6]:port``; a ConfigError where it is neither."""
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        good = is_ip(host)
+    else:
+        good = HOST_PATTERN.fullmatch(host) is not None
+    if colon and good and port.isascii() and port.isdigit() and int(port) <= 65535:
+        return host, int(port)
+    raise ConfigError(f"{address!r} is not an address", todo="write HOST:PORT or [IPV6]:PORT")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether ``host:port`` cannot leave this machine."""
+    host, _ = split_address(address)
+    return host == "localhost" or (is_ip(host) and ipaddress.ip_address(host).is_loopback)
+
+
+def is_ip(host: str) -> bool:
+    """Whether it is an address of IPv4 or IPv6, and no name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _listen(text: str) -> str:
+    try:
+        split_address(text)
+    except ConfigError as error:
+        raise ValueError(f"{error.what}: {error.todo}") from None
+    return text
+
+
+def _address(text: str) -> str:
+    if split_address(_listen(text))[1] == 0:
+        raise ValueError(f"{text!r} has port 0, which nobody can call")
+    return text
+
+
+Listen = Annotated[str, AfterValidator(_listen)]  # host:port; port 0 takes any free one
+Address = Annotated[str, AfterValidator(_address)]  # host:port
+
+
+def _name(text: str) -> str:
+    if NAME_PATTERN.fullmatch(text):
+        return text
+    raise ValueError(f"{text!r} is not a name: a lower-case letter, then letters, digits and '-'")
+
+
+Name = Annotated[str, AfterValidator(_name)]  # of a party, coordinator or user
+
+
+class Timers(Settings):
+    """Every wait and its limit, in seconds; tests shorten them."""
+
+    step_s: float = Field(600.0, gt=0)  # one step of a protocol, computation included
+    call_s: float = Field(20.0, gt=0)  # one small question with a small answer
+    peer_lost_s: float = Field(15.0, gt=0)  # silence after which a peer counts as lost
+    retry_first_s: float = Field(0.5, gt=0)  # first pause before trying again; doubles
+    retry_max_s: float = Field(20.0, gt=0)  # longest pause before trying again
+    keepalive_s: float = Field(10.0, gt=0)  # between two pings, calls or not
+    keepalive_timeout_s: float = Field(5.0, gt=0)  # wait for a ping's answer
+    approval_s: float = Field(604_800.0, gt=0)  # a job waits this long for a person
+    # A checkpoint of a short round, or inside one, comes no sooner behind the last; 0: every layer.
+    keep_s: float = Field(1.0, ge=0)
+    shutdown_s: float = Field(10.0, gt=0)  # calls that still run at the end may take this
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Timers:
+        if self.retry_first_s > self.retry_max_s:
+            raise ValueError("retry_first_s must not be above retry_max_s")
+        return self
+
+
+class Remote(Settings):
+    """Another daemon: the name its certificate must carry, and where it listens."""
+
+    name: Name
+    address: Address
+
+
+INSECURE = "insecure_loopback is on: no link is encrypted and nobody is who they say they are"
+
+
+def check_protection(tls: TlsFiles | None, insecure: bool, addresses: Mapping[str, str]) -> None:
+    if not insecure:
+        if tls is None:
+            raise ValueError("tls is missing: give ca, cert and key (fedboost certs create)")
+        return
+    if tls is not None:
+        raise ValueError("insecure_loopback and tls exclude each other: remove one of them")
+    for name, address in addresses.items():
+        if not is_loopback(address):
+            raise ValueError(f"insecure_loopback is refused: {name} at {address} is not loopback")

@@ -1,0 +1,392 @@
+"""A development CA in a folder: issues, rotates, revokes and lists certificates.
+
+    certs/ca.pem   ca.key      the CA; whoever has ca.key can be anybody
+    certs/ca.crl               the serial numbers of what was revoked, signed by the CA
+    certs/issued.json          every certificate ever issued: name, role, serial, end
+    certs/NAME.pem NAME.key    one leaf per daemon or user
+
+Production brings its own CA; the daemons only need certificates of the form `identity` reads.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedboost.disk import PUBLIC_MODE, SECRET_MODE, write_file
+from fedboost.errors import ConfigError
+from fedboost.runtime.transport.identity import (
+    CertificateFaultError,
+    Role,
+    check_name,
+    owner,
+    read_certificate,
+    read_key,
+    read_roots,
+)
+from fedboost.runtime.transport.tls import read_revoked
+
+CA_DAYS = 3650
+CA_NAME = "fedboost development CA"
+SKEW = timedelta(minutes=5)  # clocks of two machines may differ by this much
+# With a dot: a host name without one could be the name of another party, which it must not be.
+HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9-]+)+")
+
+
+class Leaf(NamedTuple):
+    """Who a certificate is for."""
+
+    role: Role
+    name: str
+
+
+@dataclass(frozen=True)
+class Term:
+    """From when and for how many days; `hosts` are further DNS names and IP addresses."""
+
+    now: datetime
+    days: int = 365
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Issued:
+    """One certificate that the CA issued; `current` where NAME.pem still is this one."""
+
+    name: str
+    role: str
+    serial: int
+    not_after: datetime
+    revoked: bool
+    current: bool
+
+
+@dataclass(frozen=True)
+class Signer:
+    """A CA that signs: its certificate and key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey = field(repr=False)
+
+
+def create(folder: Path, leaves: Sequence[Leaf], term: Term) -> dict[str, bool]:
+    """Add the leaves that are missing, and the CA if there is none; nothing is overwritten.
+
+    Returns for ``ca`` and each name whether it was made now. A ConfigError refuses a bad name,
+    two roles for one name, half a pair of files, and a folder that cannot be written.
+    """
+    _check_leaves(leaves)
+    hosts = [_general_name(host) for host in term.hosts]
+    made = {"ca": not _pair_exists(folder, "ca")}
+    for leaf in leaves:
+        made[leaf.name] = not _pair_exists(folder, leaf.name)
+        if not made[leaf.name]:
+            _check_same_role(folder, leaf)
+    _make_folder(folder)
+    signer = _create_ca(folder, term) if made["ca"] else read_signer(folder)
+    for leaf in leaves:
+        if made[leaf.name]:
+            _issue(folder, signer, leaf, term, hosts)
+    return made
+
+
+def rotate(folder: Path, names: Sequence[str], term: Term) -> None:
+    """A new key and certificate for each name, of the role and alternative names it has now.
+
+    Key and certificate are each replaced in one step; a daemon that sees one of them new keeps
+    what it had until both are. The old certificate stays valid until it ends or is revoked.
+    """
+    signer = read_signer(folder)
+    found = [(name, read_leaf(folder, name)) for name in names]
+    for name, old in found:
+        leaf = Leaf(_role(folder, name, old), name)
+        hosts = _further_names(old, leaf) or [_general_name(host) for host in term.hosts]
+        _issue(folder, signer, leaf, term, hosts)
+
+
+def revoke(folder: Path, name: str, now: datetime, *, superseded: bool = False) -> int:
+    """Revoke every certificate of `name` that has not ended; returns how many there were.
+
+    ``rotate`` then gives the name a certificate that counts again. With `superseded` the one in
+    use stays: what rotations have replaced is revoked, of which there may be none.
+    """
+    signer = read_signer(folder)
+    current = read_leaf(folder, name).serial_number
+    old = _revoked(folder)
+    serials = {one.serial for one in issued(folder) if one.name == name and one.not_after > now}
+    serials = serials - {current} if superseded else serials | {current}
+    if not (serials - old or superseded):
+        raise ConfigError(f"every certificate of {name} is already revoked", file=str(folder))
+    write_crl(folder, signer, old | serials, now)
+    return len(serials - old)
+
+
+def issued(folder: Path) -> list[Issued]:
+    """Every certificate of the folder, oldest first; a ConfigError where there is no CA."""
+    if not (folder / "ca.pem").exists():
+        raise ConfigError("there is no ca.pem", file=str(folder), todo="fedboost certs create")
+    revoked = _revoked(folder)
+    current = {read_leaf(folder, name).serial_number for name in _leaf_names(folder)}
+    return [
+        Issued(
+            name=entry["name"],
+            role=entry["role"],
+            serial=int(entry["serial"], 16),
+            not_after=datetime.fromisoformat(entry["not_after"]),
+            revoked=int(entry["serial"], 16) in revoked,
+            current=int(entry["serial"], 16) in current,
+        )
+        for entry in _read_issued(folder)
+    ]
+
+
+def _check_leaves(leaves: Sequence[Leaf]) -> None:
+    if not leaves:
+        raise ConfigError("nobody to make a certificate for", todo="give --party NAME or --user")
+    roles: dict[str, Role] = {}
+    for leaf in leaves:
+        check_name(leaf.name)
+        if leaf.name == "ca":
+            raise ConfigError("ca.pem is the CA's own file", todo="choose another name than ca")
+        if roles.setdefault(leaf.name, leaf.role) != leaf.role:
+            raise ConfigError(f"{leaf.name} cannot be {roles[leaf.name]} and {leaf.role} at once")
+
+
+def _check_same_role(folder: Path, leaf: Leaf) -> None:
+    role = _role(folder, leaf.name, read_leaf(folder, leaf.name))
+    if role != leaf.role:
+        raise ConfigError(
+            f"{leaf.name} is already a {role} and cannot be a {leaf.role} too",
+            todo="choose another name",
+            file=str(folder / f"{leaf.name}.pem"),
+        )
+
+
+def _role(folder: Path, name: str, certificate: x509.Certificate) -> Role:
+    try:
+        return owner(certificate).role
+    except CertificateFaultError as fault:
+        path = folder / f"{name}.pem"
+        raise ConfigError(f"the certificate {fault}", file=str(path)) from None
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    if not HOST_PATTERN.fullmatch(host):
+        raise ConfigError(
+            f"{host!r} is neither an IP address nor a host name with a dot",
+            todo="leave it out: clients go by the party's name, whatever its address",
+        )
+    return x509.DNSName(host)
+
+
+def _further_names(certificate: x509.Certificate, leaf: Leaf) -> list[x509.GeneralName]:
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    own = set(_own_names(leaf))
+    return [name for name in names if name not in own]
+
+
+def _own_names(leaf: Leaf) -> list[x509.GeneralName]:
+    uri = x509.UniformResourceIdentifier(f"fedboost:{leaf.role}:{leaf.name}")
+    return [x509.DNSName(leaf.name), uri]
+
+
+def new_signer(common_name: str, now: datetime) -> Signer:
+    """A CA that nobody knows yet."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    builder = _builder(name, key.public_key(), now, CA_DAYS).issuer_name(name)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(signs_others=True), critical=True)
+    return Signer(builder.sign(key, hashes.SHA256()), key)
+
+
+def _create_ca(folder: Path, term: Term) -> Signer:
+    signer = new_signer(CA_NAME, term.now)
+    write_file(folder / "ca.key", key_pem(signer.key), SECRET_MODE)
+    write_crl(folder, signer, (), term.now)
+    write_file(folder / "ca.pem", pem(signer.certificate), PUBLIC_MODE)
+    return signer
+
+
+def _issue(
+    folder: Path, signer: Signer, leaf: Leaf, term: Term, hosts: Iterable[x509.GeneralName]
+) -> None:
+    end = term.now + timedelta(days=term.days)
+    if end > signer.certificate.not_valid_after_utc:
+        raise ConfigError(
+            f"the CA itself ends on {signer.certificate.not_valid_after_utc:%Y-%m-%d}, "
+            f"before {term.days} days are over",
+            todo="give fewer --days, or make a new CA in another folder",
+        )
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, leaf.name)])
+    purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    if leaf.role != "user":
+        purposes.append(ExtendedKeyUsageOID.SERVER_AUTH)
+    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
+    alternative = x509.SubjectAlternativeName([*_own_names(leaf), *hosts])
+    certificate = (
+        _builder(subject, key.public_key(), term.now, term.days)
+        .issuer_name(signer.certificate.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_others=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+        .add_extension(alternative, critical=False)
+        .add_extension(authority, critical=False)
+        .sign(signer.key, hashes.SHA256())
+    )
+    # Listed before it exists, so that no certificate can escape a later revocation.
+    _append_issued(folder, leaf, certificate)
+    write_file(folder / f"{leaf.name}.key", key_pem(key), SECRET_MODE)
+    write_file(folder / f"{leaf.name}.pem", pem(certificate), PUBLIC_MODE)
+
+
+def _builder(
+    subject: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, days: int
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(*, signs_others: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_others,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_others,
+        crl_sign=signs_others,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def write_crl(folder: Path, signer: Signer, serials: Iterable[int], now: datetime) -> None:
+    """The list of what is revoked, signed by this CA, in place of what it was."""
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(signer.certificate.subject)
+        .last_update(now)
+        .next_update(signer.certificate.not_valid_after_utc)
+    )
+    for serial in sorted(serials):
+        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
+        builder = builder.add_revoked_certificate(entry.build())
+    listed = builder.sign(signer.key, hashes.SHA256())
+    write_file(folder / "ca.crl", listed.public_bytes(serialization.Encoding.PEM), PUBLIC_MODE)
+
+
+def _revoked(folder: Path) -> frozenset[int]:
+    path = folder / "ca.crl"
+    return read_revoked(path, _read(folder / "ca.pem")) if path.exists() else frozenset()
+
+
+def read_signer(folder: Path) -> Signer:
+    """The CA that signs in a folder: of those in ca.pem the one whose key is ca.key."""
+    try:
+        key = read_key(_read(folder / "ca.key"))
+    except CertificateFaultError as fault:
+        raise ConfigError(f"the CA {fault}", file=str(folder / "ca.key")) from None
+    if isinstance(key, ec.EllipticCurvePrivateKey):
+        for root in read_roots(_read(folder / "ca.pem")):
+            if root.public_key() == key.public_key():
+                return Signer(root, key)
+    raise ConfigError("ca.key is not the key of ca.pem", file=str(folder / "ca.key"))
+
+
+def read_leaf(folder: Path, name: str) -> x509.Certificate:
+    """The certificate that NAME.pem holds."""
+    path = folder / f"{check_name(name)}.pem"
+    try:
+        return read_certificate(_read(path))
+    except CertificateFaultError as fault:
+        raise ConfigError(f"the certificate {fault}", file=str(path)) from None
+
+
+def _leaf_names(folder: Path) -> list[str]:
+    names = sorted({entry["name"] for entry in _read_issued(folder)})
+    return [name for name in names if (folder / f"{name}.pem").exists()]
+
+
+def _read_issued(folder: Path) -> list[dict[str, str]]:
+    path = folder / "issued.json"
+    if not path.exists():
+        return []
+    try:
+        entries: list[dict[str, str]] = json.loads(_read(path))
+    except ValueError:
+        raise ConfigError("the list of issued certificates is damaged", file=str(path)) from None
+    return entries
+
+
+def _append_issued(folder: Path, leaf: Leaf, certificate: x509.Certificate) -> None:
+    entry = {
+        "name": leaf.name,
+        "role": leaf.role,
+        "serial": f"{certificate.serial_number:x}",
+        "not_after": certificate.not_valid_after_utc.isoformat(),
+    }
+    entries = [*_read_issued(folder), entry]
+    text = json.dumps(entries, indent=1).encode()
+    write_file(folder / "issued.json", text, PUBLIC_MODE)
+
+
+def _pair_exists(folder: Path, name: str) -> bool:
+    there = [path for path in (folder / f"{name}.pem", folder / f"{name}.key") if path.exists()]
+    if len(there) == 1:
+        todo = "put the other file back" if name == "ca" else "remove it, then create again"
+        raise ConfigError(
+            f"of {name}.pem and {name}.key only one is there", todo=todo, file=str(there[0])
+        )
+    return len(there) == 2
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder: {error.strerror}", file=str(folder)) from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the file: {error.strerror}", file=str(path)) from None
+
+
+def pem(certificate: x509.Certificate) -> bytes:
+    """A certificate as its file holds it."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A key as its file holds it, unencrypted."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )

@@ -1,0 +1,82 @@
+"""One CA after another in the folder of a development CA, without a moment in which nobody counts.
+
+    begin     ca.pem holds the new CA and the old one, ca.key is the new one's
+    rotate    whoever gets a new certificate has it from the new CA (`authority.rotate`)
+    retire    ca.pem holds the new CA alone; the old one lies in ca.retired, for old signatures
+
+After each move the files go to all daemons, which read them anew by themselves.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.x509 import Certificate
+
+from fedboost.disk import PUBLIC_MODE, SECRET_MODE, read_file, write_file
+from fedboost.errors import ConfigError
+from fedboost.runtime.transport.authority import (
+    CA_NAME,
+    issued,
+    key_pem,
+    new_signer,
+    pem,
+    read_leaf,
+    read_signer,
+    write_crl,
+)
+from fedboost.runtime.transport.identity import read_roots
+
+
+def begin(folder: Path, now: datetime) -> None:
+    """A new CA beside the one in use, which signs nobody any more; both count.
+
+    A ConfigError where an earlier change of CAs has not ended.
+    """
+    read_signer(folder)  # whoever has no key of the old one may not make a new one
+    old = read_roots(read_file(folder / "ca.pem"))
+    if len(old) > 1:
+        raise ConfigError(
+            f"ca.pem holds {len(old)} CAs already",
+            todo="end the last change first: fedboost certs retire-ca",
+            file=str(folder / "ca.pem"),
+        )
+    revoked = {one.serial for one in issued(folder) if one.revoked}
+    fresh = new_signer(f"{CA_NAME} of {now:%Y-%m-%d %H:%M:%S}", now)
+    # In this order the folder is whole after each write: see `read_signer`.
+    both = b"".join(map(pem, (fresh.certificate, *old)))
+    write_file(folder / "ca.pem", both, PUBLIC_MODE)
+    write_file(folder / "ca.key", key_pem(fresh.key), SECRET_MODE)
+    write_crl(folder, fresh, revoked, now)
+
+
+def retire(folder: Path) -> int:
+    """Has the CA that signs count alone; returns how many others there were.
+
+    A ConfigError names who still has a certificate of another one.
+    """
+    signer = read_signer(folder)
+    others = [r for r in read_roots(read_file(folder / "ca.pem")) if r != signer.certificate]
+    names = [one.name for one in issued(folder) if one.current and not one.revoked]
+    late = [name for name in names if not _signed(read_leaf(folder, name), signer.certificate)]
+    if late:
+        raise ConfigError(
+            f"certificates of the old CA are in use: {', '.join(late)}",
+            todo=f"fedboost certs rotate {' '.join(late)}",
+            file=str(folder / "ca.pem"),
+        )
+    kept = folder / "ca.retired"
+    before = read_file(kept) if kept.exists() else b""
+    write_file(kept, before + b"".join(map(pem, others)), PUBLIC_MODE)
+    write_file(folder / "ca.pem", pem(signer.certificate), PUBLIC_MODE)
+    return len(others)
+
+
+def _signed(leaf: Certificate, root: Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(root)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True

@@ -1,0 +1,185 @@
+"""Links out of this daemon: mutual TLS, a deadline on every call, retries while a link is down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import grpc
+
+from fedboost import wire
+from fedboost.runtime.process.clock import now, pauses
+from fedboost.runtime.transport import status
+from fedboost.runtime.transport.addresses import Timers
+from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles, load_identity
+
+CLAIM_KEY = "fedboost-claims"  # who we say we are, where there is no TLS to show it
+
+WINDOW_PIECES = 8  # of a stream, that gRPC may have taken and not sent yet
+RECONNECT_S = 2.0  # the longest pause of gRPC's own between two tries to connect
+
+Reply = TypeVar("Reply")
+
+
+@dataclass
+class Contact:
+    """When a call's other end was there for the last time."""
+
+    at: float = field(default_factory=now)
+
+    def made(self) -> None:
+        """It is there now."""
+        self.at = now()
+
+
+def options(timers: Timers) -> list[tuple[str, Any]]:
+    """What channels and servers share: small messages, pings that notice a dead link."""
+    return [
+        ("grpc.max_receive_message_length", wire.CONTROL_BYTES_MAX + (1 << 16)),
+        ("grpc.max_send_message_length", wire.CONTROL_BYTES_MAX + (1 << 16)),
+        ("grpc.keepalive_time_ms", int(timers.keepalive_s * 1000)),
+        ("grpc.keepalive_timeout_ms", int(timers.keepalive_timeout_s * 1000)),
+        # gRPC gives a ping a minute, whatever keepalive says, unless it is told this, too.
+        ("grpc.http2.ping_timeout_ms", int(timers.keepalive_timeout_s * 1000)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", int(timers.keepalive_s * 500)),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", int(timers.keepalive_s * 500)),
+        ("grpc.http2.max_ping_strikes", 0),
+        # Also how long a connection may take to open; 20 s if nobody says.
+        ("grpc.min_reconnect_backoff_ms", int(timers.keepalive_timeout_s * 1000)),
+        ("grpc.initial_reconnect_backoff_ms", int(timers.retry_first_s * 1000)),
+        # Not the pauses between our own tries: a link that is back must be found within seconds.
+        ("grpc.max_reconnect_backoff_ms", int(min(timers.retry_max_s, RECONNECT_S) * 1000)),
+        ("grpc.min_reconnect_backoff_ms", int(timers.keepalive_timeout_s * 1000)),  # to connect
+        ("grpc.enable_http_proxy", 0),
+    ]
+
+
+@dataclass
+class Link:
+    """A channel, and how many calls use it."""
+
+    channel: grpc.aio.Channel
+    users: int = 0
+    is_old: bool = False  # shows a certificate that we have replaced; closed when nobody uses it
+
+
+class Dialer:
+    """Opens channels to daemons by name and address, and calls through them.
+
+    When our certificate or the CA's changes on disk, later calls open new channels; calls under way
+    end on the old ones.
+    """
+
+    def __init__(self, tls: TlsFiles | None, timers: Timers, claim: str = "") -> None:
+        """Without `tls` (loopback development only) `claim`, e.g. "party:bank", says who we are."""
+        self._tls = tls
+        self._claim = claim
+        self.timers = timers
+        self.failed: Callable[[str], None] = lambda _: None  # told who has not been reached
+        self._certificates: ServerCertificates | None = None
+        self._links: dict[tuple[str, str], Link] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @contextmanager
+    def using(self, name: str, address: str) -> Iterator[grpc.aio.Channel]:
+        """The channel to the daemon `name`, whose certificate must carry that name.
+
+        Inside it stays open, also when our certificate changes.
+        """
+        link = self._link(name, address)
+        link.users += 1
+        try:
+            yield link.channel
+        finally:
+            link.users -= 1
+            if link.is_old:
+                self._let_go(link)
+
+    def channel(self, name: str, address: str) -> grpc.aio.Channel:
+        """The same for short calls: it may be closed while it is held."""
+        return self._link(name, address).channel
+
+    def _link(self, name: str, address: str) -> Link:
+        self._renew()
+        if (name, address) not in self._links:
+            self._links[name, address] = Link(self._open(name, address))
+        return self._links[name, address]
+
+    def _renew(self) -> None:
+        """Puts channels aside that show a certificate which is no longer ours."""
+        if self._certificates is None or not self._certificates.reload():
+            return
+        old, self._links = self._links, {}
+        for link in old.values():
+            link.is_old = True
+            self._let_go(link)
+
+    def _let_go(self, link: Link) -> None:
+        if not link.users:
+            closing = asyncio.create_task(link.channel.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    def _open(self, name: str, address: str) -> grpc.aio.Channel:
+        wanted = options(self.timers)
+        if self._tls is None:
+            return grpc.aio.insecure_channel(address, options=wanted)
+        if self._certificates is None:
+            self._certificates = ServerCertificates(self._tls)
+        if self._certificates.identity.not_after <= datetime.now(UTC):
+            load_identity(self._tls)  # raises: to others we would look as if we were gone
+        pems = self._certificates.pems
+        credentials = grpc.ssl_channel_credentials(pems.ca, pems.key, pems.cert)
+        wanted.append(("grpc.ssl_target_name_override", name))
+        return grpc.aio.secure_channel(address, credentials, options=wanted)
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes with every call; empty under TLS, where the certificate speaks."""
+        return ((CLAIM_KEY, self._claim),) if self._tls is None else ()
+
+    async def call(
+        self,
+        target: tuple[str, str],
+        start: Callable[[grpc.aio.Channel], Any],
+        *,
+        retry_s: float = 0.0,
+        contact: Contact | None = None,
+    ) -> Any:
+        """Awaits the call that `start` makes on the channel to `target` (name, address).
+
+        While the link is down it is tried again, until there has been no contact for `retry_s`,
+        and once at least (never, where that is 0). Every other failure is raised as the typed
+        error it stands for.
+        """
+        last = contact or Contact()
+        first_s, most_s = self.timers.retry_first_s, self.timers.retry_max_s
+        seen, pauses_s, tried = last.at, pauses(first_s, most_s), False
+        while True:
+            try:
+                with self.using(*target) as channel:
+                    return await start(channel)
+            except grpc.aio.AioRpcError as error:
+                if status.is_link_down(error):
+                    self.failed(target[0])
+                left_s = last.at + retry_s - now()
+                if not status.is_link_down(error) or retry_s <= 0 or (left_s <= 0 and tried):
+                    raise status.from_call(error, *target) from None
+            tried = True
+            if last.at > seen:  # it broke after it had worked
+                seen, pauses_s = last.at, pauses(first_s, most_s)
+            # The last try is at the window's end; a link that broke late deserves one as well.
+            await asyncio.sleep(min(next(pauses_s), max(left_s, first_s)))
+
+    async def close(self) -> None:
+        """Closes every channel."""
+        for link in self._links.values():
+            await link.channel.close()
+        self._links.clear()
+        await asyncio.gather(*self._closing)

@@ -1,0 +1,362 @@
+"""Who somebody is: certificates that carry a role and a name, and signatures by their keys.
+
+This module works on bytes; reading and re-reading the files is in `tls`, issuing in `authority`.
+A certificate names its owner in a URI of its subject alternative name: ``fedboost:ROLE:NAME``.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Literal, TypeAlias, TypeVar, cast, get_args
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from fedboost import __version__, wire
+from fedboost.errors import ConfigError, PeerError, UnreachableError
+from fedboost.messages.job_pb2 import HelloReply
+
+Role: TypeAlias = Literal["party", "coordinator", "user"]
+PrivateKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+Extension = TypeVar("Extension", bound=x509.ExtensionType)
+
+ROLES: tuple[Role, ...] = get_args(Role)
+NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,62}")
+URI_PATTERN = re.compile(r"fedboost:([a-z]+):([a-z][a-z0-9-]{0,62})")
+RSA_BITS_MIN = 2048  # SECURITY: a 1024-bit key is refused
+CURVE_BITS_MIN = 256  # P-256 and larger
+DIGEST_BYTES_MIN = 32  # no certificate signed over SHA-1
+CERTIFICATE_BYTES_MAX = 1 << 16  # a certificate larger than this is not one
+# What cryptography raises for certificates and lists that it cannot read.
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+# Keeps what we sign apart from everything else the same TLS key signs.
+SIGNATURE_PREFIX = b"fedboost signature 1\0"
+_PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA256()), salt_length=padding.PSS.DIGEST_LENGTH)
+
+
+class CertificateFaultError(ValueError):
+    """What is wrong with a certificate, as the end of a sentence that begins with its name."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Whose certificate it is: role, name, SHA-256 of its DER in hex, serial number."""
+
+    role: Role
+    name: str
+    fingerprint: str
+    serial: int
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.name}"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Our own certificate with its key; the key never shows in `repr`."""
+
+    peer: Peer
+    certificate_pem: bytes = field(repr=False)
+    not_after: datetime
+    _key: PrivateKey = field(repr=False, compare=False)
+
+    @property
+    def role(self) -> Role:
+        """``party``, ``coordinator`` or ``user``."""
+        return self.peer.role
+
+    @property
+    def name(self) -> str:
+        """The name in the certificate."""
+        return self.peer.name
+
+    def sign(self, data: bytes) -> bytes:
+        """A signature over `data` that `verify` accepts: ECDSA (DER) or RSA-PSS with SHA-256."""
+        text = SIGNATURE_PREFIX + data
+        if isinstance(self._key, ec.EllipticCurvePrivateKey):
+            return self._key.sign(text, ec.ECDSA(hashes.SHA256()))
+        return self._key.sign(text, _PSS, hashes.SHA256())
+
+
+def check_name(name: str) -> str:
+    """`name` itself; a ConfigError unless it is what a certificate may call somebody."""
+    if NAME_PATTERN.fullmatch(name):
+        return name
+    raise ConfigError(
+        f"{name!r} is not a name",
+        todo="use a lower-case letter, then letters, digits and '-', 63 at most",
+    )
+
+
+def identity(certificate_pem: bytes, key_pem: bytes, ca_pem: bytes, now: datetime) -> Identity:
+    """The identity in a certificate and its key; CertificateFaultError says what is wrong."""
+    certificate = read_certificate(certificate_pem)
+    peer = check_certificate(certificate, read_roots(ca_pem), now)
+    if peer.role != "user" and peer.name not in _dns_names(certificate):
+        raise CertificateFaultError(f"lacks the DNS name {peer.name}, by which clients reach it")
+    key = read_key(key_pem)
+    if _public_bytes(key.public_key()) != _public_bytes(certificate.public_key()):
+        raise CertificateFaultError("does not belong to the key")
+    return Identity(peer, certificate_pem, certificate.not_valid_after_utc, key)
+
+
+def verify_certificate(certificate_pem: bytes, ca_pem: bytes, now: datetime | None = None) -> Peer:
+    """Whose certificate a peer sent; a PeerError unless our CA signed it and it is valid `now`.
+
+    Revocation is not looked at here: ask `tls.Revocations.check` with the answer.
+    """
+    try:
+        certificate = read_certificate(certificate_pem)
+        return check_certificate(certificate, read_roots(ca_pem), now or datetime.now(UTC))
+    except CertificateFaultError as fault:
+        raise PeerError(f"the peer's certificate {fault}") from None
+
+
+def verify(
+    certificate_pem: bytes,
+    ca_pem: bytes,
+    expected_name: str,
+    expected_role: Role,
+    data: bytes,
+    signature: bytes,
+) -> Peer:
+    """Who signed `data`; a PeerError unless it is `expected_name` in `expected_role`."""
+    peer = verify_certificate(certificate_pem, ca_pem)
+    if (peer.role, peer.name) != (expected_role, expected_name):
+        raise PeerError(f"expected a signature of {expected_role} {expected_name}, got {peer}'s")
+    check_signature(certificate_pem, peer, data, signature)
+    return peer
+
+
+def check_signature(certificate_pem: bytes, peer: Peer, data: bytes, signature: bytes) -> None:
+    """Refuses, with a PeerError, what the key of a certificate, which is `peer`'s, did not sign."""
+    key = read_certificate(certificate_pem).public_key()
+    text = SIGNATURE_PREFIX + data
+    try:
+        if isinstance(key, ec.EllipticCurvePublicKey):
+            key.verify(signature, text, ec.ECDSA(hashes.SHA256()))
+        else:
+            cast(rsa.RSAPublicKey, key).verify(signature, text, _PSS, hashes.SHA256())
+    except InvalidSignature:
+        raise PeerError(f"the signature of {peer} does not fit what it is said to sign") from None
+
+
+def peer_from_auth_context(auth_context: Mapping[str, Sequence[bytes]]) -> Peer:
+    """Who calls, from gRPC's ``context.auth_context()``; a PeerError where no certificate tells.
+
+    TLS has checked the chain. The name is read from the certificate itself and not from gRPC's
+    list of alternative names, which no longer says which of them are URIs.
+    """
+    pems = auth_context.get("x509_pem_cert") or ()
+    if len(pems) != 1:
+        raise PeerError("the caller showed no certificate", todo="connect with mTLS")
+    try:
+        return _peer_of(bytes(pems[0]))[0]
+    except CertificateFaultError as fault:
+        raise PeerError(f"the caller's certificate {fault}") from None
+
+
+def refuse_expired(auth_context: Mapping[str, Sequence[bytes]], now: datetime) -> None:
+    """Refuses, by an UnreachableError, a caller whose certificate has expired meanwhile.
+
+    TLS looks at dates only when a connection opens, and one may stay open for months.
+    """
+    peer, not_after = _peer_of(bytes(auth_context["x509_pem_cert"][0]))
+    if now > not_after:
+        raise UnreachableError(
+            f"the certificate of {peer} expired on {_day(not_after)}",
+            todo="ask whoever runs the CA for a new one: fedboost certs rotate",
+            **({"party": peer.name} if peer.role == "party" else {}),
+        )
+
+
+@lru_cache(maxsize=1024)
+def _peer_of(certificate_pem: bytes) -> tuple[Peer, datetime]:
+    certificate = read_certificate(certificate_pem)
+    _check_strength(certificate)
+    return owner(certificate), certificate.not_valid_after_utc
+
+
+def read_certificate(pem: bytes) -> x509.Certificate:
+    """The first certificate in `pem`; CertificateFaultError where it cannot be read."""
+    if len(pem) > CERTIFICATE_BYTES_MAX:
+        raise CertificateFaultError(f"has {len(pem)} bytes, too many for one")
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+    except UNREADABLE:
+        raise CertificateFaultError("is not a PEM certificate") from None
+    return _read_whole(certificate)
+
+
+def read_roots(ca_pem: bytes) -> list[x509.Certificate]:
+    """The CA certificates in `ca_pem`, one at least; a ConfigError where one is no CA."""
+    try:
+        roots = [_read_whole(root) for root in x509.load_pem_x509_certificates(ca_pem)]
+    except UNREADABLE:
+        raise ConfigError("the CA file is not PEM", todo="check tls.ca") from None
+    for root in roots:
+        constraints = _extension(root, x509.BasicConstraints)
+        if constraints is None or not constraints.ca:
+            raise ConfigError(
+                f"the CA file holds {root.subject.rfc4514_string()}, which may not sign others",
+                todo="put the CA's own certificate into tls.ca",
+            )
+    return roots
+
+
+def read_key(pem: bytes) -> PrivateKey:
+    """The private key in `pem`; CertificateFaultError, which tells nothing of the key."""
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError):
+        raise CertificateFaultError("has a key file that is no unencrypted PEM key") from None
+    if isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        return key
+    raise CertificateFaultError("has a key that is neither ECDSA nor RSA")
+
+
+def check_certificate(
+    certificate: x509.Certificate, roots: Sequence[x509.Certificate], now: datetime
+) -> Peer:
+    """Whose it is; CertificateFaultError on issuer, dates, strength, role or usage."""
+    root = _issuer(certificate, roots)
+    _check_dates(certificate, now, "")
+    _check_dates(root, now, "has a CA that ")
+    _check_strength(certificate)
+    return owner(certificate)
+
+
+def owner(certificate: x509.Certificate) -> Peer:
+    """The role and name in the certificate; CertificateFaultError on a missing or odd one."""
+    names = _extension(certificate, x509.SubjectAlternativeName)
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier) if names else []
+    ours = [uri for uri in uris if uri.startswith("fedboost:")]
+    if len(ours) != 1:
+        raise CertificateFaultError(
+            f"has {len(ours)} URIs of the form fedboost:ROLE:NAME, expected one"
+        )
+    match = URI_PATTERN.fullmatch(ours[0])
+    if match is None or match[1] not in ROLES:
+        raise CertificateFaultError("has a URI that is not fedboost:ROLE:NAME")
+    role = cast(Role, match[1])
+    _check_usage(certificate, role)
+    fingerprint = certificate.fingerprint(hashes.SHA256()).hex()
+    return Peer(role, match[2], fingerprint, certificate.serial_number)
+
+
+def _issuer(certificate: x509.Certificate, roots: Sequence[x509.Certificate]) -> x509.Certificate:
+    for root in roots:
+        try:
+            certificate.verify_directly_issued_by(root)
+        except (*UNREADABLE, InvalidSignature):
+            continue
+        return root
+    raise CertificateFaultError("is not signed by our CA")
+
+
+def _check_dates(certificate: x509.Certificate, now: datetime, whose: str) -> None:
+    if now > certificate.not_valid_after_utc:
+        raise CertificateFaultError(f"{whose}expired on {_day(certificate.not_valid_after_utc)}")
+    if now < certificate.not_valid_before_utc:
+        start = _day(certificate.not_valid_before_utc)
+        raise CertificateFaultError(
+            f"{whose}is not valid before {start} (this machine's clock says {_day(now)})"
+        )
+
+
+def _check_strength(certificate: x509.Certificate) -> None:
+    key = certificate.public_key()
+    if isinstance(key, rsa.RSAPublicKey):
+        if key.key_size < RSA_BITS_MIN:
+            raise CertificateFaultError(
+                f"has an RSA key of {key.key_size} bits, expected {RSA_BITS_MIN} at least"
+            )
+    elif not isinstance(key, ec.EllipticCurvePublicKey):
+        raise CertificateFaultError("has a key that is neither ECDSA nor RSA")
+    elif key.key_size < CURVE_BITS_MIN:
+        raise CertificateFaultError(
+            f"has a curve of {key.key_size} bits, expected {CURVE_BITS_MIN} at least"
+        )
+    digest = certificate.signature_hash_algorithm
+    if digest is not None and digest.digest_size < DIGEST_BYTES_MIN:
+        raise CertificateFaultError(f"is signed over {digest.name}, which is too weak")
+
+
+def _check_usage(certificate: x509.Certificate, role: Role) -> None:
+    """Daemons serve and call; a user only calls, so that no user can pose as a daemon."""
+    usage = _extension(certificate, x509.ExtendedKeyUsage)
+    if usage is None and role != "user":
+        return
+    allowed = set(usage or ())
+    if ExtendedKeyUsageOID.CLIENT_AUTH not in allowed:
+        raise CertificateFaultError("may not be used by a client")
+    serves = ExtendedKeyUsageOID.SERVER_AUTH in allowed
+    if serves and role == "user":
+        raise CertificateFaultError("is a user's and may serve, which only daemons may")
+    if not serves and role != "user":
+        raise CertificateFaultError(f"is a {role}'s and may not be used by a server")
+
+
+def _dns_names(certificate: x509.Certificate) -> list[str]:
+    names = _extension(certificate, x509.SubjectAlternativeName)
+    return names.get_values_for_type(x509.DNSName) if names else []
+
+
+def _read_whole(certificate: x509.Certificate) -> x509.Certificate:
+    """The certificate; a CertificateFaultError where a part of it cannot be read.
+
+    cryptography reads each only when it is asked for.
+    """
+    try:
+        certificate.public_key()
+        for part in ("extensions", "signature_hash_algorithm", "not_valid_before_utc",
+                     "not_valid_after_utc"):  # fmt: skip
+            getattr(certificate, part)
+    except UNREADABLE:
+        raise CertificateFaultError("has parts that cannot be read") from None
+    return certificate
+
+
+def _extension(certificate: x509.Certificate, kind: type[Extension]) -> Extension | None:
+    try:
+        return certificate.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
+
+
+def _public_bytes(key: object) -> bytes:
+    assert isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey)
+    return key.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def _day(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def greeting(ours: Identity) -> HelloReply:
+    """Who a daemon is, as it tells whoever may ask."""
+    return HelloReply(
+        name=ours.name,
+        role=ours.role,
+        version=__version__,
+        wire_version=wire.WIRE_VERSION,
+        clock=time.time(),
+        certificate=ours.certificate_pem.decode(),
+    )

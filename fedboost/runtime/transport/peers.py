@@ -1,0 +1,188 @@
+"""What a daemon says to parties: payloads to a peer, the steps of a job as its coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+
+from fedboost import wire
+from fedboost.errors import UnreachableError
+from fedboost.messages import exchange_pb2_grpc, job_pb2, party_pb2, party_pb2_grpc
+from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel, RecallReply, RecallRequest
+from fedboost.messages.party_pb2 import StepCall, StepReply
+from fedboost.runtime.process.clock import now
+from fedboost.runtime.transport.channel import WINDOW_PIECES, Contact, Dialer
+
+
+class PeerLinks:
+    """A party's links to the other parties, by name."""
+
+    def __init__(self, dialer: Dialer, addresses: dict[str, str]) -> None:
+        self._dialer = dialer
+        self._addresses = addresses
+
+    async def deliver(self, envelope: Envelope, payload: bytes) -> None:
+        """Sends one message and waits until the receiver holds it."""
+        name = envelope.receiver
+        address = self._address(name)
+        timers = self._dialer.timers
+        how: dict[str, Any] = {"timeout": timers.step_s, "metadata": self._dialer.metadata}
+
+        contact = Contact()
+
+        async def chunks() -> AsyncIterator[Chunk]:
+            yield Chunk(envelope=envelope)
+            for place, piece in enumerate(wire.pieces(payload)):
+                if place > WINDOW_PIECES:  # earlier ones have been taken, or it would not be asked
+                    contact.made()
+                yield Chunk(piece=piece)
+
+        def start(channel: grpc.aio.Channel) -> Any:
+            stub = exchange_pb2_grpc.ExchangeStub(channel)
+            if len(payload) > wire.PIECE_BYTES:
+                return stub.Deliver(chunks(), **how)
+            [piece] = wire.pieces(payload)
+            return stub.Post(Parcel(envelope=envelope, piece=piece), **how)
+
+        await self._dialer.call((name, address), start, retry_s=timers.peer_lost_s, contact=contact)
+
+    async def recall(self, _: str, peer: str) -> RecallReply:
+        """See `recalled.Recalls`."""
+        timers = self._dialer.timers
+        how: dict[str, Any] = {"timeout": timers.call_s, "metadata": self._dialer.metadata}
+
+        def start(channel: grpc.aio.Channel) -> Any:
+            return exchange_pb2_grpc.ExchangeStub(channel).Recall(RecallRequest(), **how)
+
+        target = (peer, self._address(peer))
+        reply: RecallReply = await self._dialer.call(target, start, retry_s=timers.peer_lost_s)
+        return reply
+
+    def _address(self, name: str) -> str:
+        address = self._addresses.get(name)
+        if address is None:
+            raise UnreachableError(
+                f"no address is known for {name}", party=name, todo="add it to `peers`"
+            )
+        return address
+
+
+class PartyControl:
+    """The coordinator's link to one party; implements `walker.Control`."""
+
+    def __init__(self, dialer: Dialer, name: str, address: str) -> None:
+        self._dialer = dialer
+        self._target = (name, address)
+
+    async def _ask(
+        self, method: str, request: Any, deadline_s: float | None = None, *, retries: bool = True
+    ) -> Any:
+        timers = self._dialer.timers
+
+        def start(channel: grpc.aio.Channel) -> Any:
+            call = getattr(party_pb2_grpc.PartyStub(channel), method)
+            timeout = deadline_s or timers.step_s
+            return call(request, timeout=timeout, metadata=self._dialer.metadata)
+
+        retry_s = timers.peer_lost_s if retries else 0.0
+        return await self._dialer.call(self._target, start, retry_s=retry_s)
+
+    async def hello(self, *, retries: bool = True) -> job_pb2.HelloReply:
+        """Who answers there; without `retries` an UnreachableError at once where nobody does."""
+        reply: job_pb2.HelloReply = await self._ask(
+            "Hello", job_pb2.HelloRequest(), self._dialer.timers.call_s, retries=retries
+        )
+        return reply
+
+    async def reaches(self, peer: str) -> bool:
+        """Whether the party can call one of its own peers."""
+        reply = await self.check_link(job_pb2.CheckLinkRequest(name=peer))
+        return reply.fault.code != UnreachableError.code
+
+    async def check_link(self, request: job_pb2.CheckLinkRequest) -> job_pb2.CheckLinkReply:
+        """What the party finds on one of its own links."""
+        reply: job_pb2.CheckLinkReply = await self._ask(
+            "CheckLink", request, self._dialer.timers.call_s
+        )
+        return reply
+
+    async def propose(self, request: party_pb2.Proposal) -> party_pb2.Agreement:
+        reply: party_pb2.Agreement = await self._ask("Propose", request)
+        return reply
+
+    async def begin(self, request: party_pb2.BeginRequest) -> party_pb2.BeginReply:
+        reply: party_pb2.BeginReply = await self._ask("Begin", request)
+        return reply
+
+    async def open_stage(self, request: party_pb2.StageRequest) -> party_pb2.StageReply:
+        reply: party_pb2.StageReply = await self._ask("OpenStage", request)
+        return reply
+
+    async def commit(self, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
+        reply: party_pb2.CommitReply = await self._ask("Commit", request)
+        return reply
+
+    async def close_stage(self, request: party_pb2.StageRequest) -> party_pb2.StageReply:
+        reply: party_pb2.StageReply = await self._ask("CloseStage", request)
+        return reply
+
+    async def finish(self, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
+        reply: party_pb2.FinishReply = await self._ask("Finish", request)
+        return reply
+
+    async def stop(self, request: party_pb2.StopRequest) -> party_pb2.StopReply:
+        reply: party_pb2.StopReply = await self._ask(
+            "Stop", request, self._dialer.timers.peer_lost_s
+        )
+        return reply
+
+    async def run_step(
+        self, request: StepCall, hear: Callable[[StepReply], None] | None = None
+    ) -> StepReply:
+        """Waits as long as the party shows that it works, and no longer than a step may take."""
+        contact = Contact()
+
+        return await self._dialer.call(
+            self._target,
+            lambda channel: self._until_done(channel, request, contact, hear),
+            retry_s=self._dialer.timers.peer_lost_s,
+            contact=contact,
+        )
+
+    async def _until_done(
+        self,
+        channel: grpc.aio.Channel,
+        request: StepCall,
+        contact: Contact,
+        hear: Callable[[StepReply], None] | None,
+    ) -> StepReply:
+        timers = self._dialer.timers
+        name, address = self._target
+        call = party_pb2_grpc.PartyStub(channel).RunStep(
+            request, timeout=timers.step_s * len(request.turns), metadata=self._dialer.metadata
+        )
+        replies = aiter(call)
+        while True:
+            left_s = max(0.1, contact.at + timers.peer_lost_s - now())
+            try:
+                reply: StepReply = await asyncio.wait_for(anext(replies), left_s)
+            except TimeoutError:
+                call.cancel()
+                raise UnreachableError(
+                    f"{name} has shown no sign of life for {timers.peer_lost_s:g} s",
+                    party=name,
+                    address=address,
+                    todo="see its log; is it stopped, or its machine overloaded?",
+                ) from None
+            except StopAsyncIteration:
+                raise UnreachableError(
+                    f"{name} ended a step without an answer", party=name
+                ) from None
+            if not reply.working:
+                return reply
+            contact.made()
+            if hear is not None:
+                hear(reply)

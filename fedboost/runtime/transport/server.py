@@ -1,0 +1,250 @@
+"""Serving gRPC: who calls, what they may read of an error, chunks into messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import grpc
+
+from fedboost import wire
+from fedboost.errors import (
+    ConfigError,
+    FedboostError,
+    PeerError,
+    PolicyError,
+    UnreachableError,
+)
+from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel, Receipt
+from fedboost.messages.party_pb2 import StepCall, StepReply
+from fedboost.runtime.process import logs
+from fedboost.runtime.process.bridge import hear_out
+from fedboost.runtime.transport import status
+from fedboost.runtime.transport.addresses import Timers
+from fedboost.runtime.transport.channel import CLAIM_KEY, options
+from fedboost.runtime.transport.identity import (
+    NAME_PATTERN,
+    ROLES,
+    Peer,
+    peer_from_auth_context,
+    refuse_expired,
+)
+from fedboost.runtime.transport.tls import Revocations, ServerCertificates
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 2.0  # between two signs of life while a step works
+JUDGED_AGAIN_S = 1.0  # between two looks at the caller of a stream in which nothing happens
+STREAMS_MAX = 256  # calls of one connection at once; further ones wait at the caller
+
+
+class Gate:
+    """Says who a caller is, from the certificate; without TLS (loopback) from its claim."""
+
+    def __init__(
+        self, revocations: Revocations | None, clock: Callable[[], datetime] | None = None
+    ) -> None:
+        self._revocations = revocations
+        self._clock = clock or (lambda: datetime.now(UTC))
+        self.refused: Callable[[FedboostError], None] = lambda _: None  # told of every refusal
+
+    def caller(self, context: Any) -> Peer:
+        """The caller; refuses one whose certificate is not our CA's, revoked or expired by now.
+
+        Asked at each call, and again before each message of a stream.
+        """
+        if self._revocations is None:
+            return self._claimed(context)
+        shown = context.auth_context()
+        peer = peer_from_auth_context(shown)
+        try:
+            refuse_expired(shown, self._clock())
+            self._revocations.check(peer)
+        except UnreachableError as error:
+            if peer.role == "user":  # no job waits for it
+                raise PolicyError(error.what, todo=error.todo) from None
+            raise
+        return peer
+
+    @staticmethod
+    def _claimed(context: Any) -> Peer:
+        claim = dict(context.invocation_metadata()).get(CLAIM_KEY, "")
+        role, _, name = str(claim).partition(":")
+        for known in ROLES:
+            if role == known and NAME_PATTERN.fullmatch(name):
+                return Peer(known, name, fingerprint="", serial=0)
+        raise PolicyError(
+            "the caller does not say who it is", todo="set insecure_loopback there too"
+        )
+
+
+class Servicer:
+    """A gRPC service whose calls go to a node's methods, in snake case, as (caller, request)."""
+
+    def __init__(self, node: object, gate: Gate, service: Any) -> None:
+        for method in service.methods:
+            if method.client_streaming:
+                setattr(self, method.name, _deliveries(node, gate))
+                continue
+            if method.name == "Post":
+                setattr(self, method.name, _unary(_posts(node), gate))
+                continue
+            function = getattr(node, _snake(method.name))
+            if method.name == "RunStep":
+                handler: Any = _heartbeats(node, gate)
+            elif method.server_streaming:
+                handler = _stream(function, gate)
+            else:
+                handler = _unary(function, gate)
+            setattr(self, method.name, handler)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+async def _refuse(context: Any, error: BaseException, gate: Gate) -> None:
+    if not isinstance(error, FedboostError):
+        log.error("a call failed unexpectedly", exc_info=error)
+        error = FedboostError(
+            f"unexpected {type(error).__name__}",
+            todo="see the daemon's log, and report it as a bug",
+        )
+    elif error.private:
+        log.warning("%s (%s)", error.what, error.private)
+    gate.refused(error)
+    code, text, metadata = status.to_status(error)
+    await context.abort(code, text, trailing_metadata=metadata)
+
+
+def _unary(function: Callable[[Peer, Any], Awaitable[Any]], gate: Gate) -> Any:
+    async def handler(request: Any, context: Any) -> Any:
+        logs.note_call(getattr(request, "envelope", request))
+        try:
+            return await function(gate.caller(context), request)
+        except Exception as error:  # every failure becomes one typed refusal
+            await _refuse(context, error, gate)
+
+    return handler
+
+
+def _stream(function: Callable[[Peer, Any], AsyncIterator[Any]], gate: Gate) -> Any:
+    async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
+        logs.note_call(request)
+        try:
+            replies = aiter(function(gate.caller(context), request))
+            while (reply := await _next_while_let_in(replies, gate, context)) is not None:
+                yield reply
+        except Exception as error:
+            await _refuse(context, error, gate)
+
+    return handler
+
+
+async def _next_while_let_in(replies: AsyncIterator[Any], gate: Gate, context: Any) -> Any:
+    """The next reply, None behind the last; refused once the caller's certificate does not count.
+
+    However long nothing happens: the caller is judged again meanwhile.
+    """
+    coming = asyncio.ensure_future(anext(replies, None))
+    try:
+        while not coming.done():
+            await asyncio.wait((coming,), timeout=JUDGED_AGAIN_S)
+            gate.caller(context)
+        return coming.result()
+    finally:
+        if not coming.done():
+            coming.cancel()
+            await asyncio.wait((coming,))
+
+
+def _heartbeats(node: Any, gate: Gate) -> Any:
+    async def handler(request: StepCall, context: Any) -> AsyncIterator[StepReply]:
+        logs.note_call(request)
+        try:
+            caller = gate.caller(context)
+            node.check_leads(caller, request.job)
+            task = asyncio.ensure_future(node.run_step(caller, request))
+            task.add_done_callback(hear_out)  # the caller may have gone when it ends
+            while not task.done():
+                yield node.sign_of_life(request)
+                await asyncio.wait((task,), timeout=HEARTBEAT_S)
+                gate.caller(context)
+            yield task.result()
+        except Exception as error:
+            await _refuse(context, error, gate)
+
+    return handler
+
+
+def _deliveries(node: Any, gate: Gate) -> Any:
+    async def handler(chunks: AsyncIterator[Chunk], context: Any) -> Receipt:
+        try:
+            caller = gate.caller(context)
+            first = await anext(aiter(chunks), None)
+            if first is None or not first.HasField("envelope"):
+                raise PeerError(f"{caller} began a message without an envelope")
+            envelope = first.envelope
+            logs.note_call(envelope)
+            with node.admit(caller, envelope):
+                payload = await _assemble(chunks, envelope)
+                gate.caller(context)
+                return Receipt(duplicate=await node.accept(caller, envelope, payload))
+        except Exception as error:
+            await _refuse(context, error, gate)
+            raise
+
+    return handler
+
+
+def _posts(node: Any) -> Callable[[Peer, Parcel], Awaitable[Receipt]]:
+    async def post(caller: Peer, parcel: Parcel) -> Receipt:
+        with node.admit(caller, parcel.envelope):
+            payload = wire.piece_data(parcel.piece, parcel.envelope.sender)
+            return Receipt(duplicate=await node.accept(caller, parcel.envelope, payload))
+
+    return post
+
+
+async def _assemble(chunks: AsyncIterator[Chunk], envelope: Envelope) -> bytes:
+    """The payload out of its pieces; never holds more than the envelope announced."""
+    payload = bytearray()
+    async for chunk in chunks:
+        if not chunk.HasField("piece"):
+            raise PeerError(f"{envelope.sender} sent a second envelope in one message")
+        payload += wire.piece_data(chunk.piece, envelope.sender)
+        if len(payload) > envelope.payload_bytes:
+            raise PeerError(f"{envelope.sender} sent more than the envelope announced")
+    if len(payload) < envelope.payload_bytes:  # a link that broke looks like the end of a stream
+        raise UnreachableError(
+            f"a message of {envelope.sender} broke off after {len(payload)} of "
+            f"{envelope.payload_bytes} bytes",
+            party=envelope.sender,
+            todo="the sender tries again; see its link",
+        )
+    return bytes(payload)
+
+
+def bind(certificates: ServerCertificates | None, listen: str, timers: Timers) -> Any:
+    """A gRPC server on `listen`, not started; a ConfigError where the address is taken."""
+    own = [("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)]
+    server = grpc.aio.server(options=[*options(timers), *own])
+    try:
+        if certificates is None:
+            port = server.add_insecure_port(listen)
+        else:
+            credentials = grpc.dynamic_ssl_server_credentials(
+                certificates.initial(), certificates, require_client_authentication=True
+            )
+            port = server.add_secure_port(listen, credentials)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise ConfigError(
+            f"cannot listen on {listen}", todo="is another daemon running there? change `listen`"
+        )
+    return server, port

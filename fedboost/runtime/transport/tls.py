@@ -1,0 +1,310 @@
+"""The TLS files of a daemon or a client: read, checked, re-read after rotation, and revocations."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from cryptography import x509
+from pydantic import AfterValidator, Field
+
+from fedboost.errors import ConfigError, UnreachableError
+from fedboost.runtime.transport.identity import (
+    UNREADABLE,
+    CertificateFaultError,
+    Identity,
+    Peer,
+    Role,
+    identity,
+    peer_from_auth_context,
+    read_roots,
+    verify,
+    verify_certificate,
+)
+from fedboost.settings import Settings, expanded
+
+__all__ = [
+    "FilePath",
+    "Identity",
+    "Peer",
+    "Pems",
+    "Revocations",
+    "Role",
+    "ServerCertificates",
+    "TlsFiles",
+    "load_identity",
+    "peer_from_auth_context",
+    "verify",
+    "verify_certificate",
+]
+
+log = logging.getLogger(__name__)
+PEM_BYTES_MAX = 1 << 20  # a bundle of CAs fits; anything larger is not a PEM file of ours
+
+# A path written in a settings file; ~ is the home folder, relative means relative to where the
+# command runs.
+FilePath = Annotated[Path, Field(strict=False), AfterValidator(expanded)]
+_LIST = re.compile(rb"-----BEGIN X509 CRL-----.*?(?:-----END X509 CRL-----|\Z)", re.DOTALL)
+_Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+class TlsFiles(Settings):
+    """Where the CA, our certificate and its key lie."""
+
+    ca: FilePath  # PEM: one or more CA certificates that sign everybody's
+    cert: FilePath  # PEM: our certificate, signed directly by one of them
+    key: FilePath  # PEM: its private key, unencrypted, readable by us only
+
+    @property
+    def crl(self) -> Path:
+        """The CA's list of revoked certificates, beside the CA: ``ca.pem`` -> ``ca.crl``."""
+        return self.ca.with_suffix(".crl")
+
+    @property
+    def retired(self) -> Path:
+        """CAs that sign nobody any more, beside the CA, for signatures of then: ``ca.retired``."""
+        return self.ca.with_suffix(".retired")
+
+    def read_retired(self) -> bytes:
+        """Their certificates; none where there is no such file."""
+        return _read(self.retired) if self.retired.exists() else b""
+
+    def read(self) -> Pems:
+        """The three files' contents; a ConfigError names the one that cannot be read."""
+        return Pems(_read(self.ca), _read(self.cert), _read(self.key))
+
+
+@dataclass(frozen=True)
+class Pems:
+    """What the three files hold, for gRPC's credentials; never shown."""
+
+    ca: bytes = field(repr=False)
+    cert: bytes = field(repr=False)
+    key: bytes = field(repr=False)
+
+
+def load_identity(
+    tls: TlsFiles,
+    *,
+    role: Role | None = None,
+    name: str | None = None,
+    now: datetime | None = None,
+) -> Identity:
+    """Our identity from its files, of the expected role and name where they are given.
+
+    A ConfigError names the file and what is wrong with it: unreadable, not signed by the CA,
+    expired, not yet valid, of another key, too weak, without a role, of another role or name.
+    """
+    return _identity(tls, tls.read(), (role, name), now or datetime.now(UTC))
+
+
+def _identity(
+    tls: TlsFiles, pems: Pems, expected: tuple[Role | None, str | None], now: datetime
+) -> Identity:
+    role, name = expected
+    try:
+        ours = identity(pems.cert, pems.key, pems.ca, now)
+    except CertificateFaultError as fault:
+        raise ConfigError(
+            f"the certificate {fault}",
+            todo="make a new one: fedboost certs rotate, or ask whoever runs the CA",
+            file=str(tls.cert),
+            key=str(tls.key),
+        ) from None
+    except ConfigError as error:
+        raise error.at(file=str(tls.ca)) from None
+    if role is not None and ours.role != role:
+        raise ConfigError(f"expected a {role}'s certificate, got {ours.peer}'s", file=str(tls.cert))
+    if name is not None and ours.name != name:
+        raise ConfigError(
+            f"the certificate is {ours.peer}'s, but the settings call us {name}",
+            todo="make the name and tls.cert agree",
+            file=str(tls.cert),
+        )
+    return ours
+
+
+class ServerCertificates:
+    """A daemon's certificate as gRPC asks for it at each new connection, and links out show it.
+
+    Give `initial()` and the object itself to ``grpc.dynamic_ssl_server_credentials``. After
+    ``certs rotate`` new connections get the new certificate; old ones live on. Files that are
+    broken or half replaced are logged and the last good certificate stays in use.
+    """
+
+    def __init__(self, tls: TlsFiles, *, role: Role | None = None, name: str | None = None) -> None:
+        self._tls = tls
+        self._lock = threading.Lock()
+        self._stamp = self._stamp_now()
+        self._pems = tls.read()
+        self._expected = (role, name)
+        self._shown = self._pems  # what gRPC has been given last
+        self._bad: _Stamp | None = None  # files that were refused, and said so
+        self._identity = _identity(tls, self._pems, self._expected, datetime.now(UTC))
+
+    @property
+    def identity(self) -> Identity:
+        """The identity that new connections see."""
+        with self._lock:
+            return self._identity
+
+    def fresh(self) -> Identity:
+        """The same, once the files have been looked at again."""
+        self.reload()
+        return self.identity
+
+    @property
+    def pems(self) -> Pems:
+        """The files' contents that are in use."""
+        with self._lock:
+            return self._pems
+
+    def initial(self) -> Any:
+        """The ``grpc.ServerCertificateConfiguration`` to start with."""
+        self._shown = self._pems
+        return _configuration(self._pems)
+
+    def __call__(self) -> Any:
+        """The new configuration, or None where gRPC has been given all that is good."""
+        self.reload()
+        pems = self.pems
+        if pems is self._shown:
+            return None
+        self._shown = pems
+        return _configuration(pems)
+
+    def reload(self) -> bool:
+        """Read the files again if they changed; True where a new certificate is in use."""
+        with self._lock:
+            stamp = self._stamp_now()
+            if stamp == self._stamp:
+                return False
+            try:
+                pems = self._tls.read()
+                fresh = _identity(self._tls, pems, self._expected, datetime.now(UTC))
+            except ConfigError as error:
+                if stamp != self._bad:
+                    log.warning("keeping the old certificate: %s", "; ".join(error.lines()))
+                # A rotation replaces key and certificate one after the other: look again.
+                self._bad = stamp
+                return False
+            changed = pems != self._pems
+            self._stamp, self._identity = stamp, fresh
+            if changed:
+                self._pems = pems
+            return changed
+
+    def _stamp_now(self) -> _Stamp:
+        return tuple(_stamp(path) for path in (self._tls.ca, self._tls.cert, self._tls.key))
+
+
+class Revocations:
+    """The CA's revocation list, read again whenever its file changes; asked at each call.
+
+    No file means that nothing has been revoked. A file that was there and is gone, that is
+    damaged or that our CA did not sign refuses everybody until it is mended.
+    """
+
+    def __init__(self, tls: TlsFiles) -> None:
+        self._tls = tls
+        self._lock = threading.Lock()
+        self._stamp: tuple[int, int, int] | None = None
+        self._serials: frozenset[int] = frozenset()
+        self._refresh()
+
+    def check(self, peer: Peer) -> None:
+        """Nothing; an UnreachableError if `peer`'s certificate is revoked, or nobody is let in.
+
+        Whoever has no certificate that counts is not there: jobs pause, and go on when that is
+        mended.
+        """
+        with self._lock:
+            try:
+                self._refresh()
+            except ConfigError as error:
+                log.error("nobody is let in: %s", "; ".join(error.lines()))
+                raise UnreachableError(
+                    "the list of revoked certificates cannot be used, so nobody is let in",
+                    todo="ask the daemon's owner, whose log says more",
+                ) from None
+            revoked = peer.serial in self._serials
+        if revoked:
+            raise UnreachableError(
+                f"the certificate of {peer} has been revoked",
+                todo="ask whoever runs the CA for a new one: fedboost certs rotate",
+                **({"party": peer.name} if peer.role == "party" else {}),
+            )
+
+    def _refresh(self) -> None:
+        stamp = _stamp(self._tls.crl)
+        if stamp == self._stamp:
+            return
+        if stamp is None:
+            raise ConfigError("the revocation list is gone", file=str(self._tls.crl))
+        self._serials = read_revoked(self._tls.crl, _read(self._tls.ca))
+        self._stamp = stamp
+
+
+def read_revoked(path: Path, ca_pem: bytes) -> frozenset[int]:
+    """The serial numbers in a file of revocation lists, one or one of each CA.
+
+    A ConfigError unless a CA of `ca_pem` has signed each.
+    """
+    text, roots = _read(path), read_roots(ca_pem)
+    serials: set[int] = set()
+    for block in _LIST.findall(text) or [text]:
+        try:
+            listed = x509.load_pem_x509_crl(block)
+            found = {entry.serial_number for entry in listed}
+            is_ours = any(_signed_by(listed, root) for root in roots)
+        except UNREADABLE:
+            raise ConfigError("the revocation list is damaged", file=str(path)) from None
+        if not is_ours:
+            raise ConfigError("the revocation list is not signed by our CA", file=str(path))
+        serials |= found
+    return frozenset(serials)
+
+
+def _signed_by(listed: x509.CertificateRevocationList, root: x509.Certificate) -> bool:
+    key = root.public_key()
+    try:
+        return listed.is_signature_valid(key)  # type: ignore[arg-type]  # other kinds: TypeError
+    except TypeError:
+        return False
+
+
+def _configuration(pems: Pems) -> Any:
+    import grpc
+
+    return grpc.ssl_server_certificate_configuration(
+        [(pems.key, pems.cert)], root_certificates=pems.ca
+    )
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes when the file does: inode, size, time of change in ns; None if absent."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            text = file.read(PEM_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the file: {error.strerror}",
+            todo="check the path and who may read it",
+            file=str(path),
+        ) from None
+    if len(text) > PEM_BYTES_MAX:
+        raise ConfigError(f"the file has over {PEM_BYTES_MAX} bytes", file=str(path))
+    return text
