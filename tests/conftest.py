@@ -3,6 +3,7 @@
 import faulthandler
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -47,6 +48,9 @@ def pytest_configure(config):
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_MIN:
         os.environ.setdefault("TMPDIR", str(MEMORY))
         tempfile.tempdir = None  # to be looked up anew
+    # A shell ignores Ctrl-C for what it starts with `&`, and so would all that tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # A busy machine is no reason for a property to fail.
     settings.register_profile("all", deadline=None)
     settings.register_profile("change", deadline=None, max_examples=tiers.examples(tiers.EXAMPLES))

@@ -16,7 +16,7 @@ from fedboost.report.tables import names
 from fedboost.runtime.config.policy import Ask, Policy
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest
-from fedboost.runtime.party.job import Work
+from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.policy import declared
 from fedboost.runtime.store.store import Job
@@ -62,28 +62,28 @@ def read(node: PartyNode, job: Job) -> Asking:
     """A job from the party's store; a FedboostError where this version cannot read it."""
     terms = manifest.decode(job.manifest)
     digest = manifest.sha256(job.manifest)
-    work = Work(node.config.name, terms, digest, node.store)
+    signed = SignedJob(node.config.name, terms, digest)
     policy, ask, refusal = node.config.policy, None, None
     try:
-        ask = node.judge.ask(work)
-        node.judge.job(work)
+        ask = node.judge.ask(signed)
+        node.judge.job(signed)
     except FedboostError as error:
         refusal = error
     return Asking(
         terms=terms,
         digest=digest.hex(),
-        role=" and ".join(work.table.roles_of(node.config.name)),
-        rules=() if ask is None else tuple(_rules(node, work, ask, policy)),
+        role=" and ".join(signed.table.roles_of(node.config.name)),
+        rules=() if ask is None else tuple(_rules(node, signed, ask, policy)),
         refusal=refusal,
-        leaving=tuple(_leaving(work)),
+        leaving=tuple(_leaving(signed)),
         tells=node.spending.said(job),
-        told=_told(work, policy),
+        told=_told(signed, policy),
     )
 
 
-def _declared(node: PartyNode, work: Work) -> Iterator[Rule]:
+def _declared(node: PartyNode, signed: SignedJob) -> Iterator[Rule]:
     """What the job uses of our data set, beside what the data set's owner has declared."""
-    use = node.judge.use(work)
+    use = node.judge.use(signed)
     table = None if use is None else node.config.datasets.get(use.name)
     if use is None or table is None:
         return
@@ -92,12 +92,12 @@ def _declared(node: PartyNode, work: Work) -> Iterator[Rule]:
         yield Rule(wish.about.capitalize(), wish.asked, wish.allowed, key)
 
 
-def _rules(node: PartyNode, work: Work, ask: Ask, policy: Policy) -> Iterator[Rule]:
+def _rules(node: PartyNode, signed: SignedJob, ask: Ask, policy: Policy) -> Iterator[Rule]:
     yield Rule("Coordinator", ask.coordinator, _any(policy.coordinators), "policy.coordinators")
     yield Rule("Other parties", names(ask.peers), _any(policy.peers), "policy.peers")
     if ask.dataset is not None:
         yield Rule("Data set", ask.dataset, _any(policy.datasets), "policy.datasets")
-    yield from _declared(node, work)
+    yield from _declared(node, signed)
     yield Rule("Protocol", ask.protocol, _any(policy.protocols), "policy.protocols")
     if ask.insecure:
         allowed = "also schemes that hide nothing" if policy.allow_insecure else "none of that kind"
@@ -123,13 +123,13 @@ def _rules(node: PartyNode, work: Work, ask: Ask, policy: Policy) -> Iterator[Ru
     if ask.host_noise is not None:
         least = f"{policy.host_noise_min:g} at least"
         yield Rule("Noise on our sums", f"{ask.host_noise:g}", least, "policy.host_noise_min")
-    yield from _later(work, policy)
+    yield from _later(signed, policy)
 
 
-def _later(work: Work, policy: Policy) -> Iterator[Rule]:
+def _later(signed: SignedJob, policy: Policy) -> Iterator[Rule]:
     """What can be judged only once the table is read, or the rows in common are known."""
-    asks = work.protocol.asks(work.params) if work.protocol.asks else flow.Asks()
-    if asks.epsilon is not None and work.role is not GUEST:
+    asks = signed.protocol.asks(signed.params) if signed.protocol.asks else flow.Asks()
+    if asks.epsilon is not None and signed.role is not GUEST:
         asked = "without noise" if asks.epsilon == inf else f"ε {asks.epsilon:g}"
         element, row = _most(policy.epsilon_element_max), _most(policy.epsilon_row_max)
         yield Rule("Noise per value", asked, element, "policy.epsilon_element_max", is_later=True)
@@ -140,7 +140,7 @@ def _later(work: Work, policy: Policy) -> Iterator[Rule]:
             "policy.epsilon_row_max",
             is_later=True,
         )
-    if work.protocol.releases is not None and work.role is not GUEST:
+    if signed.protocol.releases is not None and signed.role is not GUEST:
         most = "any number" if policy.disclosure_max == inf else f"{policy.disclosure_max:g}"
         asked = "as said below"
         yield Rule("Sums per bin and row", asked, most, "policy.disclosure_max", is_later=True)
@@ -152,38 +152,38 @@ def _later(work: Work, policy: Policy) -> Iterator[Rule]:
             "policy.group_rows_min",
             is_later=True,
         )
-    if asks.own_cells and work.role is not AGGREGATOR:
+    if asks.own_cells and signed.role is not AGGREGATOR:
         least = f"{policy.own_rows_min} at least, or none"
         asked = "as our policy has it"
         yield Rule("Our rows in a sum", asked, least, "policy.own_rows_min", is_later=True)
-    if work.model is not None and work.role is not GUEST:
+    if signed.model is not None and signed.role is not GUEST:
         most = f"{units.in_count(policy.predict.rows_per_day)} a day"
         yield Rule(
             "Rows to score", "all in common", most, "policy.predict.rows_per_day", is_later=True
         )
 
 
-def _leaving(work: Work) -> Iterator[Leaving]:
+def _leaving(signed: SignedJob) -> Iterator[Leaving]:
     """Every kind of message that this party sends in the job's stages, once a stage."""
-    own = work.table.roles_of(work.party)
-    for stage in work.stages:
+    own = signed.table.roles_of(signed.party)
+    for stage in signed.stages:
         protocol = protocols.named(stage)
         given = [s for s in protocol.flow if s.gives is not None and set(s.roles) & set(own)]
         for kind in dict.fromkeys(step.gives for step in given):
             assert kind is not None
             name = kind.DESCRIPTOR.full_name
             takers = [role for step in protocol.taker(name) for role in step.roles]
-            to = tuple(p for p in work.table.of(tuple(takers)) if p != work.party)
+            to = tuple(p for p in signed.table.of(tuple(takers)) if p != signed.party)
             if to:
                 yield Leaving(stage, kind.DESCRIPTOR.name, to, *REVEALS[name])
 
 
-def _told(work: Work, policy: Policy) -> str:
+def _told(signed: SignedJob, policy: Policy) -> str:
     """What the coordinator hears from this party, in a sentence."""
     always = "that steps are done, how long they took, and how many bytes went to whom"
     if "figures" in policy.tells:
         always += ", and of an error about our table also rows and columns"
-    if work.role is not GUEST and not work.protocol.is_horizontal:
+    if signed.role is not GUEST and not signed.protocol.is_horizontal:
         return f"The coordinator hears {always}."
     words = {"metrics": "the metrics of every round", "curves": "curves and importance at the end"}
     more = [words[tell] for tell in words if tell in policy.tells]

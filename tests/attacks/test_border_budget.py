@@ -29,7 +29,7 @@ from fedboost.protocols.secureboost import host as secureboost_host
 from fedboost.runtime.cluster.local import LocalCluster, cluster
 from fedboost.runtime.config.policy import PredictPolicy
 from fedboost.runtime.coordinator.stage import StageWalk
-from fedboost.runtime.party.job import Work
+from fedboost.runtime.party.files import JobFiles
 from fedboost.runtime.policy.spending import Spending
 from tests.federated import PLAIN, Finished, Room, _left, job_spec, now
 from tests.observer import Observer
@@ -242,7 +242,7 @@ def predicted(town, monkeypatch, observer):
 
 
 def test_a_job_predicts_the_rows_with_which_it_began(town, monkeypatch, observer):
-    """The defence is the digest of the rows (`Work._pin`)."""
+    """The defence is the digest of the rows (`JobFiles.pin`)."""
     done, _ = predicted(town, monkeypatch, observer)
     assert done.state == "failed"
     assert "not those with which the job began" in done.error.what
@@ -250,7 +250,7 @@ def test_a_job_predicts_the_rows_with_which_it_began(town, monkeypatch, observer
 
 
 def test_attempts_predict_other_rows_each_where_rows_are_not_bound(town, monkeypatch, observer):
-    monkeypatch.setattr(Work, "_pin", lambda *_: None)
+    monkeypatch.setattr(JobFiles, "pin", lambda *_: True)
     done, bits = predicted(town, monkeypatch, observer)
     assert done.state == "finished"
     assert bits >= ATTEMPTS * PREDICTED
@@ -290,7 +290,7 @@ def test_the_same_buckets_are_charged_once(town, monkeypatch, observer):
 
 def test_buckets_of_other_rows_are_charged_again_and_refused(town, monkeypatch, observer):
     """Two defences: the rows of a job are bound, and only the same bytes are free."""
-    monkeypatch.setattr(Work, "_pin", lambda *_: None)
+    monkeypatch.setattr(JobFiles, "pin", lambda *_: True)
     entry, done = noisy(town, monkeypatch, [ROWS - 1])
     assert done.error.where["key"] == "policy.epsilon_row_max"
     assert entry.noise == observer.noise(HOST, 1.0) == len(COLUMNS)
@@ -358,7 +358,7 @@ def test_random_cuts_put_a_column_in_order_where_they_are_free(town, monkeypatch
     assert in_order(heard) > 0.9
 
 
-def _knows_the_table(self, work):
+def _knows_the_table(self, job, frame):
     """What a party notes when a job begins, without a forecast."""
-    if work.frame is not None:
-        self._jobs[work.id] = self._entry(work, Releases(0), 0, work.frame.n_rows)
+    if frame is not None:
+        self._jobs[job.id] = self._entry(job, Releases(0), 0, frame.n_rows)

@@ -6,7 +6,7 @@ has sent something since was there.
 
 import pytest
 
-from fedboost.runtime.ledger import signed_heads
+from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.ledger.signed_heads import Heads
 from tests.unit.test_ledger_heads import BANK, TELCO, Town
 
@@ -14,7 +14,7 @@ from tests.unit.test_ledger_heads import BANK, TELCO, Town
 @pytest.fixture(autouse=True)
 def goes_on(monkeypatch):
     """Heads of hosts may be missing, as far as each party judges by the job's params."""
-    monkeypatch.setattr(signed_heads, "_goes_on", lambda _: True)
+    monkeypatch.setattr(SignedJob, "goes_on", True)
 
 
 def without(whose):

@@ -19,7 +19,8 @@ from fedboost.model import shards
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.coordinator.journals import Journals
-from fedboost.runtime.party.job import Work
+from fedboost.runtime.party.files import JobFiles
+from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.store.transcripts import Transcripts
@@ -33,8 +34,8 @@ TREES, DEPTH = 3, 2
 JOB = made({"n_estimators": TREES, "max_depth": DEPTH}, (2, 2, 2))
 TIMERS = Timers(retry_first_s=0.01, retry_max_s=0.1, keep_s=0.0)
 KEPT = {
-    "a checkpoint": (Work, "keep"),
-    "a stage's end": (Work, "close"),
+    "a checkpoint": (JobFiles, "keep"),
+    "a stage's end": (PartyJob, "close"),
     "the job's end": (PartyNode, "_conclude"),
     "an attempt": (Store, "set_attempt"),
     "an event": (Journals, "add"),
@@ -157,13 +158,13 @@ def test_all_processes_die_at_once_and_the_model_is_the_same(
     tmp_path, monkeypatch, undisturbed, what, times, when
 ):
     seats: list[tuple[str, str, int]] = []
-    seat = Work.seat
+    seat = PartyJob.seat
 
     def seated(self, stage, *args):
-        seats.append((self.party, stage, self.attempt))
+        seats.append((self.signed.party, stage, self.attempt))
         return seat(self, stage, *args)
 
-    monkeypatch.setattr(Work, "seat", seated)
+    monkeypatch.setattr(PartyJob, "seat", seated)
     cut = Cut(what, times, when, tmp_path)
 
     async def run():

@@ -203,7 +203,7 @@ def test_no_coordinator_can_have_secrets_drawn_again_within_an_attempt(tmp_path,
         opened.round = 0
         await node.open_stage(LEADER, opened)
         assert work.session is session
-        begun = BeginRequest(job=job, attempt=1, manifest_sha256=work.manifest_sha256)
+        begun = BeginRequest(job=job, attempt=1, manifest_sha256=work.signed.manifest_sha256)
         with pytest.raises(ProtocolError, match="in other words"):
             await node.begin(LEADER, begun)
         begun.attempt = 0

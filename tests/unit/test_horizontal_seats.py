@@ -14,8 +14,9 @@ from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs.manifest import Manifest, Member
+from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.jobs.submitted import read_spec
-from fedboost.runtime.party.job import Work
+from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.policy.judgement import SEPARATOR, Signatures, Trust
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport import authority
@@ -144,7 +145,7 @@ def store(tmp_path):
 
 def work_of(store, job="job-1", attempt=1, digest=bytes(32), **more):
     """A party's side of a job, as after a restart."""
-    work = Work("bank", manifest_of(job, **more), digest, store)
+    work = PartyJob(SignedJob("bank", manifest_of(job, **more), digest), store)
     work.attempt = attempt
     return work
 
@@ -165,10 +166,10 @@ def test_what_a_step_notes_outlasts_the_attempt_and_the_process(store):
 
 def test_notes_belong_to_one_job_and_go_with_it(store):
     work = work_of(store)
-    work.write({"opened": [[0, ["bank"]]]})
-    assert work_of(store, "job-2").read() == {}
+    work.files.write({"opened": [[0, ["bank"]]]})
+    assert work_of(store, "job-2").files.read() == {}
     store.clear(work.id)
-    assert work_of(store).read() == {}
+    assert work_of(store).files.read() == {}
 
 
 def test_masks_of_two_attempts_jobs_and_manifests_have_nothing_in_common(store):
@@ -187,9 +188,9 @@ def test_masks_of_two_attempts_jobs_and_manifests_have_nothing_in_common(store):
 
 
 def test_contributors_are_counted_where_a_job_adds_up(store):
-    assert work_of(store).contributors == 3
-    assert work_of(store, aggregator="sum").contributors == 3
-    assert work_of(store, protocol="align", aggregator=None).contributors is None
+    assert work_of(store).signed.contributors == 3
+    assert work_of(store, aggregator="sum").signed.contributors == 3
+    assert work_of(store, protocol="align", aggregator=None).signed.contributors is None
 
 
 # Jobs

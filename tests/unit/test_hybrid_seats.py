@@ -16,7 +16,8 @@ from fedboost.messages.job_pb2 import Told
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs.manifest import Manifest, Member
-from fedboost.runtime.party.job import Work
+from fedboost.runtime.jobs.signed import SignedJob
+from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.store.store import Store
 from fedboost.settings import Settings
 from tests.federated import GUEST, HOSTS, Hand, frame_of, job_spec, run_job
@@ -165,9 +166,9 @@ def test_what_an_alignment_left_is_for_the_stages_behind_it(seats, tmp_path, job
         members=[Member(name=party, certificate="none") for party in (GUEST, TELCO)],
     )
     with Store(tmp_path / "store", f"party {GUEST}") as store:
-        work = Work(GUEST, terms, bytes(32), store)
-        work.frame = frame_of([b"a", b"b", b"c"], np.zeros((3, 1), np.float32))
-        work.close(work.stages[0], Artefact(arrays={"rows": np.array([2, 0])}))
+        work = PartyJob(SignedJob(GUEST, terms, bytes(32)), store)
+        work.table.frame = frame_of([b"a", b"b", b"c"], np.zeros((3, 1), np.float32))
+        work.close(work.signed.stages[0], Artefact(arrays={"rows": np.array([2, 0])}))
         seat = work.seat(stage, START, Serial(), Policy(), Hand(GUEST))
     assert seat.frame is not None
     assert seat.frame.ids == rows

@@ -306,7 +306,8 @@ def test_a_head_must_be_the_peers_own_of_this_moment_and_go_on_where_it_stood(to
         SignedHead(party=SHOP, text=last[SHOP].text, signature=last[SHOP].signature),
     ]
     table = town.spec.parties.table()
-    work: Any = SimpleNamespace(id=town.job, party=BANK, attempt=1, table=table, params=None)
+    signed = SimpleNamespace(id=town.job, peers=(TELCO, SHOP), table=table, goes_on=False)
+    work: Any = SimpleNamespace(signed=signed, attempt=1, unsure=set())
     with closing(Ledger(town.store(BANK))) as ledger:
         own = signed_heads.Heads(BANK, ledger, Checking(town))
         before = len(ledger.kept())
@@ -323,11 +324,9 @@ def test_a_head_must_be_the_peers_own_of_this_moment_and_go_on_where_it_stood(to
 def test_who_passed_over_a_peer_says_nothing_of_it_and_does_not_hold_it_to_anything(town):
     with town.ledger(TELCO) as ledger:
         told = {k.party: signed_heads.read(k.party, k.text) for k in ledger.kept()}[TELCO]
-    goes_on = SimpleNamespace(dropout="continue")
-    table, unsure = town.spec.parties.table(), {TELCO}
-    work: Any = SimpleNamespace(
-        id=town.job, party=BANK, attempt=2, table=table, params=goes_on, unsure=unsure
-    )
+    table = town.spec.parties.table()
+    signed = SimpleNamespace(id=town.job, peers=(TELCO, SHOP), table=table, goes_on=True)
+    work: Any = SimpleNamespace(signed=signed, attempt=2, unsure={TELCO})
     with closing(Ledger(town.store(BANK))) as ledger:
         own = signed_heads.Heads(BANK, ledger, Checking(town))
         ours = signed_heads.read(BANK, own.exchange(work, "gbun", (1,), []).text)
@@ -339,7 +338,7 @@ def test_who_passed_over_a_peer_says_nothing_of_it_and_does_not_hold_it_to_anyth
         text = lying.encode()
         given = [SignedHead(party=TELCO, text=text, signature=signed_by(town, TELCO)(text))]
         own.hear(work, given)  # and shop, which is gone, is missing
-        work.params = None
+        signed.goes_on = False
         with pytest.raises(PeerError, match="brought no head of the ledger of shop"):
             own.hear(work, given)
 

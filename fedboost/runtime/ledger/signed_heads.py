@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from pydantic import AwareDatetime, Field, ValidationError
 
@@ -22,8 +22,8 @@ from fedboost.errors import DataError, PeerError
 from fedboost.flow import Place, Signer
 from fedboost.job import Name
 from fedboost.messages.party_pb2 import SignedHead
+from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.ledger.ledger import TEXT_CHARS_MAX, Head, Kept, Ledger, Row, broken
-from fedboost.runtime.party.job import Work
 from fedboost.settings import Settings
 from fedboost.wire import COUNT_MAX
 
@@ -125,6 +125,20 @@ def pairs(party: str, rows: Iterable[Row], peers: Iterable[str]) -> dict[str, Pa
     }
 
 
+class Attempt(Protocol):
+    """An attempt at a job, as far as statements are about it."""
+
+    attempt: int
+
+    @property
+    def signed(self) -> SignedJob:
+        """The job."""
+
+    @property
+    def unsure(self) -> set[str]:
+        """Peers who may lack something that was sent to them."""
+
+
 @dataclass(frozen=True)
 class Heads:
     """A party's own statements, and those that others give it."""
@@ -134,35 +148,35 @@ class Heads:
     signer: Signer
 
     def exchange(
-        self, work: Work, stage: str, place: Place, given: Sequence[SignedHead]
+        self, of: Attempt, stage: str, place: Place, given: Sequence[SignedHead]
     ) -> SignedHead:
         """Our statement where we keep something, once those of the time before are checked.
 
         Both are on the disk when this returns. A PeerError as `hear` raises it.
         """
-        heard = self._heard(work, given)
-        own = self._stated(work, stage, place)
+        heard = self._heard(of, given)
+        own = self._stated(of, stage, place)
         self.ledger.keep(*heard, own)
         return SignedHead(party=own.party, text=own.text, signature=own.signature)
 
-    def hear(self, work: Work, given: Sequence[SignedHead]) -> None:
+    def hear(self, of: Attempt, given: Sequence[SignedHead]) -> None:
         """Keeps what the others stated when we last did, and holds it to our own ledger.
 
         A PeerError names a party whose statement is missing, not its own, does not go on where its
         ledger stood before, or does not agree with our ledger.
         """
-        self.ledger.keep(*self._heard(work, given))
+        self.ledger.keep(*self._heard(of, given))
 
-    def _stated(self, work: Work, stage: str, place: Place) -> Kept:
-        head, before = self.ledger.head(), self._last(work.id, self.party)
-        since = before.n if before is not None and before.attempt == work.attempt else 0
-        rows = self.ledger.rows(work.id, first=since + 1, last=head.n)
-        told = [row for row in rows if row.attempt == work.attempt]
-        sure = [peer for peer in _peers(work) if peer not in work.unsure]
+    def _stated(self, of: Attempt, stage: str, place: Place) -> Kept:
+        head, before = self.ledger.head(), self._last(of.signed.id, self.party)
+        since = before.n if before is not None and before.attempt == of.attempt else 0
+        rows = self.ledger.rows(of.signed.id, first=since + 1, last=head.n)
+        told = [row for row in rows if row.attempt == of.attempt]
+        sure = [peer for peer in of.signed.peers if peer not in of.unsure]
         text = Statement(
             party=self.party,
-            job=work.id,
-            attempt=work.attempt,
+            job=of.signed.id,
+            attempt=of.attempt,
             stage=stage,
             round=place[0],
             within=place[1:],
@@ -171,52 +185,52 @@ class Heads:
             hash=head.hash,
             pairs=pairs(self.party, told, sure),
         ).encode()
-        return Kept(work.id, self.party, text, self.signer.sign(text))
+        return Kept(of.signed.id, self.party, text, self.signer.sign(text))
 
-    def _heard(self, work: Work, given: Sequence[SignedHead]) -> list[Kept]:
-        own = self._last(work.id, self.party)
-        due = own if own is not None and own.attempt == work.attempt else None
+    def _heard(self, of: Attempt, given: Sequence[SignedHead]) -> list[Kept]:
+        own = self._last(of.signed.id, self.party)
+        due = own if own is not None and own.attempt == of.attempt else None
         found: dict[str, Statement] = {}
         kept: list[Kept] = []
         for signed in given:
             party = signed.party
             if party == self.party:
                 continue
-            if party not in _peers(work) or party in found or due is None:
+            if party not in of.signed.peers or party in found or due is None:
                 raise PeerError(f"a head of {party[:64]!r} came that nobody asked for")
             found[party] = read(party, signed.text)
             self.signer.check(party, signed.text, signed.signature)
             if found[party].party != party or found[party].moment != due.moment:
                 raise PeerError(f"{party} signed a head of another party or moment")
-            kept.append(Kept(work.id, party, signed.text, signed.signature))
+            kept.append(Kept(of.signed.id, party, signed.text, signed.signature))
         if due is None:
             return kept
-        missing = [p for p in _peers(work) if p not in found and self._has_stated(work, due, p)]
+        missing = [p for p in of.signed.peers if p not in found and self._has_stated(of, due, p)]
         if missing:
             raise PeerError(f"the coordinator brought no head of the ledger of {missing[0]}")
         try:
-            self._compare(work, due, found)
+            self._compare(of, due, found)
         except PeerError:
             self.ledger.keep(*kept)  # what they have signed shows who is wrong
             raise
         return kept
 
-    def _has_stated(self, work: Work, due: Statement, peer: str) -> bool:
+    def _has_stated(self, of: Attempt, due: Statement, peer: str) -> bool:
         """Whether a peer must have stated where it stood when we last did, for all we know.
 
         A host without which a job goes on need not: who is gone is not asked for anything more, so
         whoever has sent us something since was there.
         """
-        if not _goes_on(work) or work.table.roles_of(peer) != (flow.HOST,):
+        if not of.signed.goes_on or of.signed.table.roles_of(peer) != (flow.HOST,):
             return True
-        since = self.ledger.rows(work.id, first=due.n + 1)
+        since = self.ledger.rows(of.signed.id, first=due.n + 1)
         return any(
-            (row.peer, row.direction, row.attempt) == (peer, "in", work.attempt) for row in since
+            (row.peer, row.direction, row.attempt) == (peer, "in", of.attempt) for row in since
         )
 
-    def _compare(self, work: Work, own: Statement, found: Mapping[str, Statement]) -> None:
+    def _compare(self, of: Attempt, own: Statement, found: Mapping[str, Statement]) -> None:
         for party, now in found.items():
-            before = self._last(work.id, party)
+            before = self._last(of.signed.id, party)
             if before is not None and (
                 now.n < before.n or (now.n == before.n and now.hash != before.hash)
             ):
@@ -226,7 +240,7 @@ class Heads:
                     todo="ask its owner what happened to the store",
                 )
             mine, theirs = own.pairs.get(party), now.pairs.get(self.party)
-            if mine is None or (theirs is None and _goes_on(work)):
+            if mine is None or (theirs is None and of.signed.goes_on):
                 continue
             if mine != theirs:
                 count = 0 if theirs is None else theirs.entries
@@ -239,12 +253,3 @@ class Heads:
     def _last(self, job: str, party: str) -> Statement | None:
         kept = self.ledger.last_kept(job, party)
         return None if kept is None else read(party, kept.text)
-
-
-def _peers(work: Work) -> list[str]:
-    return [party for party in work.table.of(tuple(flow.Role)) if party != work.party]
-
-
-def _goes_on(work: Work) -> bool:
-    """Whether the job goes on without hosts that are gone, so that statements may be missing."""
-    return getattr(work.params, "dropout", "wait") == "continue"

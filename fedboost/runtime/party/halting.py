@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from fedboost.errors import FedboostError, UnreachableError
-from fedboost.runtime.party.job import Work
+from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.party.job_states import JobEvent, JobStates
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.store.store import Store
@@ -21,23 +21,20 @@ class Halting:
     def __init__(self, store: Store, states: JobStates) -> None:
         self._store, self._states = store, states
 
-    async def halt(self, work: Work, event: JobEvent, reason: FedboostError) -> None:
+    async def halt(self, job: PartyJob, event: JobEvent, reason: FedboostError) -> None:
         """Ends this attempt of a job; every wait in it ends with `reason`."""
-        work.halted = work.halted or reason
-        if work.session is not None:
-            await work.session.stop(reason)
-            work.settle()
-        self._states.ends(work.id, event, work.fault or reason)
+        await job.halt(reason)
+        self._states.ends(job.id, event, job.fault or reason)
         if event is JobEvent.PAUSED:  # the table is needed again, soon
             return
-        await work.answers.settled()  # what still writes would leave files behind
-        work.frame = work.id_cells = None
+        await job.answers.settled()  # what still writes would leave files behind
+        job.table.release()
         if event in (JobEvent.CANCELLED, JobEvent.DENIED):
-            self._store.discard(work.id)
+            self._store.discard(job.id)
 
     async def watch(
         self,
-        works: Mapping[str, Work],
+        jobs: Mapping[str, PartyJob],
         is_there: Callable[[], Awaitable[object]],
         lost_s: float,
     ) -> None:
@@ -49,9 +46,9 @@ class Halting:
             await asyncio.sleep(min(1.0, lost_s / 4))
             self._states.again()
             silent = [
-                work
-                for work in works.values()
-                if work.session is not None and now() - work.heard > lost_s / 2
+                job
+                for job in jobs.values()
+                if job.session is not None and now() - job.heard > lost_s / 2
             ]
             if not silent:
                 continue
@@ -60,14 +57,14 @@ class Halting:
             except UnreachableError as error:
                 by_itself = "the job goes on by itself when it is back"
                 error.todo = f"{error.todo}; {by_itself}" if error.todo else by_itself
-                for work in silent:
-                    if now() - work.heard > lost_s:
-                        await self.halt(work, JobEvent.PAUSED, error)
+                for job in silent:
+                    if now() - job.heard > lost_s:
+                        await self.halt(job, JobEvent.PAUSED, error)
             except FedboostError as error:
                 log.warning("the coordinator: %s", "; ".join(error.lines()))
             else:
-                for work in silent:
-                    work.heard = now()
+                for job in silent:
+                    job.heard = now()
 
 
 def restarted(party: str) -> FedboostError:

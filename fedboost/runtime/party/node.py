@@ -28,6 +28,7 @@ from fedboost.messages.exchange_pb2 import Envelope, RecallReply, RecallRequest
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs import manifest
+from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.messages import Noted, disclosure
 from fedboost.runtime.ledger.recalled import Recalled, Recalls
@@ -36,7 +37,7 @@ from fedboost.runtime.party import model_store
 from fedboost.runtime.party.admission import Admission
 from fedboost.runtime.party.answers import Answers
 from fedboost.runtime.party.halting import Halting, restarted
-from fedboost.runtime.party.job import Work
+from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.party.job_states import JobEvent, JobStates
 from fedboost.runtime.party.outbox import Links, Terms
 from fedboost.runtime.party.records import check_leader, led
@@ -96,7 +97,7 @@ class PartyNode:
         self._recalled = Recalled(config.name, self.ledger, links, checker(config))
         self._links = links
         self._workers = workers
-        self._works: dict[str, Work] = {}
+        self._works: dict[str, PartyJob] = {}
         self.states = JobStates(store, config.name)
         self._halting = Halting(store, self.states)
         self._forgetting = Forgetting(store)
@@ -139,12 +140,12 @@ class PartyNode:
         self._forgetting.refuse(terms.job, self.config.name)
         digest = manifest.sha256(request.manifest)
         work = self._works.get(terms.job)
-        if work is not None and work.manifest_sha256 != digest:
+        if work is not None and work.signed.manifest_sha256 != digest:
             raise PeerError("the coordinator proposed two different jobs under one name")
         if work is None:
-            work = Work(self.config.name, terms, digest, self.store)
-        self.judge.job(work)
-        self.judge.room(work)
+            work = PartyJob(SignedJob(self.config.name, terms, digest), self.store)
+        self.judge.job(work.signed)
+        self.judge.room(work.signed)
         consents = self._consents(work)
         self.states.proposed(work.id, terms.spec.name, request.manifest, consents=consents)
         self._works[terms.job] = work
@@ -156,43 +157,38 @@ class PartyNode:
     async def begin(self, caller: Peer, request: party_pb2.BeginRequest) -> party_pb2.BeginReply:
         """Starts an attempt: every party has signed, our table is sound. Says how far we are."""
         work = self._work(caller, request.job)
-        if request.manifest_sha256 != work.manifest_sha256:
+        if request.manifest_sha256 != work.signed.manifest_sha256:
             raise PeerError("the job to begin is not the one that was proposed")
         before = work.answers
         if request.attempt != work.attempt:
             self._take_up(work, request)
         return await work.answers.once(("begin",), request, lambda: self._begin(work, before))
 
-    def _take_up(self, work: Work, request: party_pb2.BeginRequest) -> None:
+    def _take_up(self, work: PartyJob, request: party_pb2.BeginRequest) -> None:
         """Makes an attempt the one that counts; its number is used once, also by a restart."""
-        self.judge.signatures(work, list(request.signatures))
+        self.judge.signatures(work.signed, list(request.signatures))
         if not self._consents(work):
             raise PolicyError("nobody has approved the job here", party=self.config.name)
-        self.judge.room(work)
+        self.judge.room(work.signed)
         self.states.begins(work.id, request.attempt)
-        work.attempt, work.answers = request.attempt, Answers()
-        work.halted = work.fault = None
-        work.cpu_started = self._cpu_now()
-        work.heard = now()
+        work.begin(request.attempt, self._cpu_now())
 
-    async def _begin(self, work: Work, before: Answers) -> party_pb2.BeginReply:
+    async def _begin(self, work: PartyJob, before: Answers) -> party_pb2.BeginReply:
         if work.session is not None:
             await work.session.stop(ProtocolError("a new attempt of the job began", job=work.id))
             work.settle()
         await before.settled()  # what an earlier attempt still writes
         if self.store.job(work.id).state is JobState.FINISHED:
             # Here; another party has not heard the result yet.
-            return party_pb2.BeginReply(stages_done=work.stages)
-        await self._recalled.refuse_gaps(
-            p for p in work.table.of(tuple(flow.Role)) if p != work.party
-        )
-        if work.frame is None and self.config.name in work.terms.spec.data:
-            source = self.config.datasets[work.terms.spec.data[self.config.name].dataset or ""]
-            await asyncio.to_thread(work.read_table, source)
-        await asyncio.to_thread(work.check_alignment, self.config.policy.intersection_min)
-        work.check_table()
-        await asyncio.to_thread(self.spending.judge_table, work)
-        return await asyncio.to_thread(work.how_far)
+            return party_pb2.BeginReply(stages_done=work.signed.stages)
+        signed, table = work.signed, work.table
+        await self._recalled.refuse_gaps(signed.peers)
+        if table.frame is None and self.config.name in signed.manifest.spec.data:
+            await asyncio.to_thread(table.read, self.config.datasets[signed.dataset])
+        await asyncio.to_thread(table.check_alignment, self.config.policy.intersection_min)
+        table.check()
+        await asyncio.to_thread(self.spending.judge_table, signed, table.frame)
+        return await asyncio.to_thread(work.files.how_far)
 
     @quietly
     async def open_stage(
@@ -203,7 +199,7 @@ class PartyNode:
         subject = ("stage", request.stage)
         return await work.answers.once(subject, request, lambda: self._open(work, request))
 
-    async def _open(self, work: Work, request: party_pb2.StageRequest) -> party_pb2.StageReply:
+    async def _open(self, work: PartyJob, request: party_pb2.StageRequest) -> party_pb2.StageReply:
         self._check_runs(work, request.attempt)
         work.settle()
         place = (request.round, *request.within)
@@ -213,30 +209,30 @@ class PartyNode:
             place,
             *(self._workers, self.config.policy, self.judge.signatures_of_jobs),
         )
-        checkpoint = await asyncio.to_thread(work.kept, request.stage, place)
-        await asyncio.to_thread(self.judge.holdout, work, request.stage, seat)
-        await asyncio.to_thread(self.judge.contributors, work, request.stage, seat)
+        checkpoint = await asyncio.to_thread(work.files.kept, request.stage, place)
+        await asyncio.to_thread(self.judge.holdout, work.signed, request.stage, seat)
+        await asyncio.to_thread(self.judge.contributors, work.signed, request.stage, seat)
         leaves = protocols.named(request.stage).leaves
         if leaves == "rows":
-            await asyncio.to_thread(self.judge.alignment, work)
+            await asyncio.to_thread(self.judge.alignment, work.signed)
         if leaves == "predictions":
-            self.judge.prediction(work, len(seat.validation))
-        told = await asyncio.to_thread(self.spending.judge_seat, work, request.stage, seat)
+            self.judge.prediction(work.signed, len(seat.validation))
+        told = await asyncio.to_thread(self.spending.judge_seat, work.signed, request.stage, seat)
         session = Session(
-            terms=Terms(work.id, work.manifest_sha256, request.attempt),
+            terms=Terms(work.id, work.signed.manifest_sha256, request.attempt),
             protocol=protocols.named(request.stage),
             seat=seat,
             links=self._links,
             record=self._record,
-            tell=partial(self.spending.tell, work),
+            tell=partial(self.spending.tell, work.signed),
             wait_s=self.config.timers.step_s,
         )
-        told.MergeFrom(await asyncio.to_thread(work.told_again, request.stage))
+        told.MergeFrom(await asyncio.to_thread(work.table.told_again, request.stage))
         self._check_runs(work, request.attempt)  # it may have been halted meanwhile
         work.session = session
         told.MergeFrom(await session.open(checkpoint))
         heard = let_out(told, self.config.policy.tells)  # as of a step
-        await asyncio.to_thread(self.spending.tell, work, heard)
+        await asyncio.to_thread(self.spending.tell, work.signed, heard)
         return party_pb2.StageReply(told=heard)
 
     @quietly
@@ -305,15 +301,15 @@ class PartyNode:
             return await work.answers.once(("result",), request, conclude)
         return await work.answers.once(("share",), request, share)
 
-    def _share(self, work: Work, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
+    def _share(self, work: PartyJob, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
         """What the job has cost us so far, and where its model lies."""
         own = None if self.cpu_clock is None else self._cpu_now() - work.cpu_started
         reply = party_pb2.FinishReply(
             cpu_seconds=work.cpu_steps if own is None else own,
             memory_peak_bytes=memory.peak_bytes() + self._workers.peak_rss_bytes(),
-            model=work.id if work.protocol.leaves == "model" else "",
+            model=work.id if work.signed.protocol.leaves == "model" else "",
             head=self._heads.exchange(work, END, flow.START, request.heads),
-            released=self.spending.share(work),
+            released=self.spending.share(work.id),
         )
         for peer, (count, messages) in work.sent.items():
             reply.sent.add(peer=peer, bytes=count, messages=messages)
@@ -402,14 +398,14 @@ class PartyNode:
     async def models(self, caller: Peer, _: job_pb2.ListRequest) -> party_pb2.OwnedModels:
         """Every model of which a shard lies here."""
         self.judge.owner(caller)
-        return await asyncio.to_thread(model_store.listed, self.store.folder / "models")
+        return await asyncio.to_thread(model_store.listed, self.store.models)
 
     async def fetch_model(
         self, caller: Peer, request: party_pb2.ModelId
     ) -> AsyncIterator[party_pb2.ShardPiece]:
         """Our shard of a model, for an owner to take along; the ledger says who did."""
         self.judge.owner(caller)
-        models = self.store.folder / "models"
+        models = self.store.models
         packed, row = await asyncio.to_thread(model_store.taken, models, request.id, caller.name)
         await asyncio.to_thread(self.ledger.record, row)
         for piece in model_store.pieces(packed):
@@ -444,39 +440,39 @@ class PartyNode:
         """Pauses jobs whose coordinator is gone, as long as the daemon runs."""
         await self._halting.watch(self._works, is_there, self.config.timers.peer_lost_s)
 
-    def _consents(self, work: Work) -> bool:
+    def _consents(self, work: PartyJob) -> bool:
         """Whether nobody needs to be asked now, or somebody approved exactly this job."""
         asks = self.config.policy.approve != "never"
-        return self.states.consents(work.id, work.manifest_sha256, asks=asks)
+        return self.states.consents(work.id, work.signed.manifest_sha256, asks=asks)
 
-    def _work(self, caller: Peer, job: str) -> Work:
+    def _work(self, caller: Peer, job: str) -> PartyJob:
         work = self._led(caller, job)
         work.heard = now()
         return work
 
-    def _led(self, caller: Peer, job: str) -> Work:
+    def _led(self, caller: Peer, job: str) -> PartyJob:
         check_leader(caller)
         work = self._works.get(job)
         if work is None:
             raise restarted(self.config.name)
-        if caller.name != work.terms.coordinator:
+        if caller.name != work.signed.manifest.coordinator:
             raise PolicyError(f"{caller} does not lead this job")
         return work
 
-    def _at(self, caller: Peer, job: str, attempt: int) -> Work:
+    def _at(self, caller: Peer, job: str, attempt: int) -> PartyJob:
         work = self._work(caller, job)
         if attempt != work.attempt:
             raise ProtocolError(f"attempt {attempt} of the job is over", job=job)
         return work
 
     @staticmethod
-    def _check_runs(work: Work, attempt: int) -> None:
+    def _check_runs(work: PartyJob, attempt: int) -> None:
         if attempt != work.attempt:
             raise ProtocolError(f"attempt {attempt} of the job is over", job=work.id)
         if work.halted is not None:
             raise work.halted
 
-    def _session(self, work: Work, stage: str) -> Session:
+    def _session(self, work: PartyJob, stage: str) -> Session:
         self._check_runs(work, work.attempt)
         if work.session is None or work.session.protocol.name != stage:
             raise ProtocolError(f"the stage {stage[:64]!r} is not open", job=work.id)
@@ -486,7 +482,7 @@ class PartyNode:
         if caller.role != "party" or caller.name != envelope.sender:
             raise PeerError(f"{caller} sent a message in the name of {envelope.sender[:64]!r}")
         work = self._works.get(envelope.job)
-        if work is not None and caller.name in work.table.of(tuple(flow.Role)):
+        if work is not None and caller.name in work.signed.peers:
             if work.session is not None:
                 return work.session
             if work.halted is not None:
@@ -499,21 +495,21 @@ class PartyNode:
         raise PeerError(f"{caller} sent a message of a job that is not running here")
 
     def _keep(
-        self, work: Work, request: party_pb2.CommitRequest, taken: flow.Artefact
+        self, work: PartyJob, request: party_pb2.CommitRequest, taken: flow.Artefact
     ) -> party_pb2.CommitReply:
         place = (request.round, *request.within)
-        work.keep(request.stage, place, taken)
+        work.files.keep(request.stage, place, taken)
         head = self._heads.exchange(work, request.stage, place, request.heads)
         return party_pb2.CommitReply(head=head)
 
-    def _conclude(self, work: Work, request: party_pb2.FinishRequest) -> None:
+    def _conclude(self, work: PartyJob, request: party_pb2.FinishRequest) -> None:
         result = wire.json_object(request.result, "the job's result")
         self._heads.hear(work, request.heads)
         if result:
             if self.write_report is not None:
-                self.write_report(request.journal, str(work.report_file))
-                result["report"] = str(work.report_file)
-            work.write_result(result)
+                self.write_report(request.journal, str(work.files.report))
+                result["report"] = str(work.files.report)
+            work.files.write_result(result)
             self.store.set_result(work.id, result)
         self.states.finishes(work.id)
         self.store.clear(work.id)

@@ -18,9 +18,9 @@ from fedboost.messages.party_pb2 import Signature
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Ask
 from fedboost.runtime.jobs.manifest import Manifest, outline
+from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.jobs.submitted import submitter_of
 from fedboost.runtime.ledger.signed_heads import Check
-from fedboost.runtime.party.job import Work
 from fedboost.runtime.policy import declared
 from fedboost.runtime.policy.account import Owned
 from fedboost.runtime.policy.alignments import count_alignment
@@ -137,7 +137,7 @@ class Judge:
         text = terms.encode()
         return any(job.id == terms.job and job.manifest == text for job in self._store.jobs())
 
-    def signatures(self, work: Work, given: list[Signature]) -> None:
+    def signatures(self, job: SignedJob, given: list[Signature]) -> None:
         """Refuses to begin unless every member has signed the manifest, with a certificate that
         counts now, whether or not the manifest shows that one.
 
@@ -147,27 +147,27 @@ class Judge:
         if self.config.insecure_loopback:
             return
         by_party = {signature.party: signature.signature for signature in given}
-        begun = self._store.job(work.id).attempt > 0
-        lost = set(work.table.hosts) - set(by_party) if begun and _goes_on(work) else set()
-        for member in work.terms.members:
+        begun = self._store.job(job.id).attempt > 0
+        lost = set(job.table.hosts) - set(by_party) if begun and job.goes_on else set()
+        for member in job.manifest.members:
             if member.name in lost:
                 continue
             signature = by_party.get(member.name, b"")
             if not signature:
                 raise PeerError(f"the coordinator brought no signature of {member.name}")
-            self.signatures_of_jobs.check(member.name, work.manifest_sha256, signature)
+            self.signatures_of_jobs.check(member.name, job.manifest_sha256, signature)
 
-    def job(self, work: Work) -> None:
+    def job(self, job: SignedJob) -> None:
         """Asks the owner's policy; a refusal names the party and the key."""
         name, policy = self.config.name, self.config.policy
-        ask = self.ask(work)
+        ask = self.ask(job)
         try:
             policy.judge(ask)
-            use = self.use(work)
+            use = self.use(job)
             if use is not None:
                 declared.judge(self.config.datasets[use.name], use)
-            if work.model is not None and work.role is not GUEST:
-                policy.judge_prediction(work.table.guest, 0)
+            if job.model is not None and job.role is not GUEST:
+                policy.judge_prediction(job.table.guest, 0)
         except PolicyError as error:
             raise error.at(party=name) from None
         for peer in ask.peers:
@@ -176,15 +176,15 @@ class Judge:
                     f"{name} has no address for {peer}", party=name, todo="add it to `peers`"
                 )
 
-    def room(self, work: Work) -> None:
+    def room(self, job: SignedJob) -> None:
         """Refuses more jobs of a coordinator than its owner allows, at once and a day.
 
         Asked before a job is written down, and before one that has ended is begun again: only one
         that goes on has its table in memory.
         """
-        today, leader = self._store.today(), work.terms.coordinator
-        own = [job for job in self._store.jobs() if self._leader(job) == leader]
-        others = [job for job in own if job.id != work.id]
+        today, leader = self._store.today(), job.manifest.coordinator
+        own = [known for known in self._store.jobs() if self._leader(known) == leader]
+        others = [known for known in own if known.id != job.id]
         is_new = len(others) == len(own)
         try:
             self.config.policy.judge_jobs(
@@ -194,42 +194,42 @@ class Judge:
         except PolicyError as error:
             raise error.at(party=self.config.name) from None
 
-    def use(self, work: Work) -> declared.Use | None:
+    def use(self, job: SignedJob) -> declared.Use | None:
         """What a job wants of our table; None where it wants none."""
-        selection = work.selection()
+        selection = job.selection(self._store.models)
         if selection is None or selection.dataset is None:
             return None
-        peers = tuple(p for p in work.table.of(tuple(flow.Role)) if p != self.config.name)
-        return declared.Use(selection.dataset, selection, work.role, peers)
+        peers = job.peers
+        return declared.Use(selection.dataset, selection, job.role, peers)
 
-    def ask(self, work: Work) -> Ask:
+    def ask(self, job: SignedJob) -> Ask:
         """What a job wants of this party; a ConfigError where it does not say which data set."""
-        asked = work.protocol.asks(work.params) if work.protocol.asks else flow.Asks()
+        asked = job.protocol.asks(job.params) if job.protocol.asks else flow.Asks()
         name = self.config.name
-        selection = work.terms.spec.data.get(name)
+        selection = job.manifest.spec.data.get(name)
         dataset = None if selection is None else selection.dataset
-        protocol = work.protocol.name
+        protocol = job.protocol.name
         if selection is not None and not dataset:
             raise ConfigError("the job names no data set for this party", party=name)
-        if work.model is not None:
-            protocol = work.used_model()["protocol"]
+        if job.model is not None:
+            protocol = job.used_model(self._store.models)["protocol"]
         return Ask(
-            coordinator=work.terms.coordinator,
-            peers=tuple(p for p in work.table.of(tuple(flow.Role)) if p != name),
+            coordinator=job.manifest.coordinator,
+            peers=job.peers,
             dataset=dataset,
             protocol=protocol,
             scheme=asked.scheme,
             key_bits=asked.key_bits,
             gradient_bits=asked.gradient_bits,
             insecure=asked.insecure,
-            contributors=work.contributors,
-            goes_on=dataset is not None and _goes_on(work),
-            host_noise=None if work.role is GUEST else asked.host_noise,
+            contributors=job.contributors,
+            goes_on=dataset is not None and job.goes_on,
+            host_noise=None if job.role is GUEST else asked.host_noise,
             quantile_tolerance=None if dataset is None else asked.quantile_tolerance,
-            roles=tuple(str(role) for role in work.table.roles_of(name)),
+            roles=tuple(str(role) for role in job.table.roles_of(name)),
         )
 
-    def holdout(self, work: Work, stage: str, seat: Seat) -> None:
+    def holdout(self, job: SignedJob, stage: str, seat: Seat) -> None:
         """Refuses to measure on so few rows of ours that a metric, or the difference of two of
         sets that overlap, tells their labels.
         """
@@ -241,16 +241,16 @@ class Judge:
         try:
             self.config.policy.judge_holdout(len(held), "held-out rows")
             self.config.policy.judge_holdout(seat.frame.n_rows - len(held), "training rows")
-            is_classified = getattr(work.params, "objective", "") in CLASSIFYING
+            is_classified = getattr(job.params, "objective", "") in CLASSIFYING
             if is_classified:
                 fewest = np.unique(held, return_counts=True)[1].min()
                 self.config.policy.judge_holdout(int(fewest), "held-out rows of each class")
-            self._overlap(work, seat.frame, seat.validation, is_classified=is_classified)
+            self._overlap(job, seat.frame, seat.validation, is_classified=is_classified)
         except PolicyError as error:
             raise error.at(party=self.config.name) from None
 
     def _overlap(
-        self, work: Work, frame: Frame, held: NDArray[np.bool_], *, is_classified: bool
+        self, job: SignedJob, frame: Frame, held: NDArray[np.bool_], *, is_classified: bool
     ) -> None:
         """Refuses held-out rows that are nearly those of an earlier job on the table."""
         assert frame.label is not None
@@ -258,18 +258,18 @@ class Judge:
         for row in np.flatnonzero(held).tolist():
             name = f"{frame.label[row]:g}" if is_classified else ""
             classes.setdefault(name, []).append(frame.ids[row])
-        dataset = work.terms.spec.data[work.party].dataset or ""
+        dataset = job.dataset
         table = Owned(dataset, self.config.datasets[dataset].identity)
         differs = self._held_out.differs(table, classes, self.config.policy.holdout_rows_min)
         self.config.policy.judge_overlap(differs=differs)
 
-    def contributors(self, work: Work, stage: str, seat: Seat) -> None:
+    def contributors(self, job: SignedJob, stage: str, seat: Seat) -> None:
         """Refuses sums over parties that differ by too few from those of other jobs on the table;
         notes whom they are over."""
         adds_up = flow.AGGREGATOR in protocols.named(stage).modules
         if seat.frame is None or not adds_up:
             return
-        dataset, policy = work.terms.spec.data[work.party].dataset or "", self.config.policy
+        dataset, policy = job.dataset, self.config.policy
         table = Owned(dataset, self.config.datasets[dataset].identity)
         members = seat.table.of(flow.EVERYBODY)
         try:
@@ -277,28 +277,28 @@ class Judge:
         except PolicyError as error:
             raise error.at(party=self.config.name) from None
 
-    def alignment(self, work: Work) -> None:
+    def alignment(self, job: SignedJob) -> None:
         """Counts an attempt at an alignment; refuses more a day than policy allows.
 
         Every attempt: one that begins anew may meet another set.
         """
         name, policy = self.config.name, self.config.policy
-        selection = work.terms.spec.data.get(name)
+        selection = job.manifest.spec.data.get(name)
         if selection is None or selection.dataset is None:
             return
-        peers = [party for party in work.table.of(flow.EVERYBODY) if party != name]
+        peers = [party for party in job.table.of(flow.EVERYBODY) if party != name]
         table = (selection.dataset, self.config.datasets[selection.dataset].identity)
         try:
             count_alignment(self._store, peers, table, policy.alignments_per_day)
         except PolicyError as error:
             raise error.at(party=name) from None
 
-    def prediction(self, work: Work, rows: int) -> None:
+    def prediction(self, job: SignedJob, rows: int) -> None:
         """Refuses more rows than policy allows a day; `Spending` counts them as they leave."""
-        if work.role is GUEST:
+        if job.role is GUEST:
             return
         try:
-            self.config.policy.judge_prediction(work.table.guest, rows)
+            self.config.policy.judge_prediction(job.table.guest, rows)
         except PolicyError as error:
             raise error.at(party=self.config.name) from None
 
@@ -313,8 +313,3 @@ class Judge:
         if caller.role != "user":
             raise PolicyError(f"{caller} is not an owner")
         self.config.policy.judge_approver(caller.name)
-
-
-def _goes_on(work: Work) -> bool:
-    """Whether a job's sums go on without parties that are lost."""
-    return getattr(work.params, "dropout", "wait") == "continue"

@@ -12,6 +12,7 @@ import math
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,14 +23,17 @@ from fedboost.flow import HOST, Asks, Charge, Releases, Seat, Spent
 from fedboost.messages.job_pb2 import Released, Told
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs import manifest
+from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.ledger.messages import Noted
-from fedboost.runtime.party.job import Work
 from fedboost.runtime.policy import account as accounts
 from fedboost.runtime.policy.account import Account, Entry, Guests, Owned
 from fedboost.runtime.policy.reading import values_told
 from fedboost.runtime.policy.remedies import in_words, remedies
 from fedboost.runtime.store.store import Job, JobState
 from fedboost.settings import Settings, parse
+
+if TYPE_CHECKING:
+    from fedboost.data.frame import Frame
 
 log = logging.getLogger(__name__)
 
@@ -53,29 +57,29 @@ class Spending:
 
     # Before anything leaves
 
-    def judge_table(self, work: Work) -> None:
+    def judge_table(self, job: SignedJob, frame: Frame | None) -> None:
         """Refuses what the account or all rows of the table are too few for."""
-        if work.frame is None:
+        if frame is None:
             return
-        self._jobs[work.id] = self._entry(work, Releases(0), 0, work.frame.n_rows)
-        if work.role is not HOST:
+        self._jobs[job.id] = self._entry(job, Releases(0), 0, frame.n_rows)
+        if job.role is not HOST:
             return
-        training = int(np.count_nonzero(~work.validation(work.frame)))
+        training = int(np.count_nonzero(~job.held_out(frame)))
         try:
-            self._judge(work, len(work.frame.columns), training)
+            self._judge(job, len(frame.columns), training)
         except PolicyError as error:
             error.todo += "" if "set " not in error.todo else "; fewer rows in common allow less"
             raise
 
-    def judge_seat(self, work: Work, stage: str, seat: Seat) -> Told:
+    def judge_seat(self, job: SignedJob, stage: str, seat: Seat) -> Told:
         """Refuses what the rows in common are too few for; gives what the others are told."""
         told = Told()
-        if seat.role is not HOST or seat.frame is None or stage != work.protocol.name:
+        if seat.role is not HOST or seat.frame is None or stage != job.protocol.name:
             return told
         columns, rows = len(seat.frame.columns), int(np.count_nonzero(~seat.validation))
         with self._mutex:
-            planned, warns = self._judge(work, columns, rows)
-            entry = self._jobs[work.id] = self._entry(work, planned, columns, rows)
+            planned, warns = self._judge(job, columns, rows)
+            entry = self._jobs[job.id] = self._entry(job, planned, columns, rows)
             if not entry.planned and not entry.epsilon:
                 return told
             before = self._before(entry)
@@ -84,8 +88,8 @@ class Spending:
             released = told.released.add(before=before, planned=entry.planned)
             self._limits(released)
             if warns:
-                released.warning = self._warning(work, entry.planned, before)
-                log.warning("%s: %s", work.id, released.warning)
+                released.warning = self._warning(job, entry.planned, before)
+                log.warning("%s: %s", job.id, released.warning)
         return told
 
     # While the job runs
@@ -109,17 +113,17 @@ class Spending:
             except PolicyError as error:
                 raise error.at(party=self._party) from None
 
-    def tell(self, work: Work, told: Told) -> None:
+    def tell(self, job: SignedJob, told: Told) -> None:
         """Charges values about our labels that the coordinator is about to hear.
 
         A PolicyError where that would be more of the table than its owner allows.
         """
-        values, entry = values_told(told), self._jobs.get(work.id)
+        values, entry = values_told(told), self._jobs.get(job.id)
         if not values or entry is None:
             return
         try:
             with self.account.changes() as sql:
-                self._charge(sql, entry, work.terms.coordinator, [Charge(Spent.METRICS, values)])
+                self._charge(sql, entry, job.manifest.coordinator, [Charge(Spent.METRICS, values)])
         except PolicyError as error:
             raise error.at(party=self._party) from None
 
@@ -147,9 +151,9 @@ class Spending:
         if Spent.EPSILON in kinds:
             policy.judge_told_noise(accounts.told_noise(sql, table))
 
-    def share(self, work: Work) -> list[Released]:
+    def share(self, job: str) -> list[Released]:
         """What this party's sums have told in the job, for its result; none where it has none."""
-        entry = self.account.entry(work.id)
+        entry = self.account.entry(job)
         if entry is None or not entry.planned:
             return []
         before = self._before(entry)
@@ -185,14 +189,14 @@ class Spending:
 
     # Inside
 
-    def _judge(self, work: Work, columns: int, rows: int) -> tuple[Releases, bool]:
+    def _judge(self, job: SignedJob, columns: int, rows: int) -> tuple[Releases, bool]:
         """The most that sums can tell, and whether the owner must be warned."""
         policy = self._policy()
-        planned, entry = _expected(work, work.params, columns), self._jobs[work.id]
+        planned, entry = _expected(job, job.params, columns), self._jobs[job.id]
         try:
-            epsilon = _asks(work).epsilon
+            epsilon = _asks(job).epsilon
             if epsilon is not None:
-                others = self.account.others(Owned(entry.dataset, entry.source), work.id)
+                others = self.account.others(Owned(entry.dataset, entry.source), job.id)
                 policy.judge_disclosure(epsilon, columns, sum(one.noise for one in others))
             ratio = planned.ratio(rows)
             if not ratio:
@@ -200,18 +204,18 @@ class Spending:
             return planned, policy.judge_sums(ratio, self._before(entry))
         except PolicyError as error:
             if error.where.get("key") == "policy.disclosure_max":
-                error.todo = self._remedy(work, columns, rows)
+                error.todo = self._remedy(job, columns, rows)
             raise error.at(party=self._party) from None
 
-    def _remedy(self, work: Work, columns: int, rows: int) -> str:
+    def _remedy(self, job: SignedJob, columns: int, rows: int) -> str:
         """Settings with which the job would be allowed, as words."""
-        before, policy = self._before(self._jobs[work.id]), self._policy()
+        before, policy = self._before(self._jobs[job.id]), self._policy()
 
         def fits(params: Settings) -> bool:
-            return policy.allows_sums(_expected(work, params, columns).ratio(rows), before)
+            return policy.allows_sums(_expected(job, params, columns).ratio(rows), before)
 
-        raw = work.terms.spec.params
-        found = remedies(work.protocol.params, raw, fits)
+        raw = job.manifest.spec.params
+        found = remedies(job.protocol.params, raw, fits)
         owner = f"{self._party}'s owner to raise disclosure_max, or give a table with more rows"
         if not found:
             return f"no smaller job fits either: ask {owner}"
@@ -229,15 +233,15 @@ class Spending:
         source = self._tables().get(dataset)
         return Owned(dataset, "" if source is None else source.identity)
 
-    def _entry(self, work: Work, planned: Releases, columns: int, rows: int) -> Entry:
+    def _entry(self, job: SignedJob, planned: Releases, columns: int, rows: int) -> Entry:
         """What a job is expected to tell from now on."""
-        epsilon = _asks(work).epsilon
+        epsilon = _asks(job).epsilon
         return Entry(
-            job=work.id,
+            job=job.id,
             at="",
-            **vars(self._owned(work.terms.spec.data[work.party].dataset or "")),
-            guest=work.table.guest,
-            protocol=work.protocol.name,
+            **vars(self._owned(job.dataset)),
+            guest=job.table.guest,
+            protocol=job.protocol.name,
             rows=rows,
             planned=planned.ratio(rows),
             epsilon=0.0 if epsilon is None or not columns else epsilon * columns,
@@ -248,25 +252,25 @@ class Spending:
         released.party = self._party
         released.warn, released.max = policy.disclosure_warn, policy.disclosure_max
 
-    def _warning(self, work: Work, planned: float, before: float) -> str:
+    def _warning(self, job: SignedJob, planned: float, before: float) -> str:
         earlier = f", {before:.2g} of them by earlier jobs" if before else ""
         return (
             f"{self._party} will have released up to {before + planned:.2g} sums per bin and row "
-            f"to {work.table.guest}{earlier}; its policy warns above "
+            f"to {job.table.guest}{earlier}; its policy warns above "
             f"{self._policy().disclosure_warn:g}: who is in a bin could begin to show"
         )
 
 
-def _asks(work: Work) -> Asks:
-    return work.protocol.asks(work.params) if work.protocol.asks else Asks()
+def _asks(job: SignedJob) -> Asks:
+    return job.protocol.asks(job.params) if job.protocol.asks else Asks()
 
 
-def _expected(work: Work, params: Settings, columns: int) -> Releases:
+def _expected(job: SignedJob, params: Settings, columns: int) -> Releases:
     """What sums will tell; a model that is continued has used draws of columns before."""
-    if work.protocol.releases is None or not work.table.hosts:
+    if job.protocol.releases is None or not job.table.hosts:
         return Releases(0)
-    known = None if work.model is not None else columns
-    return work.protocol.releases(params, work.table, work.party, known)
+    known = None if job.model is not None else columns
+    return job.protocol.releases(params, job.table, job.party, known)
 
 
 def _unbegun(planned: Releases, guest: str, before: float, policy: Policy) -> str:

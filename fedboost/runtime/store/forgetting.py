@@ -86,7 +86,7 @@ class Forgetting:
         if days is None:
             return []
         before, used = self._store.now() - days * DAY_S, self.used()
-        models = self._store.folder / "models"
+        models = self._store.models
         with on_disk(models):
             aged = {name: (models / name / shards.FACTS).stat().st_mtime
                     for name in shards.names(models)}  # fmt: skip

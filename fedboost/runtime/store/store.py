@@ -285,6 +285,11 @@ class Store:
         """Everything inside is durable at its end, or nothing happened."""
         return self._write()
 
+    @property
+    def models(self) -> Path:
+        """The folder of models, one folder for each."""
+        return self.folder / "models"
+
     def job_folder(self, id_: str) -> Path:
         """The job's folder; a ProtocolError where the id could lead elsewhere."""
         return self.folder / "jobs" / job_id(id_)

@@ -1,0 +1,162 @@
+"""A job as one party sees it: the manifest that all sign, and what follows from it for the party.
+
+Nothing here changes while the job is known, and nothing here is read from a store but the facts of
+a model that the job uses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost import flow, protocols
+from fedboost.data.selection import Selection
+from fedboost.errors import ConfigError, FedboostError
+from fedboost.flow import Role
+from fedboost.model import shards
+from fedboost.runtime.jobs.manifest import Manifest
+from fedboost.settings import parse
+
+if TYPE_CHECKING:
+    from fedboost.data.frame import Frame
+
+
+@dataclass(frozen=True)
+class SignedJob:
+    """What a party's signature under a manifest is about; created before the party judges it."""
+
+    party: str
+    manifest: Manifest
+    manifest_sha256: bytes
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.manifest.job
+
+    @cached_property
+    def table(self) -> flow.Table:
+        """The parties of the job and their roles."""
+        return self.manifest.spec.parties.table()
+
+    @cached_property
+    def protocol(self) -> flow.Protocol:
+        """The protocol that the job runs; earlier stages have their own."""
+        return protocols.named(self.manifest.spec.protocol)
+
+    @cached_property
+    def params(self) -> Any:
+        """The settings of the job's protocol; a ConfigError where they are not valid."""
+        return parse(self.protocol.params, self.manifest.spec.params, section="params")
+
+    @property
+    def role(self) -> Role:
+        """The role of this party in the job; a ConfigError where it has none."""
+        role = self.table.role_of(self.party)
+        if role is None:
+            raise ConfigError(f"the job has no part for {self.party}", party=self.party)
+        return role
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """All parties of the job but this one."""
+        return tuple(party for party in self.table.of(tuple(Role)) if party != self.party)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The protocols of the job, in order."""
+        return protocols.stages(self.manifest.spec, self.params)
+
+    @property
+    def dataset(self) -> str:
+        """The name of the party's data set; empty where the job reads none of its tables."""
+        said = self.manifest.spec.data.get(self.party)
+        return "" if said is None else said.dataset or ""
+
+    @property
+    def model(self) -> str | None:
+        """The id of the model that the job uses, if it uses one."""
+        return self.protocol.used_model(self.params)
+
+    @property
+    def reused(self) -> str | None:
+        """The id of the job whose disclosure this one uses again, if it does."""
+        return self.protocol.used_disclosure(self.params)
+
+    @property
+    def aligned_by(self) -> str | None:
+        """The id of the job whose rows in common this one uses again, if it does."""
+        return self.manifest.spec.alignment
+
+    @property
+    def contributors(self) -> int | None:
+        """The number of parties whose values the job adds up under masks; None without masks."""
+        if flow.AGGREGATOR not in self.protocol.modules:
+            return None
+        return len(self.table.of(flow.EVERYBODY))
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the job goes on without hosts that are lost."""
+        return getattr(self.params, "dropout", "wait") == "continue"
+
+    def held_out(self, frame: Frame | None) -> NDArray[np.bool_]:
+        """Which rows of a stage's table, (n_rows,), are held out; parties of a hybrid job know no
+        common count.
+        """
+        held = self.manifest.spec.validation
+        if held is None or frame is None:
+            return np.zeros(0 if frame is None else frame.n_rows, np.bool_)
+        return held.rows(frame.ids, by_id=self.protocol.is_hybrid)
+
+    def params_of(self, stage: str) -> Any:
+        """The settings of a stage: the job's own, or those that its protocol gives an earlier one.
+
+        A ConfigError where they are not valid.
+        """
+        if stage == self.protocol.name:
+            return self.params
+        more = self.protocol.before_model.get(stage)
+        given = {} if more is None else {"model": self.model, **more}
+        return parse(protocols.named(stage).params, given, section="params")
+
+    # With the models of the party's store
+
+    def selection(self, models: Path) -> Selection | None:
+        """What the job says of the party's table, or the model that it only uses; None without a
+        table. `models` is the store's folder of models.
+        """
+        said = self.manifest.spec.data.get(self.party)
+        trains = self.protocol.leaves == "model"  # and may look at further columns
+        if said is None or self.model is None or trains:
+            return said
+        facts = self.used_model(models)
+        own = facts["columns"] if said.columns is None else said.columns
+        kinds = [name for name in own if name in facts["categories"]]
+        return said.model_copy(update={"columns": own, "categorical": kinds})
+
+    def used_model(self, models: Path) -> dict[str, Any]:
+        """Facts of the model that the job uses; a ConfigError where its parties are not the job's,
+        or the job's settings do not fit it.
+
+        Only the guest that trained a model may use it, with the hosts in the order of training.
+        """
+        facts = shards.load_facts(models / str(self.model))
+        trained: tuple[Any, Any] = (facts["guest"], facts["hosts"])
+        if trained != (self.table.guest, list(self.table.hosts)):
+            raise ConfigError(
+                f"the model belongs to guest {trained[0]} and hosts {', '.join(trained[1])}",
+                todo="name the same parties in the job, hosts in the same order",
+                model=str(self.model),
+            )
+        if self.protocol.fits is not None:
+            try:
+                self.protocol.fits(self.params, facts)
+            except FedboostError as error:
+                raise error.at(party=self.party, model=str(self.model)) from None
+        return facts

@@ -1,0 +1,158 @@
+"""A party's table in one job: read once, held to what the job began with, cut to aligned rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost import flow, protocols
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import ConfigError, DataError, FedboostError
+from fedboost.flow import Artefact
+from fedboost.messages.job_pb2 import Told
+from fedboost.runtime.jobs.signed import SignedJob
+from fedboost.runtime.party.files import JobFiles
+from fedboost.runtime.store.disclosures import Disclosures, rows_again
+from fedboost.runtime.store.rows_in_common import RowsInCommon, described
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fedboost.data.frame import Frame
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class JobTable:
+    """The rows that a party brings to a job; empty until they are read, and after the job."""
+
+    signed: SignedJob
+    files: JobFiles
+    frame: Frame | None = None
+    id_cells: pa.Table | None = None  # of `frame`, as the party's table has them
+
+    @property
+    def disclosures(self) -> Disclosures:
+        """What jobs have disclosed, for others to use again."""
+        return Disclosures(self.files.store.folder)
+
+    @property
+    def rows_in_common(self) -> RowsInCommon:
+        """What jobs have aligned, for others to use again."""
+        return RowsInCommon(self.files.store.folder)
+
+    def read(self, source: SourceSpec) -> None:
+        """Load the party's table; refuse one that changed since the first attempt."""
+        from fedboost.data.loading import load_with_ids
+
+        self._check_disclosure()
+        signed = self.signed
+        selection = signed.selection(self.files.store.models)
+        assert selection is not None
+        self.frame, self.id_cells = load_with_ids(
+            source,
+            selection,
+            party=signed.party,
+            needs_label=signed.role in signed.protocol.labelled,
+            needs_features=signed.role is not flow.GUEST or signed.protocol.is_horizontal,
+        )
+        for note in self.frame.notes:
+            log.info("%s: %s", signed.id, note)
+        if not self.files.pin("table", self.frame.digest().hex()):
+            raise DataError(
+                "the table has changed since the job began",
+                party=signed.party,
+                file=source.name,
+                todo="put the old table back, or submit a new job",
+                kind="the table has changed since the job began",
+            )
+
+    def release(self) -> None:
+        """Let the table's memory go."""
+        self.frame = self.id_cells = None
+
+    def check(self) -> None:
+        """Refuse a table that the job's protocol, or the model that it uses, cannot use."""
+        from fedboost.model import columns
+
+        signed = self.signed
+        if self.frame is None:
+            return
+        try:
+            if signed.model is not None:
+                columns.places(signed.used_model(self.files.store.models), self.frame)
+            if signed.protocol.check is not None:
+                held = signed.manifest.spec.validation is not None
+                signed.protocol.check(signed.role, signed.params, self.frame, held)
+        except FedboostError as error:
+            raise error.at(party=signed.party) from None
+
+    def check_alignment(self, least: int) -> None:
+        """Refuse rows in common of which an earlier job left nothing here that fits this one."""
+        signed = self.signed
+        if signed.aligned_by is not None and self.frame is not None:
+            stage = protocols.aligns(signed.manifest.spec, signed.params) or ""
+            asked = described(stage, signed.party, signed.manifest.spec, self.frame)
+            self.rows_in_common.check(signed.aligned_by, asked, least)
+
+    def told_again(self, stage: str) -> Told:
+        """Return what the guest told of the rows in common when an earlier job found them.
+
+        Once a job, at its first stage.
+        """
+        signed = self.signed
+        if signed.aligned_by is None or self.frame is None or stage != signed.stages[0]:
+            return Told()
+        return self.rows_in_common.told(signed.aligned_by)
+
+    def at(self, stage: str, artefacts: Mapping[str, Artefact]) -> Frame | None:
+        """Return the table of a stage: its aligned rows, or what was disclosed before.
+
+        A DataError where an earlier attempt at the stage had other rows.
+        """
+        frame = self._rows(stage, artefacts)
+        if frame is not None and not self.files.pin(f"{stage}-rows", frame.ids_digest().hex()):
+            raise DataError(
+                "the rows in common are not those with which the job began",
+                party=self.signed.party,
+                todo="submit a new job",
+            )
+        return frame
+
+    def aligned(self) -> NDArray[np.int64] | None:
+        """Return the rows of the table that an alignment has left, in their order; or None."""
+        signed = self.signed
+        if signed.aligned_by is not None:
+            (left,) = self.rows_in_common.load(signed.aligned_by).values()
+            return left.arrays["rows"].astype(np.int64)
+        for name in signed.stages:
+            if protocols.named(name).leaves == "rows" and self.files.is_done(name):
+                return self.files.artefact(name).arrays["rows"].astype(np.int64)
+        return None
+
+    def _rows(self, stage: str, artefacts: Mapping[str, Artefact]) -> Frame | None:
+        if self.frame is None:
+            return None
+        if flow.DISCLOSURE in artefacts:
+            try:
+                return rows_again(self.frame, artefacts[flow.DISCLOSURE])
+            except DataError as error:
+                raise error.at(party=self.signed.party) from None
+        rows = None if protocols.named(stage).leaves == "rows" else self.aligned()
+        return self.frame if rows is None else self.frame.take(rows)
+
+    def _check_disclosure(self) -> None:
+        """Refuse to use again what was never disclosed here, or to others."""
+        signed = self.signed
+        if signed.reused is None:
+            return
+        try:
+            self.disclosures.check(signed.reused, signed.protocol.name, signed.table)
+        except ConfigError as error:
+            raise error.at(party=signed.party) from None
