@@ -26,7 +26,7 @@ def drawn():
     ]
 
 
-@pytest.mark.parametrize(("place", "package"), enumerate(["fedboost", "fedboost.runtime"]))
+@pytest.mark.parametrize(("place", "package"), [(0, "fedboost"), (1, "fedboost.runtime")])
 def test_the_design_draws_the_layers_that_imports_are_held_to(place, package):
     assert drawn()[place] == contracts()[package]["layers"]
 
