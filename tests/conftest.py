@@ -1,6 +1,7 @@
 """What every test may use: tiers, the order of groups, the public data sets, found or skipped."""
 
 import faulthandler
+import gc
 import os
 import shutil
 import signal
@@ -43,6 +44,7 @@ def pytest_cmdline_main(config):
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     """Tells the tier to all that is collected; properties have few examples but in `--all`."""
+    gc.disable()  # until all is collected: nothing is let go before
     chosen = Tier.LONG if config.getoption("--long") else Tier(config.getoption("--all"))
     tiers.begin(chosen)
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_MIN:
@@ -83,6 +85,12 @@ def pytest_collection_modifyitems(config, items):
     if not config.pluginmanager.has_plugin("randomly"):
         kept.sort(key=begins)
     items[:] = kept
+
+
+def pytest_collection_finish(session):
+    """Leaves what is imported and collected out of every later search for garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -40,7 +40,7 @@ from tests.shown_commands import SHELLS, Block, Command, blocks, typed
 ROOT = Path(__file__).resolve().parent.parent
 FIRST = re.compile(r"^<!-- read first: (\S+) -->$", re.MULTILINE)
 # A change reads some of all documents and notebooks.
-READ_SOME = pytest.mark.some(7, of="documents")
+READ_SOME = pytest.mark.some(4, of="documents")
 COMMAND_S_MAX = 240.0  # on a busy machine; what a document shows takes seconds
 LISTENS_S_MAX = 60.0
 ENDS_S_MAX = 20.0

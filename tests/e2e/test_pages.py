@@ -265,7 +265,7 @@ def test_a_dead_party_is_shown_and_the_job_is_cancelled_by_two_clicks(town, boar
     shows(board, "cancelled by user", "[role=alert]")
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("name", [COORDINATOR, "telco"])
 def test_every_page_is_readable_on_a_phone_and_by_whoever_sees_little(town, name, dark, trained):

@@ -48,6 +48,7 @@ def test_every_objective_grows_the_pooled_trees(objective, weighted):
     assert sum(tree.n_nodes for trees in done.trained.rounds for tree in trees) > 20
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("depth", range(1, 7))
 def test_every_depth_grows_the_pooled_trees(depth, mode):
@@ -66,6 +67,7 @@ PRUNED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("params", PRUNED.values(), ids=PRUNED)
 def test_trees_that_end_early_are_the_pooled_ones(params, mode):

@@ -199,6 +199,7 @@ def room_state(job):
 # Breaks
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("step", ["narrow", "split_nodes", "read_metrics", "close_model"])
 def test_a_break_loses_nothing(tmp_path, monkeypatch, step, mode):

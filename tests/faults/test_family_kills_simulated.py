@@ -152,7 +152,7 @@ def middle(toy: str, process: str, what: str) -> int:
     return (times + 1) // 2
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(4)
 @pytest.mark.parametrize(
     ("toy", "kills"), [pytest.param(*run, id=f"{run[0]}-{n}") for n, run in enumerate(several())]
 )

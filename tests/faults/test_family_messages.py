@@ -58,7 +58,7 @@ def cases() -> Iterator[tuple[str, str, str]]:
         seen.add(what)
 
 
-@pytest.mark.some(8)
+@pytest.mark.some(5)
 @pytest.mark.parametrize(("toy", "fault"), walks())
 def test_whatever_befalls_all_messages_the_job_is_the_undisturbed_one(toy, fault):
     own = ground(toy)

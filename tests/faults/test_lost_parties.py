@@ -216,7 +216,7 @@ FATES += [(call, "asked", 1) for call in ("commit", "close_model", "close_stage"
 CHOSEN = tiers.of_each(FATES, lambda fate: fate[0])
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("fate", CHOSEN, ids=lambda fate: "-".join(map(str, fate)))
 def test_a_job_goes_on_without_a_host_that_is_lost(tables, tmp_path, monkeypatch, whole_run, fate):
     lost = Fate(fate[0], fate[1], fate[2])

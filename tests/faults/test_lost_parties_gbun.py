@@ -122,7 +122,7 @@ FATES += [(call, "asked", 1) for call in ("close_model", "close_stage", "finish"
 CHOSEN = tiers.of_each(FATES, lambda fate: fate[0])
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("fate", CHOSEN, ids=lambda fate: "-".join(map(str, fate)))
 def test_a_job_goes_on_without_a_host_that_is_lost(tables, tmp_path, monkeypatch, fate):
     lost = Fate(*fate)
