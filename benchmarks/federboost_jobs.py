@@ -16,7 +16,7 @@ from benchmarks.harness import JobRun
 from benchmarks.tables import GUEST, HOST, Table
 from fedboost.data.sources import SourceSpec
 from fedboost.job import JobSpec
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.settings import parse
 
@@ -166,7 +166,7 @@ def job(table: Table, dealt: Parts, given: Params) -> JobSpec:
     )
 
 
-Around = Callable[[Cluster], AbstractContextManager[object]]
+Around = Callable[[ClusterProcesses], AbstractContextManager[object]]
 Train = Callable[[Params], JobRun]
 Deal = Callable[[Path], dict[str, SourceSpec]]
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import yaml
 
 from fedboost.disk import PUBLIC_MODE, write_file
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
 
 READ_BYTES = 16 << 10  # that travel together: 7 ms at 20 Mbit/s
@@ -66,7 +66,7 @@ class Lines:
 
 
 @contextmanager
-def shaped(cluster: Cluster, wan: Wan | None = None) -> Iterator[None]:
+def shaped(cluster: ClusterProcesses, wan: Wan | None = None) -> Iterator[None]:
     """Puts the lines between the daemons of a cluster that is not running yet."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="wan", daemon=True)

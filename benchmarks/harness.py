@@ -24,8 +24,8 @@ from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, JobJournal
 from fedboost.model import shards
-from fedboost.runtime.client.client import Client
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.client.client import CoordinatorClient
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.transport.addresses import Timers
 
 PACKAGES = (
@@ -207,14 +207,14 @@ def daemons(
     spec: JobSpec,
     sources: Mapping[str, SourceSpec],
     folder: Path,
-    around: Callable[[Cluster], AbstractContextManager[object]] = nullcontext,
+    around: Callable[[ClusterProcesses], AbstractContextManager[object]] = nullcontext,
     timers: Timers | None = None,
 ) -> Iterator[Callable[[JobSpec], JobRun]]:
     """Daemons on this machine that run one job after the other, of any settings that ask nothing
     else of their policies than `spec`; a JobError unless a job finishes. `around` is entered with
     the cluster before its daemons start.
     """
-    made = Cluster(folder, spec, sources, timers=timers)
+    made = ClusterProcesses(folder, spec, sources, timers=timers)
     with around(made), made as cluster:
 
         def run(job: JobSpec) -> JobRun:
@@ -251,11 +251,11 @@ class _Watched:
     ends: dict[str, float]
 
 
-async def _follow(cluster: Cluster, spec: JobSpec) -> _Watched:
+async def _follow(cluster: ClusterProcesses, spec: JobSpec) -> _Watched:
     """Runs a job and looks at the clocks as it goes."""
     begun = last = Busy.now()
     at, trees, ends = time.time(), list[Lap](), dict[str, float]()
-    async with Client(cluster.client, retry_s=10) as client:
+    async with CoordinatorClient(cluster.client, retry_s=10) as client:
         job = await client.submit(spec.model_dump_json().encode())
         async for event in client.watch(job):
             what = event.WhichOneof("what")

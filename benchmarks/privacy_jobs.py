@@ -17,10 +17,10 @@ from benchmarks.plus_tables import Row
 from benchmarks.tables import GUEST, HOST, Table
 from fedboost import flow
 from fedboost.audit import attacks, linear, transcript
-from fedboost.audit.attacks import Asked
+from fedboost.audit.attacks import AttackPlan
 from fedboost.audit.findings import CLUSTERS, SUMS, Finding, Linking
 from fedboost.audit.linear import Coefficients
-from fedboost.audit.releases import Releases
+from fedboost.audit.releases import KnownReleases
 from fedboost.flow import Artefact, Step
 from fedboost.messages.party_pb2 import StepReply, Turn
 from fedboost.runtime.config.policy import Policy
@@ -171,7 +171,7 @@ def measure_sums(name: str, plan: Plan) -> list[Row]:
         done = trained(table, SUMS_OF[variant])
         releases = transcript.releases(done.room.kept[HOST])
         columns = plan.columns_of_defaults if variant == DEFAULTS else plan.columns
-        asked = Asked(plan.linkings, columns)
+        asked = AttackPlan(plan.linkings, columns)
         known = done.room.gradients.__getitem__
         found = _as_rows(attacks.of_host(releases, asked, known))
         if not releases.noise:  # with noise no x fits all sums
@@ -183,11 +183,11 @@ def measure_sums(name: str, plan: Plan) -> list[Row]:
     return rows
 
 
-def _in_a_tree(releases: Releases, columns: int, known: Coefficients) -> list[Row]:
+def _in_a_tree(releases: KnownReleases, columns: int, known: Coefficients) -> list[Row]:
     """What linear programming itself finds with neighbour linking, and divided rows alone."""
     rows = []
     for name, solve in ((PROGRAMME, linear.corner), (DIVISIONS, linear.ruled_out)):
-        asked = Asked(("neighbours",), columns, solve)
+        asked = AttackPlan(("neighbours",), columns, solve)
         found = _as_rows(attacks.of_host(releases, asked, known))
         rows += [{**row, "linking": name} for row in found]
     return rows
@@ -198,7 +198,7 @@ def measure_labels(name: str, plan: Plan) -> list[Row]:
     table, rows = _table(name, plan), []
     for variant in plan.labels:
         done = trained(table, LABELS_OF[variant])
-        found = transcript.audit(done.room.kept[GUEST], Asked()).findings
+        found = transcript.audit(done.room.kept[GUEST], AttackPlan()).findings
         about = {"what": CLUSTERS, "data": name, "variant": variant, "rows": len(table.y)}
         clusters = [one for one in found if one.attack == CLUSTERS]
         rows.append({**about, "auc": done.auc, "found": _as_rows(clusters)})

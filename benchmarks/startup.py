@@ -25,7 +25,7 @@ from rich.table import Table
 
 from benchmarks.harness import arguments
 from fedboost.data.sources import SourceSpec
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.supplied import complete
 
 ROWS, COLUMNS = 1000, 4
@@ -126,7 +126,7 @@ def _spent() -> float:
 def idle(folder: Path, raw: dict[str, object], tables: dict[str, str]) -> dict[str, float]:
     """Megabytes that daemons hold before their first job."""
     sources = {name: SourceSpec(path=path) for name, path in tables.items()}
-    with Cluster(folder, complete(raw, sources), sources) as cluster:
+    with ClusterProcesses(folder, complete(raw, sources), sources) as cluster:
         pages = {name: Path(f"/proc/{one.pid}/statm") for name, one in cluster.processes.items()}
         held = {name: int(path.read_text().split()[1]) for name, path in pages.items()}
     return {name: count * os.sysconf("SC_PAGE_SIZE") / (1 << 20) for name, count in held.items()}

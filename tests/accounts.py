@@ -3,16 +3,16 @@
 from fedboost.disk import transaction
 from fedboost.flow import Charge, Spent
 from fedboost.runtime.policy import account as accounts
-from fedboost.runtime.policy.account import Account, Entry, Owned
+from fedboost.runtime.policy.account import Account, AccountEntry, Owned
 from fedboost.runtime.store.store import Store
 
-SUMS = Entry(
+SUMS = AccountEntry(
     job="j1", at="", dataset="credit", source="file", guest="bank", protocol="secureboost",
     rows=1000, planned=0.08, epsilon=0.0,
 )  # fmt: skip
 
 
-def tell(account: Account, entry: Entry, *charges: Charge, peer: str = "") -> None:
+def tell(account: Account, entry: AccountEntry, *charges: Charge, peer: str = "") -> None:
     """Charges a message of a job, as the ledger's transaction does."""
     with transaction(account._connection, account._path):
         account.note(account._connection, entry, is_new=False)

@@ -48,7 +48,7 @@ class Town:
         self.certs = folder / "certs"
         own = cluster
 
-        class Coordinated(_Answered, calls.Client):
+        class Coordinated(_Answered, calls.CoordinatorClient):
             node, cluster = own.coordinator, own
 
             async def watch(self, job: str, after: int = 0) -> AsyncIterator[Event]:
@@ -67,7 +67,7 @@ class Town:
                 sent = self.node.fetch_model(self.cluster.user, ModelId(id=model))
                 return await model_store.assembled(sent, self.name, model)
 
-        patch.setattr(calls, "Client", Coordinated)
+        patch.setattr(calls, "CoordinatorClient", Coordinated)
         patch.setattr(party, "Owner", Owned)
 
     def client(self) -> client.Client:

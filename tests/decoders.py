@@ -40,8 +40,8 @@ from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.submitted import read_spec
 from fedboost.runtime.ledger import comparison, signed_heads
-from fedboost.runtime.ledger.ledger import Disclosure, Head, Kept, Ledger
-from fedboost.runtime.ledger.signed_heads import Pair, Statement
+from fedboost.runtime.ledger.ledger import DisclosureRow, Head, KeptHead, Ledger
+from fedboost.runtime.ledger.signed_heads import PairDigest, Statement
 from fedboost.runtime.party import releases
 from fedboost.runtime.store.checkpoints import Checkpoints
 from fedboost.runtime.store.sealing import Vault
@@ -174,7 +174,7 @@ def a_manifest() -> bytes:
         coordinator="coordinator",
         submitter="ann",
         spec=small_jobs.spec("secureboost"),
-        members=[manifest.Member(name=name, certificate=pem) for name in small_jobs.PARTIES],
+        members=[manifest.JobMember(name=name, certificate=pem) for name in small_jobs.PARTIES],
     ).encode()
 
 
@@ -283,7 +283,7 @@ def store(part: str, folder: Path) -> Decoder:
             made.vault.seed(id_)
         with closing(Ledger(made.database)) as ledger:
             ledger.record(*[entry(n) for n in range(20)])
-            ledger.keep(Kept("job-1", "bank", statement(ledger.head()).encode(), b"signed"))
+            ledger.keep(KeptHead("job-1", "bank", statement(ledger.head()).encode(), b"signed"))
     with closing(sqlite3.connect(folder / "store.sqlite")) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -309,9 +309,9 @@ def sealed_secret(folder: Path) -> Decoder:
 # Ledgers
 
 
-def entry(number: int) -> Disclosure:
+def entry(number: int) -> DisclosureRow:
     """One row of a ledger."""
-    return Disclosure(
+    return DisclosureRow(
         direction="out", job="job-1", attempt=1, stage="echo", step="call", number=number, part=0,
         kind="fedboost.echo.Call", peer="telco", bytes=number, values=1, rows=20, groups=None,
         smallest_group=None, epsilon=2.0, protection="plain", reveals="numbers",
@@ -322,7 +322,7 @@ def entry(number: int) -> Disclosure:
 def statement(head: Head) -> Statement:
     """Where the bank's ledger stands."""
     place = {"job": "job-1", "attempt": 1, "stage": "echo", "round": 2}
-    pairs = {"telco": Pair(entries=3, sha256="0" * 64)}
+    pairs = {"telco": PairDigest(entries=3, sha256="0" * 64)}
     at = datetime(2026, 1, 31, tzinfo=UTC)
     return Statement(party="bank", **place, at=at, n=head.n, hash=head.hash, pairs=pairs)  # type: ignore[arg-type]
 
@@ -337,7 +337,7 @@ def exported_ledger(folder: Path) -> Decoder:
     """Of the rows of a job that another party gives out, compared with our own."""
     ledger = Ledger(folder / "store.sqlite")
     ledger.record(*[entry(n) for n in range(3)])
-    ledger.keep(Kept("job-1", "bank", statement(ledger.head()).encode(), b"signed"))
+    ledger.keep(KeptHead("job-1", "bank", statement(ledger.head()).encode(), b"signed"))
     sample = comparison.export(ledger, "bank", "job-1", None, lambda _: b"signed")
 
     def read(octets):

@@ -18,8 +18,8 @@ from typing import Any
 
 from fedboost.errors import FedboostError, UnreachableError
 from fedboost.messages.job_pb2 import Event
-from fedboost.runtime.client.client import Client
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.client.client import CoordinatorClient
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
 from fedboost.runtime.transport.addresses import Timers
 from tests.e2e import world
@@ -69,7 +69,11 @@ class Fault:
 
 
 def drill(
-    cluster: Cluster, raw: dict[str, Any], at: Callable[[Event], bool], fault: Fault, whole: str
+    cluster: ClusterProcesses,
+    raw: dict[str, Any],
+    at: Callable[[Event], bool],
+    fault: Fault,
+    whole: str,
 ) -> Drill:
     """Submits a job, strikes at an event, mends, and carries the job on until it is finished.
 
@@ -100,13 +104,13 @@ def drill(
     )
 
 
-def ask(cluster: Cluster, method: str, id_: str) -> Any:
+def ask(cluster: ClusterProcesses, method: str, id_: str) -> Any:
     """One of the client's questions; one at a time, as gRPC wants of a program's event loops."""
     with _asking:
         return world.call(cluster, method, id_)
 
 
-def submitted(cluster: Cluster, raw: dict[str, Any]) -> str:
+def submitted(cluster: ClusterProcesses, raw: dict[str, Any]) -> str:
     """The id of a job that is handed in as soon as all daemons are there."""
 
     def once() -> str | None:
@@ -117,7 +121,7 @@ def submitted(cluster: Cluster, raw: dict[str, Any]) -> str:
     return str(world.wait_for(once, END_S, "all daemons are there"))
 
 
-def assert_same(cluster: Cluster, id_: str, whole: str) -> None:
+def assert_same(cluster: ClusterProcesses, id_: str, whole: str) -> None:
     """The model is that of the other job, bit for bit, or in what it scores.
 
     Nodes of hybrid trees are numbered in a secret order that is another one in every job.
@@ -130,7 +134,7 @@ def assert_same(cluster: Cluster, id_: str, whole: str) -> None:
         world.assert_same_model(cluster, id_, whole)
 
 
-def _journal(cluster: Cluster, id_: str) -> Any:
+def _journal(cluster: ClusterProcesses, id_: str) -> Any:
     """A job's journal, as soon as the coordinator is there."""
 
     def once() -> Any:
@@ -141,12 +145,12 @@ def _journal(cluster: Cluster, id_: str) -> Any:
     return world.wait_for(once, END_S, "the coordinator is there")
 
 
-def layers(cluster: Cluster, id_: str) -> int:
+def layers(cluster: ClusterProcesses, id_: str) -> int:
     """How many layers of trees a job has grown, whether they were kept or not."""
     return layers_grown(world.watch(cluster, id_))
 
 
-def _rests(cluster: Cluster, id_: str) -> Any:
+def _rests(cluster: ClusterProcesses, id_: str) -> Any:
     """The state in which the job comes to rest."""
     found = world.wait_for(
         lambda: _status(cluster, id_, *world.RESTS), END_S, f"the job {id_} rests"
@@ -155,7 +159,7 @@ def _rests(cluster: Cluster, id_: str) -> Any:
     return found
 
 
-def carried_on(cluster: Cluster, id_: str, last: int) -> float:
+def carried_on(cluster: ClusterProcesses, id_: str, last: int) -> float:
     """Resumes a job that does not do so by itself, to its end; seconds until it worked again."""
     mended = time.monotonic()
     before = max(last, _journalled(cluster, id_))
@@ -175,7 +179,7 @@ def carried_on(cluster: Cluster, id_: str, last: int) -> float:
     raise AssertionError(f"the job {id_} did not end within {END_S:g} s: {status}")
 
 
-def _status(cluster: Cluster, id_: str, *states: str) -> Any:
+def _status(cluster: ClusterProcesses, id_: str, *states: str) -> Any:
     """The job's status, None while it is in another state or the coordinator is not there."""
     try:
         found = ask(cluster, "status", id_)
@@ -184,7 +188,7 @@ def _status(cluster: Cluster, id_: str, *states: str) -> Any:
     return found if not states or found.state in states else None
 
 
-def _works(cluster: Cluster, id_: str, before: int) -> bool:
+def _works(cluster: ClusterProcesses, id_: str, before: int) -> bool:
     """Whether anything has been done since that event."""
     try:
         events = ask(cluster, "journal", id_).events
@@ -193,7 +197,7 @@ def _works(cluster: Cluster, id_: str, before: int) -> bool:
     return any(e.number > before and e.WhichOneof("what") in WORKS for e in events)
 
 
-def _journalled(cluster: Cluster, id_: str) -> int:
+def _journalled(cluster: ClusterProcesses, id_: str) -> int:
     """The number of the last event; none while the coordinator is not there."""
     try:
         events = ask(cluster, "journal", id_).events
@@ -205,7 +209,7 @@ def _journalled(cluster: Cluster, id_: str) -> int:
 # What strikes
 
 
-def killed(cluster: Cluster, *names: str) -> Fault:
+def killed(cluster: ClusterProcesses, *names: str) -> Fault:
     """SIGKILL; mended by a new daemon on the old store."""
 
     def strike() -> None:
@@ -221,7 +225,7 @@ def killed(cluster: Cluster, *names: str) -> Fault:
     return Fault(strike, mend, 1.0 if COORDINATOR in names else None)
 
 
-def frozen(cluster: Cluster, *names: str) -> Fault:
+def frozen(cluster: ClusterProcesses, *names: str) -> Fault:
     """SIGSTOP; mended by SIGCONT. Only the daemons of this cluster are ever sent one."""
 
     def signalled(sign: signal.Signals) -> None:
@@ -232,7 +236,7 @@ def frozen(cluster: Cluster, *names: str) -> Fault:
     return Fault(lambda: signalled(signal.SIGSTOP), lambda: signalled(signal.SIGCONT), after)
 
 
-def killed_twice(cluster: Cluster, name: str) -> Fault:
+def killed_twice(cluster: ClusterProcesses, name: str) -> Fault:
     """SIGKILL, and once more as soon as the job works again or is asked to."""
     first = killed(cluster, name)
 
@@ -247,11 +251,11 @@ def killed_twice(cluster: Cluster, name: str) -> Fault:
     return Fault(first.strike, mend, first.mend_after_s)
 
 
-def _paused(cluster: Cluster) -> list[Any]:
+def _paused(cluster: ClusterProcesses) -> list[Any]:
     """The jobs that wait for somebody."""
 
     async def work() -> list[Any]:
-        async with Client(cluster.client, retry_s=5.0) as client:
+        async with CoordinatorClient(cluster.client, retry_s=5.0) as client:
             return [job for job in await client.jobs() if job.state == "paused"]
 
     return asyncio.run(work())

@@ -18,7 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
 from fedboost.runtime.transport.addresses import split_address
 from tests.e2e import world
@@ -62,7 +62,7 @@ class _Pass:
 class Proxy:
     """All links of a cluster; made before its daemons start, closed after they have ended."""
 
-    def __init__(self, cluster: Cluster, seed: int = 0) -> None:
+    def __init__(self, cluster: ClusterProcesses, seed: int = 0) -> None:
         """Gives every link of the cluster a port, and writes the ports into the settings files."""
         self._draw = random.Random(seed)
         self._loop = asyncio.new_event_loop()
@@ -190,7 +190,7 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-def _redirect(cluster: Cluster, caller: str, called: str, address: str) -> None:
+def _redirect(cluster: ClusterProcesses, caller: str, called: str, address: str) -> None:
     """Has a daemon find another one at a link's own port."""
 
     def change(raw: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedboost.audit.releases import Releases, Tree, counts
+from fedboost.audit.releases import KnownReleases, ReleasedTree, counts
 
 
 def made(rows, trees, *, depth=5, bins=32, columns=1, seed=1):
@@ -19,8 +19,8 @@ def made(rows, trees, *, depth=5, bins=32, columns=1, seed=1):
     found = []
     for _ in range(trees):
         at = draw.integers(len(opened), 2 * len(opened) + 1, rows).astype(np.int16)
-        found.append(Tree(at, opened, used, finest))
-    return Releases(cells, 2, found)
+        found.append(ReleasedTree(at, opened, used, finest))
+    return KnownReleases(cells, 2, found)
 
 
 def coarsened(given, least):
@@ -32,7 +32,7 @@ def coarsened(given, least):
     for tree in given.trees:
         groups, place = tree.groups.copy(), {n: k for k, n in enumerate(tree.nodes.tolist())}
         everything = np.arange(int(tree.at.max()) + 2, dtype=np.int32)
-        whole = Tree(tree.at, everything, tree.columns, tree.groups)
+        whole = ReleasedTree(tree.at, everything, tree.columns, tree.groups)
         for used, column in enumerate(tree.columns.tolist()):
             held = counts(whole, given.cells[:, column], groups.shape[2])
             for node in tree.nodes.tolist():
@@ -44,8 +44,8 @@ def coarsened(given, least):
                 groups[place[node], used] = _merged(
                     above, held[[node, other] if node else [0]], least
                 )
-        trees.append(Tree(tree.at, tree.nodes, tree.columns, groups))
-    return Releases(given.cells, given.values, trees)
+        trees.append(ReleasedTree(tree.at, tree.nodes, tree.columns, groups))
+    return KnownReleases(given.cells, given.values, trees)
 
 
 def _merged(above, held, least):

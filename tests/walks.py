@@ -12,7 +12,7 @@ from fedboost.messages.protocol.echo_pb2 import Answer, Call
 from fedboost.runtime.cluster import local
 from fedboost.runtime.coordinator.stage import StageWalk
 from fedboost.runtime.coordinator.walker import JobWalk
-from fedboost.runtime.jobs.manifest import Manifest, Member
+from fedboost.runtime.jobs.manifest import JobMember, Manifest
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.settings import parse
 from tests.federated import job_spec
@@ -106,7 +106,7 @@ def walk_of(aggregator=ADDER, events=(), walk=None):
         coordinator=local.COORDINATOR,
         submitter="ann",
         spec=spec,
-        members=[Member(name=p, certificate="none") for p in table.of(tuple(flow.Role))],
+        members=[JobMember(name=p, certificate="none") for p in table.of(tuple(flow.Role))],
     )
     journal = job_pb2.JobJournal(events=events)
     emitted: list[Event] = []

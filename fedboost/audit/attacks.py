@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedboost.audit import clustering, linear, membership
 from fedboost.audit.findings import CLUSTERS, LINKINGS, MEMBERS, SUMS, Finding, Linking
 from fedboost.audit.linear import Coefficients, Solver
-from fedboost.audit.releases import Releases, counts
+from fedboost.audit.releases import KnownReleases, counts
 from fedboost.errors import DataError
 
 Bits = NDArray[np.bool_]
@@ -26,7 +26,7 @@ SEED = 5
 
 
 @dataclass(frozen=True)
-class Asked:
+class AttackPlan:
     """How much is attacked."""
 
     linkings: tuple[Linking, ...] = LINKINGS
@@ -35,7 +35,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Target:
+class AttackTarget:
     """Rows of one column's cells, which an attacker looks for."""
 
     column: int
@@ -51,7 +51,7 @@ class GuestView:
     positive: Bits  # (rows,) the label, as far as it has two sides
 
 
-def targets(releases: Releases, columns: int, seed: int = SEED) -> list[Target]:
+def targets(releases: KnownReleases, columns: int, seed: int = SEED) -> list[AttackTarget]:
     """Some groups of some columns of which sums left, as drawn from a seed."""
     draw = np.random.default_rng(seed)
     using = [c for c in range(releases.cells.shape[1]) if releases.using(c)]
@@ -65,13 +65,13 @@ def targets(releases: Releases, columns: int, seed: int = SEED) -> list[Target]:
         rows = np.bincount(first[releases.cells[:, column]], minlength=int(first.max()) + 1)
         fit = np.flatnonzero((rows > 0) & (rows <= COMMON * releases.n_rows))
         chosen = np.sort(draw.permutation(fit)[:TARGETS])
-        found += [Target(column, first == group) for group in chosen.tolist()]
+        found += [AttackTarget(column, first == group) for group in chosen.tolist()]
     return found
 
 
 def of_host(
-    releases: Releases,
-    asked: Asked,
+    releases: KnownReleases,
+    asked: AttackPlan,
     coefficients: Coefficients | None = None,
     told: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Finding]:
@@ -126,7 +126,7 @@ def of_guest(
 
 
 def _alone(
-    releases: Releases, target: Target, coefficients: Coefficients, solve: Solver
+    releases: KnownReleases, target: AttackTarget, coefficients: Coefficients, solve: Solver
 ) -> Iterator[tuple[float, float]]:
     """Precision and chance of single sums, drawn among all of the target's column."""
     draw, own = np.random.default_rng(SEED), releases.cells[:, target.column]
@@ -155,7 +155,7 @@ def _alone(
 
 
 def _in_a_tree(
-    releases: Releases, target: Target, coefficients: Coefficients, solve: Solver
+    releases: KnownReleases, target: AttackTarget, coefficients: Coefficients, solve: Solver
 ) -> Iterator[tuple[float, float]]:
     """Precision and chance in single trees, spread over the job."""
     using = releases.using(target.column)
@@ -165,15 +165,15 @@ def _in_a_tree(
 
 
 def _in_all(
-    releases: Releases, target: Target, coefficients: Coefficients, solve: Solver
+    releases: KnownReleases, target: AttackTarget, coefficients: Coefficients, solve: Solver
 ) -> Iterator[tuple[float, float]]:
     """Precision and chance from all trees at once."""
     yield _solved(releases, target, releases.using(target.column), coefficients, solve)
 
 
 def _solved(
-    releases: Releases,
-    target: Target,
+    releases: KnownReleases,
+    target: AttackTarget,
     trees: Sequence[int],
     coefficients: Coefficients,
     solve: Solver,

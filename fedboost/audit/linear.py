@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize
 from scipy.sparse import coo_array, csr_array
 
-from fedboost.audit.releases import Releases, Tree, counts, independent, known_nodes
+from fedboost.audit.releases import KnownReleases, ReleasedTree, counts, independent, known_nodes
 from fedboost.errors import DataError
 
 Bits = NDArray[np.bool_]
@@ -65,7 +65,7 @@ def generic(seed: int, n_rows: int, values: int) -> Coefficients:
 
 
 def of_bin(
-    releases: Releases,
+    releases: KnownReleases,
     column: int,
     target: Bits,
     trees: Sequence[int],
@@ -95,7 +95,7 @@ def of_bin(
     return _equations(parts, count, rows, target[own], releases.noise)
 
 
-def of_node(releases: Releases, truth: Bits, number: int, node: int, coefficients: Coefficients
+def of_node(releases: KnownReleases, truth: Bits, number: int, node: int, coefficients: Coefficients
             ) -> Equations:  # fmt: skip
     """What one sum of one node says: of its rows those that are `truth`, bool (all rows,)."""
     equation, rows = members(releases.trees[number], [node])
@@ -103,7 +103,7 @@ def of_node(releases: Releases, truth: Bits, number: int, node: int, coefficient
     return _equations(parts, 1, np.sort(rows), truth, releases.noise)
 
 
-def members(tree: Tree, nodes: Sequence[int]) -> tuple[Rows, Rows]:
+def members(tree: ReleasedTree, nodes: Sequence[int]) -> tuple[Rows, Rows]:
     """Which rows stand in or below each of some nodes, rising: places in `nodes`, and rows."""
     if not nodes:
         return np.empty(0, np.int64), np.empty(0, np.int64)

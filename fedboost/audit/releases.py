@@ -15,7 +15,7 @@ Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Tree:
+class ReleasedTree:
     """One tree: rows stand in nodes by heap id, children of i at 2i + 1 and 2i + 2."""
 
     at: NDArray[np.int16]  # (rows,) the deepest node of each, −1 where the tree does not learn it
@@ -30,12 +30,12 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Releases:
+class KnownReleases:
     """All trees that are known of a job."""
 
     cells: Cells  # (rows, columns) the cell of each row: its bin, or the one of missing values
     values: int  # numbers of a sum: a gradient and a hessian for each output
-    trees: Sequence[Tree]
+    trees: Sequence[ReleasedTree]
     noise: float = 0.0  # the σ of what the host added to each sum, in greatest gradients of a row
 
     @property
@@ -69,7 +69,7 @@ class Releases:
         return self.values * most / max(1, self.n_rows)
 
 
-def counts(tree: Tree, own: Cells, n_cells: int) -> Counts:
+def counts(tree: ReleasedTree, own: Cells, n_cells: int) -> Counts:
     """How many rows of each opened node lie in each cell, int64 (opened, cells).
 
     own uint8 (rows,): the rows' cells in one column.

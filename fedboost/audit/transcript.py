@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.audit import attacks, membership
-from fedboost.audit.attacks import Asked, GuestView
+from fedboost.audit.attacks import AttackPlan, GuestView
 from fedboost.audit.clustering import Groupings
 from fedboost.audit.findings import Finding
-from fedboost.audit.releases import Releases, Tree
+from fedboost.audit.releases import KnownReleases, ReleasedTree
 from fedboost.core import objectives
 from fedboost.core.params import CLASSIFYING
 from fedboost.encrypted import record
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Audited:
+class AuditResult:
     """What an audit came to."""
 
     trees: int  # that the transcript holds
@@ -35,8 +35,8 @@ class Audited:
 
 
 def audit(
-    kept: Artefact, asked: Asked, told: Callable[[int, int], None] = lambda done, of: None
-) -> Audited:
+    kept: Artefact, asked: AttackPlan, told: Callable[[int, int], None] = lambda done, of: None
+) -> AuditResult:
     """Attacks a host's own bins, or what a guest has shown of labels.
 
     A ConfigError where the transcript ends before the first tree, or a guest's before the job did.
@@ -50,7 +50,7 @@ def audit(
         given = releases(kept)
         found = attacks.of_host(given, asked, told=told)
         ratio, columns = given.equations_per_row(), kept.facts["columns"]
-        return Audited(len(given.trees), given.n_rows, columns, found, ratio)
+        return AuditResult(len(given.trees), given.n_rows, columns, found, ratio)
     if record.Y not in kept.arrays:
         raise ConfigError(
             "the job is not over, and a guest's transcript has its labels at the end only",
@@ -58,7 +58,7 @@ def audit(
         )
     loss, training = _losses(kept), np.asarray(kept.arrays[record.TRAINING], np.bool_)
     found = attacks.of_guest(views(kept), loss, training, told)
-    return Audited(len(trees(kept)), len(loss), (), found)
+    return AuditResult(len(trees(kept)), len(loss), (), found)
 
 
 def trees(kept: Artefact) -> list[int]:
@@ -70,14 +70,14 @@ def trees(kept: Artefact) -> list[int]:
     return [n for n in found if len(kept.arrays[record.of_tree(n, record.NODES)])]
 
 
-def releases(kept: Artefact) -> Releases:
+def releases(kept: Artefact) -> KnownReleases:
     """A host's transcript."""
     found = []
     for number in trees(kept):
         names = (record.AT, record.NODES, record.USED, record.GROUPS)
         at, nodes, used, groups = (kept.arrays[record.of_tree(number, name)] for name in names)
         found.append(
-            Tree(
+            ReleasedTree(
                 at.astype(np.int16),
                 nodes.astype(np.int32),
                 used.astype(np.int32),
@@ -85,7 +85,7 @@ def releases(kept: Artefact) -> Releases:
             )
         )
     cells = kept.arrays[record.CELLS].astype(np.uint8)
-    return Releases(cells, int(kept.facts["values"]), found, float(kept.facts["noise"]))
+    return KnownReleases(cells, int(kept.facts["values"]), found, float(kept.facts["noise"]))
 
 
 def views(kept: Artefact) -> list[GuestView]:

@@ -17,7 +17,7 @@ from rich.text import Text
 from fedboost.cli.groups import party_group
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.policy.account import Account, Entry, totals
+from fedboost.runtime.policy.account import Account, AccountEntry, totals
 from fedboost.settings import load
 
 
@@ -55,7 +55,7 @@ def account(config: Path, as_json: bool) -> None:
         click.echo(_in_words(one))
 
 
-def _spent(entries: list[Entry], policy: Policy) -> list[dict[str, Any]]:
+def _spent(entries: list[AccountEntry], policy: Policy) -> list[dict[str, Any]]:
     """Of each data set what guests have got of sums, and what all have got of noisy values."""
     found: list[dict[str, Any]] = []
     for one in totals(entries, policy.disclosure_apart):
@@ -77,7 +77,7 @@ def _in_words(spent: dict[str, Any]) -> str:
     return f"{spent['dataset']}: epsilon per row {told}, {most}"
 
 
-def _job(one: Entry) -> dict[str, Any]:
+def _job(one: AccountEntry) -> dict[str, Any]:
     """An entry, with what counts for it."""
     charged = {kind: _finite(dict(amounts)) for kind, amounts in one.charged.items()}
     counts = {"counted": one.counted, "sums": one.sums, "noise": one.noise}
@@ -89,7 +89,7 @@ def _finite(said: dict[str, Any]) -> dict[str, Any]:
     return {key: None if value == math.inf else value for key, value in said.items()}
 
 
-def _table(entries: list[Entry]) -> Table:
+def _table(entries: list[AccountEntry]) -> Table:
     """A row for each job; of what no job has told there is no column."""
     told = {
         "sums": [f"{one.counted:.3g}" if one.sums else "" for one in entries],

@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fedboost.audit import attacks, transcript
-from fedboost.audit.attacks import Asked
+from fedboost.audit.attacks import AttackPlan
 from fedboost.audit.findings import LINKINGS, Finding
 from fedboost.audit.linear import SOLVERS
-from fedboost.audit.transcript import Audited
+from fedboost.audit.transcript import AuditResult
 from fedboost.cli.complete import jobs_here
 from fedboost.cli.connect import JSON
 from fedboost.cli.groups import cli
@@ -58,7 +58,7 @@ def audit(job: str, config: Path, out: Path | None, as_json: bool, **how: Any) -
     """
     party = load(PartyConfig, config)
     kept = Transcripts(party.store)
-    asked = Asked(how["linking"] or LINKINGS, how["columns"], SOLVERS[how["solver"]])
+    asked = AttackPlan(how["linking"] or LINKINGS, how["columns"], SOLVERS[how["solver"]])
     found = _with_progress(kept.load(job), asked)
     kept.keep_findings(job, [asdict(one) for one in found.findings])
     if out is not None:
@@ -70,7 +70,7 @@ def audit(job: str, config: Path, out: Path | None, as_json: bool, **how: Any) -
         _print(found)
 
 
-def _with_progress(kept: Artefact, asked: Asked) -> Audited:
+def _with_progress(kept: Artefact, asked: AttackPlan) -> AuditResult:
     console = Console(stderr=True)
     shown = (TextColumn("attacking"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*shown, console=console, transient=True) as progress:
@@ -80,14 +80,14 @@ def _with_progress(kept: Artefact, asked: Asked) -> Audited:
         )
 
 
-def _as_dict(job: str, party: str, found: Audited) -> dict[str, Any]:
+def _as_dict(job: str, party: str, found: AuditResult) -> dict[str, Any]:
     listed = [{**asdict(one), "says": one.sentence()} for one in found.findings]
     facts: dict[str, Any] = {"job": job, "party": party, "trees": found.trees, "rows": found.rows}
     facts["equations_per_row"] = found.equations_per_row
     return {**facts, "columns": list(found.columns), "findings": listed}
 
 
-def _print(found: Audited) -> None:
+def _print(found: AuditResult) -> None:
     trees, rows = units.plural(found.trees, "tree"), units.plural(found.rows, "row")
     click.echo(f"from what is kept of {trees} and {rows}:")
     if found.equations_per_row is not None:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from fedboost import wire
 from fedboost.cli.connect import run, settings
 from fedboost.cli.predicting import (
-    Wish,
+    PredictionRequest,
     check_folder,
     in_cluster,
     over_daemons,
@@ -29,7 +29,7 @@ from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import bag, whole
 from fedboost.model.bag import By, Kind
-from fedboost.runtime.client.client import Client
+from fedboost.runtime.client.client import CoordinatorClient
 from fedboost.runtime.client.config import ClientConfig
 
 
@@ -106,7 +106,7 @@ def _tell(wanted: Bag, rows: int, said: list[dict[str, Any]], *, as_json: bool) 
         click.echo(f"{rows} rows, the {wanted.by} of {len(said)} models: {wanted.out}")
 
 
-def _wishes(wanted: Bag, shards: dict[str, Artefact], folder: Path) -> list[Wish]:
+def _wishes(wanted: Bag, shards: dict[str, Artefact], folder: Path) -> list[PredictionRequest]:
     """What each model shall predict, into files of its own, from the data of its parties."""
     parties = {m: (one.facts["guest"], *one.facts["hosts"]) for m, one in shards.items()}
     known = sorted({party for own in parties.values() for party in own})
@@ -114,7 +114,7 @@ def _wishes(wanted: Bag, shards: dict[str, Artefact], folder: Path) -> list[Wish
     wishes = []
     for model, shard in shards.items():
         own = {party: name for party, name in wanted.data.items() if party in parties[model]}
-        wishes.append(Wish.of(shard, own, folder / f"{model}.parquet"))
+        wishes.append(PredictionRequest.of(shard, own, folder / f"{model}.parquet"))
     return wishes
 
 
@@ -161,7 +161,7 @@ def _guest_of(model: str, coordinator: str | None, tls: Path | None) -> str | No
     """Whose job has trained a model, if the coordinator can be asked and knows."""
 
     async def ask(config: ClientConfig) -> str | None:
-        async with Client(config) as client:
+        async with CoordinatorClient(config) as client:
             spec = wire.json_object((await client.journal(model)).spec, "the job's settings")
             parties = spec.get("parties")
             return parties.get("guest") if isinstance(parties, dict) else None

@@ -24,8 +24,8 @@ from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.pages import token
 from fedboost.report.progress import Progress
-from fedboost.runtime.client.client import Client, result_of
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.client.client import CoordinatorClient, result_of
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
 from fedboost.runtime.cluster.supplied import complete
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
@@ -77,7 +77,7 @@ def run_cluster(file: Path, data: tuple[str, ...], folder: Path, pages: bool, as
     sources = read_sources(data)
     spec = complete(read_yaml(file), sources, file=str(file))
     turns = guests.Turns(spec, as_json)
-    with Cluster(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
+    with ClusterProcesses(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
         run(turns.run(lambda one: _on(cluster, one)))
     return turns.conclude()
 
@@ -153,12 +153,12 @@ def run_job(
     spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path, *, pages: bool = False
 ) -> tuple[JobJournal, dict[str, Any]]:
     """Runs a job on daemons of our own; gives its journal and, if it finished, its result."""
-    with Cluster(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
+    with ClusterProcesses(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
         return run(_on(cluster, spec))
 
 
 @contextmanager
-def _shown(cluster: Cluster) -> Iterator[None]:
+def _shown(cluster: ClusterProcesses) -> Iterator[None]:
     """Says where the daemons' pages are, if they have some, and keeps these until Ctrl-C."""
     for name in cluster.pages:
         kind: type[DaemonConfig] = CoordinatorConfig if name == COORDINATOR else PartyConfig
@@ -172,7 +172,7 @@ def _shown(cluster: Cluster) -> Iterator[None]:
             signal.pause()
 
 
-async def _on(cluster: Cluster, spec: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
+async def _on(cluster: ClusterProcesses, spec: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
     from fedboost.cli.outcome import write_report
 
     journal = await _followed(cluster, spec)
@@ -185,8 +185,8 @@ async def _on(cluster: Cluster, spec: JobSpec) -> tuple[JobJournal, dict[str, An
     return journal, result
 
 
-async def _followed(cluster: Cluster, spec: JobSpec) -> JobJournal:
-    async with Client(cluster.client, retry_s=10.0) as client:
+async def _followed(cluster: ClusterProcesses, spec: JobSpec) -> JobJournal:
+    async with CoordinatorClient(cluster.client, retry_s=10.0) as client:
         job = await client.submit(spec.model_dump_json().encode())
         try:
             await follow(client, job)

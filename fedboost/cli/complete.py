@@ -42,14 +42,14 @@ def completion(shell: str) -> None:
 
 def jobs_there(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
     """Jobs at the coordinator."""
-    from fedboost.runtime.client.client import Client
+    from fedboost.runtime.client.client import CoordinatorClient
     from fedboost.runtime.client.config import client_config
     from fedboost.settings import home
 
     async def ask() -> list[str]:
         given = context.params
         config = client_config(given.get("coordinator"), given.get("tls"), os.environ, home())
-        async with asyncio.timeout(LOOK_S), Client(config) as client:
+        async with asyncio.timeout(LOOK_S), CoordinatorClient(config) as client:
             return [job.id for job in await client.jobs()]
 
     try:

@@ -54,18 +54,18 @@ def _daemon_config(path: Path) -> tuple[DaemonConfig, Role]:
     return load(PartyConfig, path), "party"
 
 
-def _certificate(config: DaemonConfig, role: Role) -> links.Finding:
+def _certificate(config: DaemonConfig, role: Role) -> links.LinkCheck:
     what = f"certificate of {role} {config.name}"
     if config.tls is None:
-        return links.Finding(what, note="none: insecure_loopback")
+        return links.LinkCheck(what, note="none: insecure_loopback")
     try:
         identity = load_identity(config.tls, role=role, name=config.name)
     except ConfigError as error:
-        return links.Finding(what, error)
-    return links.Finding(what, note=f"valid until {identity.not_after:%Y-%m-%d}")
+        return links.LinkCheck(what, error)
+    return links.LinkCheck(what, note=f"valid until {identity.not_after:%Y-%m-%d}")
 
 
-async def _examine(config: DaemonConfig, role: Role) -> list[links.Finding]:
+async def _examine(config: DaemonConfig, role: Role) -> list[links.LinkCheck]:
     try:
         dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
         try:
@@ -73,10 +73,10 @@ async def _examine(config: DaemonConfig, role: Role) -> list[links.Finding]:
         finally:
             await dialer.close()
     except FedboostError as error:
-        return [links.Finding("links", error)]
+        return [links.LinkCheck("links", error)]
 
 
-def _finding(finding: links.Finding) -> dict[str, Any]:
+def _finding(finding: links.LinkCheck) -> dict[str, Any]:
     error = finding.error
     return {
         "what": finding.what,

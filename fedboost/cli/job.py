@@ -12,7 +12,7 @@ from fedboost.cli.complete import jobs_there
 from fedboost.cli.connect import JSON, connection, run, settings
 from fedboost.cli.groups import job_group
 from fedboost.messages.job_pb2 import JobStatus
-from fedboost.runtime.client.client import Client
+from fedboost.runtime.client.client import CoordinatorClient
 
 
 @job_group.command("list")
@@ -28,7 +28,7 @@ def list_jobs(as_json: bool, coordinator: str | None, tls: Path | None) -> None:
     config = settings(coordinator, tls)
 
     async def work() -> list[JobStatus]:
-        async with Client(config) as client:
+        async with CoordinatorClient(config) as client:
             return await client.jobs()
 
     jobs = run(work())
@@ -58,7 +58,7 @@ def status(job: str, as_json: bool, coordinator: str | None, tls: Path | None) -
     config = settings(coordinator, tls)
 
     async def work() -> JobStatus:
-        async with Client(config) as client:
+        async with CoordinatorClient(config) as client:
             return await client.status(job)
 
     found = run(work())
@@ -91,7 +91,7 @@ def cancel(job: str, coordinator: str | None, tls: Path | None) -> None:
     config = settings(coordinator, tls)
 
     async def work() -> JobStatus:
-        async with Client(config) as client:
+        async with CoordinatorClient(config) as client:
             return await client.cancel(job)
 
     click.echo(f"{job} is {run(work()).state}")
@@ -120,7 +120,7 @@ def delete(
         return 1
 
     async def work() -> None:
-        async with Client(config) as client:
+        async with CoordinatorClient(config) as client:
             for job in jobs:
                 await client.delete(job)
                 if not as_json:

@@ -18,7 +18,7 @@ from fedboost.cli import bagging
 from fedboost.cli.complete import models_here
 from fedboost.cli.connect import JSON, connection
 from fedboost.cli.groups import model_group
-from fedboost.cli.predicting import Wish, alone, in_cluster, over_daemons
+from fedboost.cli.predicting import PredictionRequest, alone, in_cluster, over_daemons
 from fedboost.cli.shelves import OUT, PARTY, open_shelves, pairs, stores
 from fedboost.model import branches, inspection, whole
 from fedboost.model.bag import By
@@ -202,7 +202,7 @@ def predict(
         if where["coordinator"] or where["tls"]:
             raise click.UsageError("a whole model predicts here: leave --coordinator and --tls out")
         return alone(shelves, model, pairs("--data", data), out, as_json=as_json)
-    wish = Wish.of(shelves.guest_shard(model), pairs("--data", data), out)
+    wish = PredictionRequest.of(shelves.guest_shard(model), pairs("--data", data), out)
     if shelves.config is not None:
         scored = over_daemons(wish, shelves.config, where["coordinator"], where["tls"])
     else:

@@ -30,7 +30,7 @@ from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.model import hybrid, whole
-from fedboost.runtime.client.client import Client, result_of
+from fedboost.runtime.client.client import CoordinatorClient, result_of
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.settings import parse
@@ -39,7 +39,7 @@ NAME_CHARS_MAX = 63 - len("-predict")  # of a job's name
 
 
 @dataclass(frozen=True)
-class Wish:
+class PredictionRequest:
     """What shall be predicted: a model, each party's data, and where the answer goes."""
 
     facts: dict[str, Any]  # of the guest's shard
@@ -47,7 +47,7 @@ class Wish:
     out: Path
 
     @classmethod
-    def of(cls, guest: Artefact, data: dict[str, str], out: Path) -> Wish:
+    def of(cls, guest: Artefact, data: dict[str, str], out: Path) -> PredictionRequest:
         """A ConfigError unless `data` names every party of the model and nobody else."""
         parties = [guest.facts["guest"], *guest.facts["hosts"]]
         part = "which has a part in the model", "which has no part in the model"
@@ -91,7 +91,7 @@ class Wish:
 class Scored:
     """How the job ended."""
 
-    wish: Wish
+    wish: PredictionRequest
     journal: JobJournal
     result: dict[str, Any]  # empty unless it finished
     table_rows: int | None  # of the guest's table, where it can be read here
@@ -132,7 +132,7 @@ class Scored:
         return None if self.table_rows is None else self.table_rows - self.rows
 
 
-def in_cluster(wish: Wish, folder: Path) -> Scored:
+def in_cluster(wish: PredictionRequest, folder: Path) -> Scored:
     """Starts the cluster in `folder` again for the model's parties; `data` are files."""
     sources = read_sources(tuple(f"{party}={path}" for party, path in wish.data.items()))
     spec = wish.job(dict.fromkeys(sources, DATASET))
@@ -141,7 +141,7 @@ def in_cluster(wish: Wish, folder: Path) -> Scored:
 
 
 def over_daemons(
-    wish: Wish, config: PartyConfig, coordinator: str | None, tls: Path | None
+    wish: PredictionRequest, config: PartyConfig, coordinator: str | None, tls: Path | None
 ) -> Scored:
     """Has running daemons predict; `data` are data sets that the parties have declared.
 
@@ -157,7 +157,7 @@ def over_daemons(
     client = settings(coordinator, tls)
 
     async def work() -> JobJournal:
-        async with Client(client) as session:
+        async with CoordinatorClient(client) as session:
             job = await session.submit(spec.model_dump_json().encode())
             await follow(session, job)
             return await session.journal(job)
@@ -236,7 +236,11 @@ def check_folder(out: Path) -> None:
 
 
 def _collected(
-    wish: Wish, journal: JobJournal, result: dict[str, Any], store: Path, source: SourceSpec
+    wish: PredictionRequest,
+    journal: JobJournal,
+    result: dict[str, Any],
+    store: Path,
+    source: SourceSpec,
 ) -> Scored:
     """Copies the predictions from the guest's store to where they shall go."""
     if not result:

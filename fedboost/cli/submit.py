@@ -16,7 +16,7 @@ from fedboost.cli.outcome import Own, conclude, follow, own_of, write_report
 from fedboost.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
-from fedboost.runtime.client.client import Client, result_of
+from fedboost.runtime.client.client import CoordinatorClient, result_of
 from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs.submitted import check
@@ -51,7 +51,7 @@ def submit(
     turns = guests.Turns(spec, as_json)
 
     async def work() -> None:
-        async with Client(config) as client:
+        async with CoordinatorClient(config) as client:
 
             async def runs(one: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
                 job = await client.submit(one.model_dump_json().encode())
@@ -68,7 +68,7 @@ def submit(
 async def _handed_in(spec: JobSpec, config: ClientConfig) -> dict[str, JobStatus]:
     """Hands in the jobs of a file; gives their status by guest."""
     found = {}
-    async with Client(config) as client:
+    async with CoordinatorClient(config) as client:
         for one in spec.one_each():
             try:
                 job = await client.submit(one.model_dump_json().encode())
@@ -126,7 +126,7 @@ def resume(
     config = settings(coordinator, tls)
 
     async def work() -> JobStatus:
-        async with Client(config) as client:
+        async with CoordinatorClient(config) as client:
             return await client.resume(job)
 
     run(work())
@@ -153,7 +153,7 @@ def report(
     config = settings(coordinator, tls)
 
     async def work() -> JobJournal:
-        async with Client(config) as client:
+        async with CoordinatorClient(config) as client:
             return await client.journal(job)
 
     path = out or Path(f"{job}.html")
@@ -167,7 +167,7 @@ def _followed(
     config = settings(coordinator, tls)
 
     async def work() -> JobJournal:
-        async with Client(config) as client:
+        async with CoordinatorClient(config) as client:
             after = 0
             if resume:
                 after = max(event.number for event in (await client.journal(job)).events)

@@ -24,14 +24,14 @@ from fedboost.errors import ConfigError, FedboostError
 from fedboost.job import JobSpec
 from fedboost.report import units
 from fedboost.report.page import of_sweep
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.supplied import complete
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs.submitted import check
 from fedboost.settings import parse, read_yaml
 from fedboost.sweep import leaks, plan
 from fedboost.sweep.plan import SECTION, Sweep, in_words
-from fedboost.sweep.record import TRAIN, Record, Standing, load
+from fedboost.sweep.record import TRAIN, SweepRecord, TrialResult, load
 
 REPORT = "report.html"
 SHOWN_MAX = 30  # trials in the terminal's table; the report has all
@@ -152,7 +152,7 @@ def _dry(found: Sweep, *, as_json: bool) -> int:
     return 0
 
 
-def _record(found: Sweep, own: Options) -> Record:
+def _record(found: Sweep, own: Options) -> SweepRecord:
     path = own.out / RECORD
     if path.is_file() and not own.resume:
         raise ConfigError(
@@ -175,7 +175,7 @@ def _where(
         return remote(settings(*connected))
     if own.simulate:
         return in_process(own.folder, found.base, sources)
-    return own_cluster(stack.enter_context(Cluster(own.folder, found.base, sources)))
+    return own_cluster(stack.enter_context(ClusterProcesses(own.folder, found.base, sources)))
 
 
 async def _course(course: Course, where: Where, *, fit: bool) -> None:
@@ -185,7 +185,7 @@ async def _course(course: Course, where: Where, *, fit: bool) -> None:
             await course.fit(jobs)
 
 
-def _conclude(record: Record, own: Options) -> int:
+def _conclude(record: SweepRecord, own: Options) -> int:
     """Says how it ended: the table, the report, what is missing; gives the exit code."""
     report = own.out / REPORT
     write_file(report, of_sweep(record).encode(), PUBLIC_MODE)
@@ -202,7 +202,7 @@ def _conclude(record: Record, own: Options) -> int:
     return record.code
 
 
-def _print(record: Record) -> None:
+def _print(record: SweepRecord) -> None:
     standings, metric = record.standings(), record.sweep.metric
     table = Table(
         title=f"{record.sweep.base.name}: {metric} on rows held out", title_justify="left"
@@ -225,7 +225,7 @@ def _print(record: Record) -> None:
         console.print(f"trained with the best: model {record.best.job}")
 
 
-def _measured(one: Standing) -> tuple[str, str]:
+def _measured(one: TrialResult) -> tuple[str, str]:
     if not one.is_whole:
         states = sorted({entry.state for entry in one.entries} - {"finished"})
         return ", ".join(states), ""

@@ -17,16 +17,24 @@ from fedboost.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.errors import FedboostError, JobError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
-from fedboost.runtime.client.client import Client, Jobs, result_of
+from fedboost.runtime.client.client import CoordinatorClient, Jobs, result_of
 from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.cluster import local
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.process.workers import ProcessWorkers
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import faults
 from fedboost.settings import parse
-from fedboost.sweep.plan import Member, Sweep, in_words
-from fedboost.sweep.record import FINISHED, PAUSED, VALIDATION, Entry, Record, Standing, ended
+from fedboost.sweep.plan import Sweep, SweepJob, in_words
+from fedboost.sweep.record import (
+    FINISHED,
+    PAUSED,
+    VALIDATION,
+    SweepEntry,
+    SweepRecord,
+    TrialResult,
+    ended,
+)
 
 RECORD = "sweep.json"
 GOES_ON = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED, JobState.FINISHED)
@@ -39,7 +47,7 @@ Where = Callable[[], AbstractAsyncContextManager[Jobs]]  # the coordinator, as l
 class Course:
     """A sweep under way; every step of it is on the disk before the next."""
 
-    record: Record
+    record: SweepRecord
     folder: Path  # of the record
 
     @property
@@ -65,14 +73,14 @@ class Course:
         spec = self.sweep.best_job(best.trial.values, self.record.earlier)
         self._say(f"[best] {in_words(best.trial.values)}")
 
-        def note(entry: Entry) -> None:
+        def note(entry: SweepEntry) -> None:
             self.record.best = entry
             self._keep()
 
-        known = (self.record.best or Entry()).job
+        known = (self.record.best or SweepEntry()).job
         note(await self._finished(jobs, spec, known, note))
 
-    def _best(self) -> Standing:
+    def _best(self) -> TrialResult:
         first = self.record.standings()[0]
         if first.rank is None:
             raise JobError(
@@ -81,8 +89,8 @@ class Course:
             )
         return first
 
-    async def _one(self, jobs: Jobs, member: Member) -> Entry:
-        def note(entry: Entry) -> None:
+    async def _one(self, jobs: Jobs, member: SweepJob) -> SweepEntry:
+        def note(entry: SweepEntry) -> None:
             self.record.entries[member.key] = entry
             self._keep()
 
@@ -92,8 +100,8 @@ class Course:
         return entry
 
     async def _finished(
-        self, jobs: Jobs, spec: JobSpec, known: str | None, note: Callable[[Entry], None]
-    ) -> Entry:
+        self, jobs: Jobs, spec: JobSpec, known: str | None, note: Callable[[SweepEntry], None]
+    ) -> SweepEntry:
         """How a job ended; one that was handed in before, and can go on, goes on.
 
         An UnreachableError where the coordinator is gone: nothing else can be asked of it.
@@ -103,8 +111,8 @@ class Course:
         except UnreachableError:
             raise
         except FedboostError as error:
-            return Entry(state=JobState.FAILED, error=error.said(), code=error.exit_code)
-        note(Entry(job=job, state=JobState.RUNNING))
+            return SweepEntry(state=JobState.FAILED, error=error.said(), code=error.exit_code)
+        note(SweepEntry(job=job, state=JobState.RUNNING))
         status = await follow(jobs, job)
         journal = await jobs.journal(job)
         self._learn(spec, journal)
@@ -113,7 +121,7 @@ class Course:
             return ended(result, job)
         reason = faults.from_message(journal.status.reason)
         code = UnreachableError.exit_code if status.state == PAUSED else reason.exit_code
-        return Entry(job=job, state=status.state, error=reason.said(), code=code)
+        return SweepEntry(job=job, state=status.state, error=reason.said(), code=code)
 
     def _learn(self, spec: JobSpec, journal: JobJournal) -> None:
         """Notes what this job has left for the later ones."""
@@ -131,7 +139,7 @@ class Course:
         self.record.earlier = earlier
         self._keep()
 
-    def _came_to(self, entry: Entry) -> str:
+    def _came_to(self, entry: SweepEntry) -> str:
         if entry.state == FINISHED:
             metric = self.sweep.metric
             return f"{metric} {entry.value(metric, VALIDATION):.4f}, {entry.seconds:.1f} s"
@@ -163,15 +171,15 @@ async def _taken_up(jobs: Jobs, job: str | None) -> str | None:
 
 def remote(config: ClientConfig) -> Where:
     """The coordinator that a user has."""
-    return lambda: Client(config)
+    return lambda: CoordinatorClient(config)
 
 
-def own_cluster(cluster: Cluster) -> Where:
+def own_cluster(cluster: ClusterProcesses) -> Where:
     """Daemons of our own, which end with the sweep."""
 
     @asynccontextmanager
     async def where() -> AsyncIterator[Jobs]:
-        async with Client(cluster.client, retry_s=START_S) as client:
+        async with CoordinatorClient(cluster.client, retry_s=START_S) as client:
             yield client
 
     return where
@@ -191,6 +199,6 @@ def in_process(folder: Path, spec: JobSpec, sources: Mapping[str, SourceSpec]) -
     return where
 
 
-def _named(member: Member) -> str:
+def _named(member: SweepJob) -> str:
     fold = "" if member.fold is None else f", fold {member.fold + 1}"
     return f"{in_words(member.trial.values)}{fold}"

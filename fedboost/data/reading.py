@@ -24,7 +24,7 @@ from fedboost.data.sources import FORMATS, Format, SourceSpec
 from fedboost.errors import ConfigError, DataError
 
 
-class Held(SourceSpec):
+class TableInMemory(SourceSpec):
     """A table that lies in this process already; no file can declare one. `path` is its name."""
 
     _sheet: Sheet = PrivateAttr()
@@ -71,7 +71,7 @@ def read_table(source: SourceSpec, **where: str) -> pa.Table:
 def _read(source: SourceSpec) -> Sheet:
     from fedboost.data import sqlite, svmlight
 
-    if isinstance(source, Held):
+    if isinstance(source, TableInMemory):
         return source.sheet
     if source.sql is not None:
         return Sheet(sqlite.read_query(source.sql.url, source.sql.query))

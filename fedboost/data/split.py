@@ -73,7 +73,7 @@ class SplitPlan(Settings):
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
+class PartyShare:
     """What one party gets: rows (int64 (k,), ascending), its columns, and whether the label."""
 
     party: str
@@ -175,7 +175,7 @@ def _check_columns(names: Sequence[str], plan: SplitPlan) -> None:
             owner[name] = party.name
 
 
-def _vertical(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[Share]:
+def _vertical(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[PartyShare]:
     """All rows for everybody; one party may be named without columns and gets the rest."""
     taken = {name for party in plan.parties for name in party.columns or ()}
     unnamed = [party.name for party in plan.parties if party.columns is None]
@@ -191,27 +191,27 @@ def _vertical(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> 
         columns = rest if party.columns is None else party.columns
         if place and not columns:
             raise _no_columns(party.name)
-        shares.append(Share(party.name, rows, tuple(columns), has_label=place == 0))
+        shares.append(PartyShare(party.name, rows, tuple(columns), has_label=place == 0))
     return shares
 
 
-def _horizontal(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[Share]:
+def _horizontal(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[PartyShare]:
     """All columns and the label for everybody, each row for one party."""
     rng = np.random.default_rng(plan.seed)
     dealt = _deal_rows(label, len(plan.parties), plan.skew, rng)
     return [
-        Share(party.name, _some(rows, party.name), tuple(names), has_label=True)
+        PartyShare(party.name, _some(rows, party.name), tuple(names), has_label=True)
         for party, rows in zip(plan.parties, dealt, strict=True)
     ]
 
 
-def _hybrid(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[Share]:
+def _hybrid(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[PartyShare]:
     """The guest's columns for all rows; the hosts' columns for the rows dealt to each."""
     rng = np.random.default_rng(plan.seed)
     guest, *hosts = plan.parties
     own = _guest_columns(names, plan, rng)
     rest = [name for name in names if name not in own]
-    shares = [Share(guest.name, np.arange(len(label)), tuple(own), has_label=True)]
+    shares = [PartyShare(guest.name, np.arange(len(label)), tuple(own), has_label=True)]
     dealt = _deal_rows(label, len(hosts), plan.skew, rng)
     if plan.overlap:
         dealt = _share_rows(dealt, plan.overlap, rng)
@@ -220,7 +220,7 @@ def _hybrid(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> li
         if not columns:
             raise _no_columns(host.name)
         kept = _drop(columns, plan.drop_columns, rng)
-        shares.append(Share(host.name, _some(rows, host.name), tuple(kept), has_label=False))
+        shares.append(PartyShare(host.name, _some(rows, host.name), tuple(kept), has_label=False))
     return shares
 
 
@@ -287,7 +287,7 @@ def _drop(columns: Sequence[str], share: float, rng: np.random.Generator) -> lis
     return [name for place, name in enumerate(columns) if place not in dropped]
 
 
-def _cut(columns: dict[str, pa.ChunkedArray], share: Share, label: str) -> pa.Table:
+def _cut(columns: dict[str, pa.ChunkedArray], share: PartyShare, label: str) -> pa.Table:
     names = [ID, *([label] if share.has_label else []), *share.columns]
     return pa.table({name: columns[name] for name in names}).take(share.rows)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fedboost.errors import FedboostError
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.pages import frame, parts
-from fedboost.pages.sessions import Session
+from fedboost.pages.sessions import BrowserSession
 from fedboost.report import costs, outcome, story, terms, training, units
 from fedboost.report.html import Html, join, tag
 from fedboost.report.story import Story
@@ -111,7 +111,7 @@ def _came_to(job: Job) -> str:
 # One job
 
 
-def job(journal: JobJournal, session: Session, may: May, said: str = "") -> list[object]:
+def job(journal: JobJournal, session: BrowserSession, may: May, said: str = "") -> list[object]:
     """Everything of one job; an error stands where its journal cannot be read."""
     try:
         told = story.read(journal)
@@ -147,7 +147,7 @@ def _head(status: JobStatus, told: Story | None) -> Html:
     )
 
 
-def _actions(status: JobStatus, session: Session, may: May) -> Html:
+def _actions(status: JobStatus, session: BrowserSession, may: May) -> Html:
     here = f"/jobs/{status.id}"
     resume = may.submit and status.state in RESUMABLE
     return parts.actions(
@@ -195,7 +195,7 @@ def _lasting(status: JobStatus) -> tuple[object, ...]:
     return (" for ", parts.since(status.updated)) if status.state == JobState.PAUSED else ()
 
 
-def cancel(status: JobStatus, session: Session) -> list[object]:
+def cancel(status: JobStatus, session: BrowserSession) -> list[object]:
     """Asks whether a job shall really end."""
     done = status.progress.done
     kept = (
@@ -235,7 +235,7 @@ def _area(text: str) -> Html:
 
 def submit(
     text: str,
-    session: Session,
+    session: BrowserSession,
     known: Mapping[str, str],
     parties: Sequence[str],
     said: Html | str = "",

@@ -17,8 +17,8 @@ from fedboost.messages import job_pb2
 from fedboost.pages import board, frame, parts
 from fedboost.pages.board import May
 from fedboost.pages.following import Followed
-from fedboost.pages.frame import Place, Shown, Site
-from fedboost.pages.gate import REPORT_POLICY, Gate
+from fedboost.pages.frame import NavLink, PageContent, Site
+from fedboost.pages.gate import REPORT_POLICY, PageGate
 from fedboost.pages.sessions import Sessions
 from fedboost.pages.token import page_of, token
 from fedboost.report import page as report
@@ -55,10 +55,10 @@ params:
 def coordinator_site(node: CoordinatorNode) -> web.Application:
     """The application that serves the page of a coordinator's settings."""
     config, page = node.config, page_of(node.config)
-    places = (Place("/", "Jobs"), Place("/submit", "Submit"))
+    places = (NavLink("/", "Jobs"), NavLink("/submit", "Submit"))
     site = Site("coordinator", config.name, page.user, places)
     sessions = Sessions(lambda: token(config.store), 3600 * page.session_hours)
-    gate = Gate(config, site, sessions)
+    gate = PageGate(config, site, sessions)
     own = _Pages(node, gate, Peer("user", page.user, fingerprint="", serial=0))
     app = gate.application()
     app.add_routes(
@@ -79,7 +79,7 @@ def coordinator_site(node: CoordinatorNode) -> web.Application:
 class _Pages:
     """One handler for each page and form; the node judges what the user may do."""
 
-    def __init__(self, node: CoordinatorNode, gate: Gate, user: Peer) -> None:
+    def __init__(self, node: CoordinatorNode, gate: PageGate, user: Peer) -> None:
         self._node, self._gate, self._user = node, gate, user
         self._followed = Followed(node, user)
 
@@ -96,7 +96,7 @@ class _Pages:
         at = number(request.query.get("page", "1"))
         said = SAID.get(request.query.get("done", ""), "")
         main = await asyncio.to_thread(board.board, active, ended, at, self._may, said)
-        return self._gate.answer(request, Shown("Jobs", main, "/", follows_s=FOLLOWS_S))
+        return self._gate.answer(request, PageContent("Jobs", main, "/", follows_s=FOLLOWS_S))
 
     async def job(self, request: web.Request) -> web.Response:
         """One job."""
@@ -104,7 +104,9 @@ class _Pages:
         session, said = self._gate.session(request), SAID.get(request.query.get("done", ""), "")
         main = await asyncio.to_thread(board.job, journal, session, self._may, said)
         follows = 0.0 if journal.status.state in FINAL else FOLLOWS_S
-        return self._gate.answer(request, Shown(journal.status.name, main, "/", follows_s=follows))
+        return self._gate.answer(
+            request, PageContent(journal.status.name, main, "/", follows_s=follows)
+        )
 
     async def report(self, request: web.Request) -> web.Response:
         """The job's whole report, as `fedboost job report` writes it."""
@@ -123,7 +125,7 @@ class _Pages:
         """Asks before a job is cancelled."""
         journal = await self._followed.journal(request.match_info["job"])
         main = board.cancel(journal.status, self._gate.session(request))
-        return self._gate.answer(request, Shown(f"Cancel {journal.status.name}?", main, "/"))
+        return self._gate.answer(request, PageContent(f"Cancel {journal.status.name}?", main, "/"))
 
     async def cancel(self, request: web.Request) -> web.Response:
         """Ends a job for good."""
@@ -173,7 +175,9 @@ class _Pages:
         known = {name: _about(name) for name in protocols.names()}
         parties = list(self._node.config.parties)
         main = board.submit(text, self._gate.session(request), known, parties, said)
-        return self._gate.answer(request, Shown("Submit a job", main, "/submit", status=status))
+        return self._gate.answer(
+            request, PageContent("Submit a job", main, "/submit", status=status)
+        )
 
 
 def number(text: str, otherwise: int = 1) -> int:

@@ -11,7 +11,7 @@ from importlib import resources
 
 from fedboost import __version__
 from fedboost.errors import FedboostError
-from fedboost.pages.sessions import Session
+from fedboost.pages.sessions import BrowserSession
 from fedboost.report.html import Html, join, tag
 
 STATIC = "/static"
@@ -24,7 +24,7 @@ FILES = {  # name of a file: the package that holds it, and its type
 
 
 @dataclass(frozen=True)
-class Place:
+class NavLink:
     """One entry of the bar."""
 
     path: str
@@ -38,11 +38,11 @@ class Site:
     role: str  # "coordinator" | "party"
     name: str
     user: str  # in whose name they act
-    places: Sequence[Place]
+    places: Sequence[NavLink]
 
 
 @dataclass(frozen=True)
-class Shown:
+class PageContent:
     """One page's content."""
 
     title: str
@@ -61,7 +61,7 @@ def static(name: str) -> tuple[bytes, str] | None:
     return _content(package, file), kind
 
 
-def whole(site: Site, shown: Shown, session: Session | None) -> str:
+def whole(site: Site, shown: PageContent, session: BrowserSession | None) -> str:
     """The page as a browser gets it."""
     main = tag("main", *shown.main, id="main", tabindex="-1")
     skip = tag("a", "Skip to the content", href="#main", class_="skip")
@@ -102,7 +102,7 @@ def _head(site: Site, title: str) -> Html:
     )
 
 
-def _bar(site: Site, shown: Shown, session: Session | None) -> Html:
+def _bar(site: Site, shown: PageContent, session: BrowserSession | None) -> Html:
     brand = tag(
         "a",
         tag("span", "fedboost", class_="mark"),

@@ -27,8 +27,8 @@ from fedboost.errors import (
     UnreachableError,
 )
 from fedboost.pages import frame
-from fedboost.pages.frame import Shown, Site
-from fedboost.pages.sessions import Session, Sessions, SignInRefusedError, same
+from fedboost.pages.frame import PageContent, Site
+from fedboost.pages.sessions import BrowserSession, Sessions, SignInRefusedError, same
 from fedboost.pages.token import ANYWHERE, SIGN_IN
 from fedboost.report import page as report
 from fedboost.report.html import tag
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 BODY_BYTES_MAX = FILE_BYTES_MAX + (64 << 10)  # a job file and the rest of its form
-SESSION = web.RequestKey("session", Session)  # where a request holds whose it is
+SESSION = web.RequestKey("session", BrowserSession)  # where a request holds whose it is
 TICKING = re.compile(r'(<time class="(?:since|until)"[^>]*>)[^<]*')
 HERE = ("localhost", "127.0.0.1", "::1")  # also through a tunnel, whatever its port
 POLICY = (
@@ -71,7 +71,7 @@ STATUS: tuple[tuple[type[FedboostError], int], ...] = (
 )
 
 
-class Gate:
+class PageGate:
     """One daemon's door; its two middlewares stand in front of every handler."""
 
     def __init__(self, config: DaemonConfig, site: Site, sessions: Sessions) -> None:
@@ -101,11 +101,11 @@ class Gate:
         )
         return app
 
-    def session(self, request: web.Request) -> Session:
+    def session(self, request: web.Request) -> BrowserSession:
         """Whose request it is; the door lets nobody in who has none."""
         return request[SESSION]
 
-    def answer(self, request: web.Request, shown: Shown) -> web.Response:
+    def answer(self, request: web.Request, shown: PageContent) -> web.Response:
         """A page, or only that it has not changed since the browser got it."""
         text = frame.whole(self.site, shown, request.get(SESSION))
         still = TICKING.sub(r"\1", text.partition("<main")[2])  # that time passes is no change
@@ -171,7 +171,7 @@ class Gate:
                 raise PolicyError("this form is out of date", todo="open the page again")
         return await handler(request)
 
-    def _found(self, request: web.Request) -> Session | None:
+    def _found(self, request: web.Request) -> BrowserSession | None:
         cookie = request.cookies.get(self._cookie, "")
         return self.sessions.find(cookie) if cookie else None
 
@@ -231,7 +231,7 @@ class Gate:
         response.del_cookie(self._cookie, path="/", secure=self._is_tls, httponly=True)
         return response
 
-    def _form(self, there: str, error: SignInRefusedError | None = None) -> Shown:
+    def _form(self, there: str, error: SignInRefusedError | None = None) -> PageContent:
         """The form that asks for the token; a script fills it from the link's last part."""
         command = f"fedboost {self.site.role} page --config FILE"
         form = tag(
@@ -259,14 +259,14 @@ class Gate:
         title = tag("h1", f"Sign in to {self.site.name}")
         status = 200 if error is None else 429 if error.wait_s else 403
         card = tag("div", title, said, form, hint, class_="sign-in")
-        return Shown("Sign in", [card], status=status, headers=wait)
+        return PageContent("Sign in", [card], status=status, headers=wait)
 
     # Failures
 
     def _refused(self, request: web.Request, error: FedboostError) -> web.Response:
         status = next((code for kind, code in STATUS if isinstance(error, kind)), 500)
         main = [tag("h1", "Not possible"), frame.refusal(error), _back()]
-        return self.answer(request, Shown("Not possible", main, status=status))
+        return self.answer(request, PageContent("Not possible", main, status=status))
 
     def _of_http(self, request: web.Request, answer: web.HTTPException) -> web.StreamResponse:
         if answer.status < HTTPStatus.BAD_REQUEST:  # a way to somewhere else
@@ -275,7 +275,7 @@ class Gate:
             )
         words = HTTPStatus(answer.status).phrase
         main = [tag("h1", words), tag("p", f"{request.path}: {words.lower()}."), _back()]
-        return self.answer(request, Shown(words, main, status=answer.status))
+        return self.answer(request, PageContent(words, main, status=answer.status))
 
 
 def _back() -> object:

@@ -11,7 +11,7 @@ from fedboost.messages.party_pb2 import OwnedJob
 from fedboost.pages import frame, parts
 from fedboost.pages.asking import Asking, Rule, in_words
 from fedboost.pages.audits import Running
-from fedboost.pages.sessions import Session
+from fedboost.pages.sessions import BrowserSession
 from fedboost.report import audit, units
 from fedboost.report.disclosure import protection
 from fedboost.report.html import Html, join, tag
@@ -25,7 +25,7 @@ OVER = (*FINAL, JobState.FAILED)
 
 
 @dataclass(frozen=True)
-class Seen:
+class OwnedJobView:
     """A job of the party's store, and what its owner may read of it."""
 
     job: Job
@@ -39,7 +39,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Audited:
+class AuditView:
     """What is known of a job's audit."""
 
     findings: Sequence[Finding]
@@ -48,7 +48,7 @@ class Audited:
     can_start: bool  # there is a record, and somebody to attack it
 
 
-def jobs(seen: Sequence[Seen], at: int, said: str = "") -> list[object]:
+def jobs(seen: Sequence[OwnedJobView], at: int, said: str = "") -> list[object]:
     """Every job that this party has seen, `at` being the page of those that are over."""
     asking = [one for one in seen if one.waits_for_us]
     going = [one for one in seen if not one.waits_for_us and one.job.state not in OVER]
@@ -82,7 +82,7 @@ def jobs(seen: Sequence[Seen], at: int, said: str = "") -> list[object]:
     ]
 
 
-def _asking(one: Seen) -> Html:
+def _asking(one: OwnedJobView) -> Html:
     owned = one.owned
     return tag(
         "article",
@@ -111,7 +111,7 @@ def _uses(owned: OwnedJob) -> Html:
     return parts.facts([(use.about.capitalize(), use.says) for use in owned.uses])
 
 
-def _going(one: Seen) -> Html:
+def _going(one: OwnedJobView) -> Html:
     owned = one.owned
     reason = one.job.reason
     edge = "edge-go" if one.job.state is JobState.RUNNING else "edge-wait"
@@ -128,18 +128,18 @@ def _going(one: Seen) -> Html:
     )  # fmt: skip
 
 
-def _for(one: Seen) -> str:
+def _for(one: OwnedJobView) -> str:
     if one.job.state is JobState.WAITING and one.decision is not None:
         return f"{one.decision.verdict} by {one.decision.user}, waits"
     return one.job.state
 
 
-def _name(one: Seen) -> Html:
+def _name(one: OwnedJobView) -> Html:
     link = tag("a", one.owned.name or one.owned.id, href=f"/jobs/{one.owned.id}")
     return tag("h3", link, " ", parts.badge(one.job.state))
 
 
-def _past(one: Seen) -> Row:
+def _past(one: OwnedJobView) -> Row:
     owned = one.owned
     return [
         join(tag("a", owned.name, href=f"/jobs/{owned.id}"), " ", parts.badge(one.job.state)),
@@ -160,11 +160,11 @@ class Known:
 
     asking: Asking | FedboostError
     amounts: Sequence[Amount]
-    audited: Audited
+    audited: AuditView
     has_report: bool
 
 
-def job(one: Seen, known: Known, session: Session, said: str = "") -> list[object]:
+def job(one: OwnedJobView, known: Known, session: BrowserSession, said: str = "") -> list[object]:
     """Everything that the owner may know of one job."""
     stored, asking = one.job, known.asking
     here = f"/jobs/{stored.id}"
@@ -197,7 +197,7 @@ def _decided(decision: Decision) -> Html:
     return tag("p", who, parts.moment(decision.at), why)
 
 
-def _head(one: Seen) -> Html:
+def _head(one: OwnedJobView) -> Html:
     owned = one.owned
     by = f"by {owned.submitter} at {owned.coordinator}" if owned.submitter else ""
     words = [f"{fact} · " for fact in (owned.protocol, by) if fact]
@@ -210,7 +210,7 @@ def _head(one: Seen) -> Html:
     )
 
 
-def _decisions(one: Seen, here: str, *, has_report: bool) -> Html:
+def _decisions(one: OwnedJobView, here: str, *, has_report: bool) -> Html:
     waits = one.job.state is JobState.WAITING
     may_deny = one.job.state not in FINAL
     return parts.actions(
@@ -331,7 +331,7 @@ def _passed(job: str, amounts: Sequence[Amount]) -> Html:
     return section("passed", title, table("By kind and peer", heads, rows, folds=True), more)
 
 
-def _audit(stored: Job, audited: Audited, session: Session) -> Html:
+def _audit(stored: Job, audited: AuditView, session: BrowserSession) -> Html:
     """What attacks on the party's own record have found, and how to have them run."""
     found = audit.audit(audited.findings)
     start: Html | str = ""
@@ -356,7 +356,7 @@ def _audit(stored: Job, audited: Audited, session: Session) -> Html:
 # Deciding
 
 
-def approve(one: Seen, asking: Asking, session: Session) -> list[object]:
+def approve(one: OwnedJobView, asking: Asking, session: BrowserSession) -> list[object]:
     """Shows once more exactly what would leave, and asks whether it may."""
     here = f"/jobs/{one.job.id}"
     read = tag(
@@ -381,7 +381,7 @@ def approve(one: Seen, asking: Asking, session: Session) -> list[object]:
     ]
 
 
-def deny(one: Seen, session: Session) -> list[object]:
+def deny(one: OwnedJobView, session: BrowserSession) -> list[object]:
     """Asks whether a job shall be refused."""
     here = f"/jobs/{one.job.id}"
     words = (

@@ -13,7 +13,7 @@ from fedboost.report import units
 from fedboost.report.html import Html, join, tag
 from fedboost.report.page import TONES
 from fedboost.report.seen import RECENT_ROUNDS
-from fedboost.report.story import Round
+from fedboost.report.story import RoundSummary
 from fedboost.report.tables import names
 
 RUNNING = "running"
@@ -59,7 +59,7 @@ def moment(at: float) -> Html:
     return tag("time", words[:16], datetime=_stamp(at), title=f"{words} UTC")
 
 
-def progress(status: JobStatus, rounds: Sequence[Round] = ()) -> Html:
+def progress(status: JobStatus, rounds: Sequence[RoundSummary] = ()) -> Html:
     """How far a job is, and when it will end if the next rounds are like the last ones."""
     done, of = status.progress.done, status.progress.of
     if not of:
@@ -141,7 +141,7 @@ def pages(path: str, at: int, count: int, per_page: int) -> Html:
     return tag("nav", newer, where, older, class_="pages", aria_label="Further pages")
 
 
-def _ends(status: JobStatus, rounds: Sequence[Round]) -> float | None:
+def _ends(status: JobStatus, rounds: Sequence[RoundSummary]) -> float | None:
     """When the last round will be done, in seconds since 1970."""
     took = [one.seconds for one in rounds[-RECENT_ROUNDS:]]
     left = status.progress.of - status.progress.done

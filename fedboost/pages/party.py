@@ -18,10 +18,10 @@ from fedboost.pages import asking, frame, owner, parts, records
 from fedboost.pages.asking import Asking
 from fedboost.pages.audits import Audits
 from fedboost.pages.coordinator import FOLLOWS_S, number
-from fedboost.pages.frame import Place, Shown, Site
-from fedboost.pages.gate import REPORT_POLICY, Gate
-from fedboost.pages.owner import Audited, Known, Seen
-from fedboost.pages.sessions import Session, Sessions
+from fedboost.pages.frame import NavLink, PageContent, Site
+from fedboost.pages.gate import REPORT_POLICY, PageGate
+from fedboost.pages.owner import AuditView, Known, OwnedJobView
+from fedboost.pages.sessions import BrowserSession, Sessions
 from fedboost.pages.shapes import Shapes
 from fedboost.pages.token import page_of, token
 from fedboost.report.html import Html
@@ -49,14 +49,14 @@ def party_site(node: PartyNode, file: Path | None) -> web.Application:
     """The application that serves the page of a party's settings, which `file` holds."""
     config, page = node.config, page_of(node.config)
     places = (
-        Place("/", "Jobs"),
-        Place("/ledger", "Ledger"),
-        Place("/told", "Told"),
-        Place("/data", "Data sets"),
+        NavLink("/", "Jobs"),
+        NavLink("/ledger", "Ledger"),
+        NavLink("/told", "Told"),
+        NavLink("/data", "Data sets"),
     )
     site = Site("party", config.name, page.user, places)
     sessions = Sessions(lambda: token(config.store), 3600 * page.session_hours)
-    gate = Gate(config, site, sessions)
+    gate = PageGate(config, site, sessions)
     own = _Pages(node, gate, Peer("user", page.user, fingerprint="", serial=0), Audits(file))
     app = gate.application()
     app.cleanup_ctx.append(own.background)
@@ -83,11 +83,11 @@ def party_site(node: PartyNode, file: Path | None) -> web.Application:
 class _Pages:
     """One handler for each page and form; the node judges what the user may do."""
 
-    def __init__(self, node: PartyNode, gate: Gate, user: Peer, audits: Audits) -> None:
+    def __init__(self, node: PartyNode, gate: PageGate, user: Peer, audits: Audits) -> None:
         self._node, self._gate, self._user, self._audits = node, gate, user, audits
         self._shapes = Shapes()
         self._transcripts = Transcripts(node.config.store)
-        self._over: dict[str, Seen] = {}  # jobs that do not change any more
+        self._over: dict[str, OwnedJobView] = {}  # jobs that do not change any more
 
     async def background(self, _: web.Application) -> AsyncIterator[None]:
         """What works beside the handlers, and ends with them."""
@@ -103,7 +103,7 @@ class _Pages:
         seen = await asyncio.to_thread(self._every_job)
         at, said = number(request.query.get("page", "1")), SAID.get(request.query.get("done", ""))
         main = await asyncio.to_thread(owner.jobs, seen, at, said or "")
-        return self._gate.answer(request, Shown("Jobs", main, "/", follows_s=FOLLOWS_S))
+        return self._gate.answer(request, PageContent("Jobs", main, "/", follows_s=FOLLOWS_S))
 
     async def job(self, request: web.Request) -> web.Response:
         """One job: what it asks, what the policy says, what has left, what an audit found."""
@@ -113,7 +113,7 @@ class _Pages:
             self._job, request.match_info["job"], session, said or ""
         )
         is_over = one.job.state in FINAL and self._audits.running is None
-        shown = Shown(one.owned.name, main, "/", follows_s=0.0 if is_over else FOLLOWS_S)
+        shown = PageContent(one.owned.name, main, "/", follows_s=0.0 if is_over else FOLLOWS_S)
         return self._gate.answer(request, shown)
 
     async def report(self, request: web.Request) -> web.Response:
@@ -134,7 +134,7 @@ class _Pages:
         self._check()
         one, wants = await asyncio.to_thread(self._asked, request.match_info["job"])
         main = owner.approve(one, wants, self._gate.session(request))
-        return self._gate.answer(request, Shown(f"Approve {one.owned.name}?", main, "/"))
+        return self._gate.answer(request, PageContent(f"Approve {one.owned.name}?", main, "/"))
 
     async def approve(self, request: web.Request) -> web.Response:
         """Lets a job run, as far as it is the one that was shown."""
@@ -151,7 +151,7 @@ class _Pages:
         self._check()
         one = await asyncio.to_thread(self._seen, request.match_info["job"])
         main = owner.deny(one, self._gate.session(request))
-        return self._gate.answer(request, Shown(f"Deny {one.owned.name}?", main, "/"))
+        return self._gate.answer(request, PageContent(f"Deny {one.owned.name}?", main, "/"))
 
     async def deny(self, request: web.Request) -> web.Response:
         """Refuses a job."""
@@ -186,7 +186,7 @@ class _Pages:
         self._check()
         entries = await asyncio.to_thread(self._node.spending.account.entries)
         main = records.disclosed(entries, self._node.config.policy)
-        return self._gate.answer(request, Shown("What was told", main, "/told"))
+        return self._gate.answer(request, PageContent("What was told", main, "/told"))
 
     async def data(self, request: web.Request) -> web.Response:
         """The data sets' shapes."""
@@ -195,7 +195,9 @@ class _Pages:
         shapes = {name: await self._shapes.of(name, source) for name, source in declared.items()}
         main = records.data_sets(self._node.config, shapes, self._gate.session(request))
         follows = FOLLOWS_S if None in shapes.values() else 0.0
-        return self._gate.answer(request, Shown("Data sets", main, "/data", follows_s=follows))
+        return self._gate.answer(
+            request, PageContent("Data sets", main, "/data", follows_s=follows)
+        )
 
     async def read_again(self, _: web.Request) -> web.Response:
         """Has the data sets read again."""
@@ -208,20 +210,20 @@ class _Pages:
     def _check(self) -> None:
         self._node.judge.owner(self._user)
 
-    def _every_job(self) -> list[Seen]:
+    def _every_job(self) -> list[OwnedJobView]:
         """All jobs, the newest first."""
         jobs = reversed(self._node.store.jobs())
         seen = [self._over.get(job.id) or self._read(job) for job in jobs]
         self._over = {one.job.id: one for one in seen if one.job.state in FINAL}
         return seen
 
-    def _seen(self, id_: str) -> Seen:
+    def _seen(self, id_: str) -> OwnedJobView:
         return self._read(self._node.store.job(id_))
 
-    def _read(self, job: Job) -> Seen:
+    def _read(self, job: Job) -> OwnedJobView:
         config, decision = self._node.config, self._node.states.decision(job)
         try:
-            return Seen(job, owned(config, job, self._node.spending.said(job)), decision)
+            return OwnedJobView(job, owned(config, job, self._node.spending.said(job)), decision)
         except FedboostError:  # a job of another version, of which little can be read
             terms = manifest.outline(job.manifest)
             shown = OwnedJob(
@@ -233,13 +235,15 @@ class _Pages:
                 submitter=terms.submitter,
                 parties=terms.parties,
             )
-            return Seen(job, shown, decision)
+            return OwnedJobView(job, shown, decision)
 
-    def _asked(self, id_: str) -> tuple[Seen, Asking]:
+    def _asked(self, id_: str) -> tuple[OwnedJobView, Asking]:
         one = self._seen(id_)
         return one, asking.read(self._node, one.job)
 
-    def _job(self, id_: str, session: Session, said: str) -> tuple[Seen, list[object]]:
+    def _job(
+        self, id_: str, session: BrowserSession, said: str
+    ) -> tuple[OwnedJobView, list[object]]:
         one = self._seen(id_)
         wants: Asking | FedboostError
         try:
@@ -251,7 +255,7 @@ class _Pages:
         known = Known(wants, amounts, self._audited(id_), self._report(id_).exists())
         return one, owner.job(one, known, session, said)
 
-    def _audited(self, id_: str) -> Audited:
+    def _audited(self, id_: str) -> AuditView:
         failure = self._audits.failure(id_)
         try:
             found = [Finding(**one) for one in self._transcripts.findings(id_)]
@@ -265,7 +269,7 @@ class _Pages:
             )
         has_record = any(self._transcripts.folder(id_).glob("part-*.npz"))
         can_start = self._audits.can_start and has_record
-        return Audited(found, failure, self._audits.running, can_start)
+        return AuditView(found, failure, self._audits.running, can_start)
 
     def _report(self, id_: str) -> Path:
         return self._node.store.folder / "reports" / f"{id_}.html"
@@ -280,7 +284,7 @@ class _Pages:
         before = number(request.query.get("before", "0"), otherwise=0)
         rows, head = await asyncio.to_thread(self._ledger_page, job, before)
         main = records.ledger(rows, job, head, self._gate.session(request), said)
-        return self._gate.answer(request, Shown("Ledger", main, "/ledger"))
+        return self._gate.answer(request, PageContent("Ledger", main, "/ledger"))
 
     def _ledger_page(self, job: str, before: int) -> tuple[list[LedgerRow], Head]:
         with closing(self._own_ledger()) as ledger:

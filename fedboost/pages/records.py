@@ -8,7 +8,7 @@ from math import inf
 from fedboost.data.outline import Outline, kind
 from fedboost.errors import FedboostError
 from fedboost.pages import frame, parts
-from fedboost.pages.sessions import Session
+from fedboost.pages.sessions import BrowserSession
 from fedboost.report import units
 from fedboost.report.charts import Bar, bars
 from fedboost.report.html import Html, join, tag
@@ -18,7 +18,7 @@ from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.ledger.ledger import Head
 from fedboost.runtime.ledger.ledger import Row as LedgerRow
-from fedboost.runtime.policy.account import Entry, totals
+from fedboost.runtime.policy.account import AccountEntry, totals
 
 ROWS_PER_PAGE = 50
 COLUMNS_MAX = 300  # listed of a data set
@@ -26,7 +26,7 @@ SPENT, LIMIT = 1, COLOURS  # colours, as in the style sheet
 
 
 def ledger(
-    rows: Sequence[LedgerRow], job: str, head: Head, session: Session, said: Html | str = ""
+    rows: Sequence[LedgerRow], job: str, head: Head, session: BrowserSession, said: Html | str = ""
 ) -> list[object]:
     """One page of the ledger, the newest row first."""
     of_job = join(" of ", tag("code", job)) if job else ""
@@ -85,7 +85,9 @@ def _place(row: LedgerRow) -> Html:
 
 
 def data_sets(
-    config: PartyConfig, shapes: Mapping[str, Outline | FedboostError | None], session: Session
+    config: PartyConfig,
+    shapes: Mapping[str, Outline | FedboostError | None],
+    session: BrowserSession,
 ) -> list[object]:
     """Each data set's name, kind, columns and rows; never a cell."""
     cards = [_data_set(name, config, shapes[name]) for name in config.datasets]
@@ -129,7 +131,7 @@ def _data_set(name: str, config: PartyConfig, shape: Outline | FedboostError | N
     return tag("article", tag("h2", name), tag("p", mark), parts.facts(rows), body, class_="card")
 
 
-def disclosed(entries: Sequence[Entry], policy: Policy) -> list[object]:
+def disclosed(entries: Sequence[AccountEntry], policy: Policy) -> list[object]:
     """What jobs have told of each data set, of what the policy allows."""
     intro = (
         "Each sum that leaves is an equation about who is in a bin; sums count per bin of the most "
@@ -172,7 +174,7 @@ def _spent(told: float, policy: Policy, *, sums: bool) -> Html:
     return bars(group, most)
 
 
-def _entry(one: Entry) -> Row:
+def _entry(one: AccountEntry) -> Row:
     sums = (f"{one.counted:.3g}", f"{one.planned:.3g}") if one.sums else ("", "")
     epsilon = "" if not one.noise else "no noise" if one.noise == inf else f"{one.noise:g}"
     at, state = one.at[:19].replace("T", " "), one.state or "deleted"

@@ -25,7 +25,7 @@ class SignInRefusedError(PolicyError):
 
 
 @dataclass(frozen=True)
-class Session:
+class BrowserSession:
     """One browser that has shown the token."""
 
     csrf: str  # what its forms send along
@@ -41,7 +41,7 @@ class Sessions:
     ) -> None:
         """`token` gives the token that is good now; a session ends when it is another one."""
         self._token, self._lasts_s, self._clock = token, lasts_s, clock
-        self._open: dict[bytes, Session] = {}  # by the digest of their cookies
+        self._open: dict[bytes, BrowserSession] = {}  # by the digest of their cookies
         self._wrong: dict[str, deque[float]] = {}  # by source
 
     def sign_in(self, given: str, source: str) -> str:
@@ -55,7 +55,7 @@ class Sessions:
         if not hmac.compare_digest(good, _digest(given)):
             raise self._refused(source, now)
         cookie = secrets.token_urlsafe(SECRET_BYTES)
-        own = Session(secrets.token_urlsafe(SECRET_BYTES), good, now + self._lasts_s)
+        own = BrowserSession(secrets.token_urlsafe(SECRET_BYTES), good, now + self._lasts_s)
         self._open = {key: one for key, one in self._open.items() if one.ends > now}
         while len(self._open) >= SESSIONS_MAX:
             del self._open[next(iter(self._open))]
@@ -79,7 +79,7 @@ class Sessions:
             todo="open the link that `fedboost party page` or `fedboost coordinator page` prints",
         )
 
-    def find(self, cookie: str) -> Session | None:
+    def find(self, cookie: str) -> BrowserSession | None:
         """The session of a cookie, while it lasts and its token is still the page's."""
         own = self._open.get(_digest(cookie))
         if own is None or own.ends <= self._clock():

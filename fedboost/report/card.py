@@ -11,7 +11,7 @@ from fedboost.messages.job_pb2 import Waiting
 from fedboost.report import units
 from fedboost.report.charts import Axis, Line, LineChart, line_chart
 from fedboost.report.html import Html, join, tag, verbatim
-from fedboost.report.seen import Seen, waiting_words
+from fedboost.report.seen import JobProgress, waiting_words
 from fedboost.report.story import in_order
 from fedboost.report.training import COLOUR_OF, OTHER_COLOUR
 
@@ -29,18 +29,18 @@ TONES = {
 
 
 @dataclass(frozen=True)
-class Shown:
+class JobCard:
     """A job as a card shows it; `now` in seconds since 1970."""
 
     name: str
-    seen: Seen
+    seen: JobProgress
     now: float
     id: str = ""
     protocol: str = ""
     waiting: Sequence[Waiting] = ()
 
 
-def card(shown: Shown) -> Html:
+def card(shown: JobCard) -> Html:
     """The card, with its own style sheet."""
     style = resources.files(__package__).joinpath("card.css").read_text(encoding="utf-8")
     seen = shown.seen
@@ -67,11 +67,11 @@ def trouble(lines: Sequence[str]) -> Html:
     return tag("div", tag("style", verbatim(style)), said, class_="fedboost-card")
 
 
-def _tone(seen: Seen) -> str:
+def _tone(seen: JobProgress) -> str:
     return TONES.get(seen.state, "")
 
 
-def _head(shown: Shown) -> Html:
+def _head(shown: JobCard) -> Html:
     state = shown.seen.state_words or "starting"
     badge = tag("span", state, class_=f"state {_tone(shown.seen)}".strip())
     head = tag("p", tag("b", shown.name), badge, class_="head")
@@ -82,7 +82,7 @@ def _head(shown: Shown) -> Html:
     return join(head, tag("p", facts[0], *(join(" · ", one) for one in facts[1:]), class_="quiet"))
 
 
-def _bar(seen: Seen) -> Html:
+def _bar(seen: JobProgress) -> Html:
     if not seen.of:
         return tag("p", seen.count_words, class_="quiet") if seen.stage else join()
     percent = 100.0 * min(1.0, seen.done / seen.of)
@@ -99,13 +99,13 @@ def _bar(seen: Seen) -> Html:
     return tag("div", track, tag("span", seen.count_words), class_=f"bar {_tone(seen)}".strip())
 
 
-def _trouble(seen: Seen) -> Html:
+def _trouble(seen: JobProgress) -> Html:
     if not seen.reason:
         return join()
     return tag("div", *(tag("p", line) for line in seen.reason), role="alert", class_="trouble")
 
 
-def _told(seen: Seen) -> Html:
+def _told(seen: JobProgress) -> Html:
     """The last metrics as a table, and the first of them by round."""
     if not seen.metrics:
         return join()
@@ -121,7 +121,7 @@ def _told(seen: Seen) -> Html:
     return tag("div", metrics, _curve(seen, next(iter(names)), splits), class_="told")
 
 
-def _curve(seen: Seen, name: str, splits: Sequence[str]) -> Html:
+def _curve(seen: JobProgress, name: str, splits: Sequence[str]) -> Html:
     lines = []
     for split in splits:
         found = ((n, told.get(split, {}).get(name)) for n, told in sorted(seen.rounds.items()))

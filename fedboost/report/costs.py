@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fedboost.report import units
 from fedboost.report.charts import Axis, Bar, Line, LineChart, bars, line_chart
 from fedboost.report.html import Html, tag
-from fedboost.report.story import COLOURS, Link, Sent, StepTotal, Story
+from fedboost.report.story import COLOURS, PartyLink, StepTotal, Story, Traffic
 from fedboost.report.tables import Band, Column, Row, absent, details, names, section, table
 
 LINKS_MAX = 12  # listed with their sums; the rest is one line
@@ -111,17 +111,17 @@ def _party_bars(story: Story, seconds: Mapping[str, float]) -> list[Bar]:
     return group
 
 
-def _links(story: Story) -> dict[Link, Sent]:
-    links: dict[Link, Sent] = {}
+def _links(story: Story) -> dict[PartyLink, Traffic]:
+    links: dict[PartyLink, Traffic] = {}
     for step in story.steps:
         for link, sent in step.sent.items():
-            total = links.setdefault(link, Sent())
+            total = links.setdefault(link, Traffic())
             total.bytes += sent.bytes
             total.messages += sent.messages
     return links
 
 
-def _pairs(links: Mapping[Link, Sent]) -> dict[frozenset[str], int]:
+def _pairs(links: Mapping[PartyLink, Traffic]) -> dict[frozenset[str], int]:
     """Both directions between two parties, with a colour; the last colour is for all the rest."""
     sizes: dict[frozenset[str], int] = {}
     for link, sent in links.items():
@@ -134,7 +134,7 @@ def _pairs(links: Mapping[Link, Sent]) -> dict[frozenset[str], int]:
 def _sent_row(step: StepTotal, pairs: Mapping[frozenset[str], int], most: float) -> Row:
     """A bar for each link; of many, the largest and one for the largest of all others."""
     shown = list(step.sent)
-    rest: list[Link] = []
+    rest: list[PartyLink] = []
     if len(shown) > BARS_MAX:
         largest = sorted(shown, key=lambda link: -step.sent[link].bytes)
         shown, rest = largest[: BARS_MAX - 1], largest[BARS_MAX - 1 :]
@@ -159,7 +159,7 @@ def _sent_row(step: StepTotal, pairs: Mapping[frozenset[str], int], most: float)
     ]
 
 
-def _by_link(links: Mapping[Link, Sent]) -> Html:
+def _by_link(links: Mapping[PartyLink, Traffic]) -> Html:
     whole = sum(sent.bytes for sent in links.values())
     totals = [
         (f"{link.sender} → {link.receiver}", sent.messages, sent.bytes)

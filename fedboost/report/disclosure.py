@@ -11,7 +11,7 @@ from fedboost.messages.reveals import REVEALS
 from fedboost.report import units
 from fedboost.report.charts import Bar, bars
 from fedboost.report.html import Html, join, tag
-from fedboost.report.story import COLOURS, Link, Sent, StepTotal, Story, known_protocol
+from fedboost.report.story import COLOURS, PartyLink, StepTotal, Story, Traffic, known_protocol
 from fedboost.report.tables import Band, Column, Row, absent, names, section, table
 
 UNKNOWN = ("not known to this version of fedboost.", "not known to this version of fedboost.")
@@ -50,7 +50,7 @@ class Disclosed:
     kind: str  # the full name; empty where the step is not known
     stage: str
     step: str  # that gave the first of them
-    links: dict[Link, Sent] = field(default_factory=dict)
+    links: dict[PartyLink, Traffic] = field(default_factory=dict)
 
 
 def disclosed(story: Story) -> list[Disclosed]:
@@ -64,7 +64,7 @@ def disclosed(story: Story) -> list[Disclosed]:
             kind or f"{step.stage} {step.step}", Disclosed(kind, step.stage, step.step)
         )
         for link, sent in step.sent.items():
-            total = one.links.setdefault(link, Sent())
+            total = one.links.setdefault(link, Traffic())
             total.bytes += sent.bytes
             total.messages += sent.messages
     return list(found.values())
@@ -178,7 +178,7 @@ def protection(words: str) -> Html:
     return join(_sentence(words))
 
 
-def _ways(links: Mapping[Link, Sent]) -> Html:
+def _ways(links: Mapping[PartyLink, Traffic]) -> Html:
     """Senders and receivers; senders that send to the same parties stand together."""
     receivers: dict[str, list[str]] = {}
     for link in links:

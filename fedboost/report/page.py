@@ -23,7 +23,7 @@ from fedboost.report.disclosure import LedgerLine
 from fedboost.report.html import Html, join, tag, verbatim
 from fedboost.report.story import Story, read
 from fedboost.report.tables import names
-from fedboost.sweep.record import Record
+from fedboost.sweep.record import SweepRecord
 
 # The page may not load or run anything, whatever it holds.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -84,7 +84,7 @@ def of_audit(job: str, party: str, findings: Sequence[Finding]) -> str:
     return _page(f"Audit of {job}", body)
 
 
-def of_sweep(record: Record) -> str:
+def of_sweep(record: SweepRecord) -> str:
     """A page with what a sweep came to, in any state."""
     base, state = record.sweep.base, record.state
     badge = tag("span", state, class_=f"badge {TONES.get(state, '')}".strip())

@@ -16,7 +16,7 @@ from rich.text import Text
 from fedboost.messages.job_pb2 import Event, Waiting
 from fedboost.printable import printable
 from fedboost.report import units
-from fedboost.report.seen import Seen, metric_words, waiting_words
+from fedboost.report.seen import JobProgress, metric_words, waiting_words
 from fedboost.report.story import in_order
 
 __all__ = ["Progress", "metric_words", "printable", "summary"]
@@ -39,7 +39,7 @@ class Progress:
         self._console = console
         self._name = printable(name)
         self._clock = clock
-        self._seen = Seen()
+        self._seen = JobProgress()
         self._waiting: tuple[Waiting, ...] = ()
         self._live = Live(
             self, console=console, refresh_per_second=4, transient=True, redirect_stdout=False

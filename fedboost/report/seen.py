@@ -21,7 +21,7 @@ Metrics = dict[str, dict[str, float]]  # by part of the rows and name
 
 
 @dataclass
-class Seen:
+class JobProgress:
     """How a job stands by its events; times in seconds since 1970."""
 
     state: str = ""

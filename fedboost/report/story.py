@@ -50,7 +50,7 @@ class Result(Settings):
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundSummary:
     """One outermost round of the job's own protocol: a tree, mostly."""
 
     done: int  # from 1
@@ -61,7 +61,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Link:
+class PartyLink:
     """One direction between two parties."""
 
     sender: str
@@ -69,7 +69,7 @@ class Link:
 
 
 @dataclass
-class Sent:
+class Traffic:
     """What went over a link."""
 
     bytes: int = 0
@@ -85,7 +85,7 @@ class StepTotal:
     calls: int = 0
     seconds: float = 0.0  # each call until the slowest party had done it
     parties: dict[str, float] = field(default_factory=dict)  # seconds
-    sent: dict[Link, Sent] = field(default_factory=dict)
+    sent: dict[PartyLink, Traffic] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Story:
     spec: dict[str, Any]
     roles: dict[str, str]  # of every party, guest first
     protocol: Protocol | None  # None where this version does not know it
-    rounds: tuple[Round, ...]
+    rounds: tuple[RoundSummary, ...]
     steps: tuple[StepTotal, ...]
     moments: tuple[Moment, ...]
     result: Result | None  # None until the job has finished
@@ -272,7 +272,7 @@ def _roles(spec: Mapping[str, Any], steps: tuple[StepTotal, ...]) -> dict[str, s
     return roles
 
 
-def _rounds(events: list[Event], stage: str) -> tuple[Round, ...]:
+def _rounds(events: list[Event], stage: str) -> tuple[RoundSummary, ...]:
     """The rounds of the job's own stage; one that was done again after a resume counts once."""
     found = {}
     for event in events:
@@ -280,7 +280,7 @@ def _rounds(events: list[Event], stage: str) -> tuple[Round, ...]:
             continue
         done = event.round
         metrics = {(metric.name, metric.split): metric.value for metric in done.metrics}
-        found[done.progress.done] = Round(
+        found[done.progress.done] = RoundSummary(
             done.progress.done, done.progress.of, done.seconds, metrics, event.at
         )
     return tuple(found[done] for done in sorted(found))
@@ -302,7 +302,7 @@ def _add_step(total: StepTotal, done: StepDone) -> None:
     for cost in done.costs:
         total.parties[cost.party] = total.parties.get(cost.party, 0.0) + cost.seconds
         for link in cost.sent:
-            sent = total.sent.setdefault(Link(cost.party, link.peer), Sent())
+            sent = total.sent.setdefault(PartyLink(cost.party, link.peer), Traffic())
             sent.bytes += link.bytes
             sent.messages += link.messages
 

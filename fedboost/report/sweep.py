@@ -7,12 +7,12 @@ from fedboost.report.charts import Axis, Line, LineChart, line_chart
 from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import Column, Row, absent, section, table
 from fedboost.sweep.plan import in_words
-from fedboost.sweep.record import FINISHED, TRAIN, VALIDATION, Record, Standing
+from fedboost.sweep.record import FINISHED, TRAIN, VALIDATION, SweepRecord, TrialResult
 
 HELD_OUT, TRAINED = 1, 6  # colours, as in the style sheet
 
 
-def figures(record: Record) -> Html:
+def figures(record: SweepRecord) -> Html:
     """The numbers at the top."""
     standings = record.standings()
     best = standings[0]
@@ -26,7 +26,7 @@ def figures(record: Record) -> Html:
     return tag("dl", *drawn, class_="figures")
 
 
-def trials(record: Record) -> Html:
+def trials(record: SweepRecord) -> Html:
     """Every trial, the best one first."""
     metric = record.sweep.metric
     standings = record.standings()
@@ -47,7 +47,7 @@ def trials(record: Record) -> Html:
     return section("trials", "Trials", best, drawn, _curve(record), intro=intro)
 
 
-def _row(one: Standing, shown: tuple[float, float]) -> list[object]:
+def _row(one: TrialResult, shown: tuple[float, float]) -> list[object]:
     rank = units.NOTHING if one.rank is None else str(one.rank)
     values, took = in_words(one.trial.values), units.in_seconds(one.seconds)
     if not one.is_whole:
@@ -59,7 +59,7 @@ def _row(one: Standing, shown: tuple[float, float]) -> list[object]:
     return [rank, values, _strip(one, shown), mean, units.measured(one.mean_of(TRAIN)), took]
 
 
-def _strip(one: Standing, shown: tuple[float, float]) -> Html:
+def _strip(one: TrialResult, shown: tuple[float, float]) -> Html:
     """Where a trial's folds lie between the least and the greatest of all, and their mean."""
     low, high = shown
     wide = high - low
@@ -76,7 +76,7 @@ def _strip(one: Standing, shown: tuple[float, float]) -> Html:
     return tag("svg", line, *marks, mean, class_="bars", height=17, aria_hidden="true")
 
 
-def _curve(record: Record) -> Html:
+def _curve(record: SweepRecord) -> Html:
     """Over the one setting that varies, where it is a number: the shape of its effect."""
     names = list(record.sweep.settings.params)
     whole = [one for one in record.standings() if one.is_whole]
@@ -94,7 +94,7 @@ def _curve(record: Record) -> Html:
     return line_chart(chart)
 
 
-def jobs(record: Record) -> Html:
+def jobs(record: SweepRecord) -> Html:
     """Every job: how it ended, and what ended it."""
     heads = [Column("job"), Column("settings"), Column("fold", "number"), Column("state")]
     heads += [Column(record.sweep.metric, "number"), Column("time", "number")]
@@ -114,7 +114,7 @@ def jobs(record: Record) -> Html:
     return section("jobs", "Jobs", table("Jobs", heads, rows, folds=True), intro=intro)
 
 
-def told(record: Record) -> Html:
+def told(record: SweepRecord) -> Html:
     """What was used again, and what hosts' sums have told in all."""
     said = []
     if record.earlier.alignment is not None:

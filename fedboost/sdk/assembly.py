@@ -13,7 +13,7 @@ from fedboost.data.sheet import Sheet
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.sdk import holdout, seats
 from fedboost.sdk.refusals import InvalidTableError
-from fedboost.sdk.seats import Seat, Seats
+from fedboost.sdk.seats import PartyRows, Seats
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -103,7 +103,7 @@ def of_rows(train: Taught, held: Taught) -> Assembled:
 
 
 def _source(
-    seat: Seat, label: Floats | None, weight: Floats | None, numbers: Places | None = None
+    seat: PartyRows, label: Floats | None, weight: Floats | None, numbers: Places | None = None
 ) -> tuple[Sheet, dict[str, Any]]:
     """A party's table with ids, label and weights beside its features, and what a job says of it.
 
@@ -129,7 +129,7 @@ def _source(
     return sheet, said
 
 
-def _stacked_ids(upper: Seat, lower: Seat) -> list[Hashable]:
+def _stacked_ids(upper: PartyRows, lower: PartyRows) -> list[Hashable]:
     """What names each row of two tables: ids, or places, which differ between the tables."""
     if upper.ids:
         return [*upper.tokens, *lower.tokens]

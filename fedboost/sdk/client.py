@@ -19,9 +19,9 @@ from typing import Any, Self, TypeAlias
 from fedboost.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
-from fedboost.report.card import Shown, card, trouble
+from fedboost.report.card import JobCard, card, trouble
 from fedboost.report.page import render
-from fedboost.report.seen import Seen
+from fedboost.report.seen import JobProgress
 from fedboost.report.story import read
 from fedboost.runtime.client import client as calls
 from fedboost.runtime.jobs.submitted import read_spec
@@ -37,7 +37,7 @@ JobLike: TypeAlias = str | Path | Mapping[str, Any] | JobSpec  # a file, or what
 class AsyncJob:
     """One job at a coordinator, for code that awaits."""
 
-    def __init__(self, link: calls.Client, id_: str) -> None:
+    def __init__(self, link: calls.CoordinatorClient, id_: str) -> None:
         self.id = id_
         self._link = link
 
@@ -113,7 +113,7 @@ class AsyncClient:
     ) -> None:
         """`coordinator` is ``[NAME@]HOST:PORT``, `tls` a folder or the files; see `Client`."""
         config = coordinator_at(coordinator, tls, user)
-        self._link = calls.Client(config, user=user or "user", retry_s=retry_s)
+        self._link = calls.CoordinatorClient(config, user=user or "user", retry_s=retry_s)
 
     async def __aenter__(self) -> Self:
         return self
@@ -235,7 +235,7 @@ class Client(Connected):
         a coordinator that is not there yet. A ConfigError says what is missing or wrong.
         """
         config = coordinator_at(coordinator, tls, user)
-        link = calls.Client(config, user=user or "user", retry_s=retry_s)
+        link = calls.CoordinatorClient(config, user=user or "user", retry_s=retry_s)
         super().__init__(link)
         self._link = link
 
@@ -274,10 +274,10 @@ def written(job: JobLike) -> bytes:
 
 def shown(journal: job_pb2.JobJournal) -> str:
     """A job's card for a notebook."""
-    status, seen = journal.status, Seen()
+    status, seen = journal.status, JobProgress()
     for event in journal.events:
         seen.event(event)
     seen.state = status.state or seen.state
     at = seen.at if seen.rests else time.time()
-    facts = Shown(status.name, seen, at, status.id, status.protocol, tuple(status.waiting))
+    facts = JobCard(status.name, seen, at, status.id, status.protocol, tuple(status.waiting))
     return card(facts)

@@ -26,7 +26,7 @@ from fedboost.sdk.assembly import Assembled, Taught
 from fedboost.sdk.fitted import Fitted
 from fedboost.sdk.progress import watching
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, refusing
-from fedboost.sdk.seats import Seat, Seats
+from fedboost.sdk.seats import PartyRows, Seats
 from fedboost.settings import parse
 
 Floats = NDArray[np.float64]
@@ -174,7 +174,7 @@ class Federated(Fitted):
             found = self._dealt(X, learns=learns)
         return {party: self._with_categories(seat) for party, seat in found.items()}
 
-    def _with_categories(self, seat: Seat) -> Seat:
+    def _with_categories(self, seat: PartyRows) -> PartyRows:
         return seats.with_categories(seat, self.get_params().get("categorical") or ())
 
     def _dealt(self, X: Rows, *, learns: bool) -> Seats:
@@ -184,24 +184,24 @@ class Federated(Fitted):
             dealt = seats.dealt_columns(whole.rows.names, self.get_params()["parties"])
             self._set_names(whole)
             return self._guest_first(
-                {party: Seat(whole.rows.select(names)) for party, names in dealt.items()}
+                {party: PartyRows(whole.rows.select(names)) for party, names in dealt.items()}
             )
         whole = self._same_columns(whole)
-        return {p: Seat(whole.rows.select(names)) for p, names in self.columns_.items()}
+        return {p: PartyRows(whole.rows.select(names)) for p, names in self.columns_.items()}
 
-    def _set_names(self, whole: Seat) -> None:
+    def _set_names(self, whole: PartyRows) -> None:
         """Keeps how the caller calls the columns of a single table."""
         vars(self).pop("feature_names_in_", None)
         if whole.rows.is_named:
             self.feature_names_in_ = np.array(whole.rows.names, object)
 
-    def _same_columns(self, whole: Seat) -> Seat:
+    def _same_columns(self, whole: PartyRows) -> PartyRows:
         """A table to predict with the columns of the training, found by name or by place."""
         names = [name for part in self.columns_.values() for name in part]
         known = getattr(self, "feature_names_in_", None)
         trained = names if known is None else known.tolist()
         if whole.rows.is_named and known is not None:
-            return Seat(whole.rows.select(trained))
+            return PartyRows(whole.rows.select(trained))
         if len(whole.rows.names) != len(names):
             raise InvalidTableError(
                 f"X has {len(whole.rows.names)} features, but {type(self).__name__} is expecting "
@@ -209,7 +209,7 @@ class Federated(Fitted):
             )
         if whole.rows.sparse is None:
             trained = trained if known is not None else [f"f{k}" for k in range(len(trained))]
-            return Seat(whole.rows.renamed(trained))
+            return PartyRows(whole.rows.renamed(trained))
         return whole
 
     def _guest_first(self, found: Seats) -> Seats:
@@ -299,7 +299,7 @@ class Federated(Fitted):
         assert ended.predictions is not None
         return parted(ended.predictions, "predictions").values
 
-    def _frame(self, seat: Seat, party: str) -> Frame:
+    def _frame(self, seat: PartyRows, party: str) -> Frame:
         """A table as a party's shard of the model reads it."""
         facts = self.shards_[party].facts
         # Networks hash the columns of a sparse table by their numbers, whichever it has.

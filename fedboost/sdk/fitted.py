@@ -13,13 +13,13 @@ from fedboost.messages.job_pb2 import JobJournal
 from fedboost.report.page import render
 from fedboost.sdk import importance
 from fedboost.sdk.disclosure import Disclosure
-from fedboost.sdk.parameters import Parameters
+from fedboost.sdk.parameters import EstimatorParameters
 from fedboost.sdk.refusals import unfitted
 
 History = list[dict[str, dict[str, float]]]
 
 
-class Fitted(Parameters):
+class Fitted(EstimatorParameters):
     """An estimator's attributes behind `fit`, for classes and for numbers."""
 
     _estimator_type: ClassVar[str]

@@ -11,7 +11,7 @@ from fedboost.sdk import assembly, holdout, labels, scoring, seats
 from fedboost.sdk.assembly import Assembled, Taught
 from fedboost.sdk.federated import Federated, Labels, Rows, Scores
 from fedboost.sdk.refusals import InvalidTableError, refusing
-from fedboost.sdk.seats import Seat, Seats
+from fedboost.sdk.seats import PartyRows, Seats
 
 
 class Horizontal(Federated):
@@ -48,7 +48,7 @@ class Horizontal(Federated):
             {} if weights is None else {party: weights[rows] for party, rows in dealt.items()},
         )
 
-    def _dealt_rows(self, whole: Seat, *, learns: bool) -> dict[str, seats.Places]:
+    def _dealt_rows(self, whole: PartyRows, *, learns: bool) -> dict[str, seats.Places]:
         """The rows of a single table by party: in turn, or in proportion to those it trains on."""
         if learns:
             names = seats.names_of(self.get_params()["parties"], horizontal=True)
@@ -75,7 +75,7 @@ class Horizontal(Federated):
             given = y.get(party)
             if isinstance(given, str):
                 given = seat.rows.column(given).to_numpy()
-                found[party] = Seat(seat.rows.without([y[party]]), seat.ids)
+                found[party] = PartyRows(seat.rows.without([y[party]]), seat.ids)
             with refusing(party=party):
                 own[party] = labels.column(given, seat.rows.n_rows, type(self).__name__)
                 if weight is not None:
@@ -100,6 +100,6 @@ class Horizontal(Federated):
             whole = self._same_columns(seats.single(X, self.get_params().get("ids")))
             return self._scored(whole)
 
-    def _scored(self, seat: Seat) -> scoring.Floats:
+    def _scored(self, seat: PartyRows) -> scoring.Floats:
         frame = self._frame(seat, self.guest_)
         return scoring.predict_whole(self.shards_[self.guest_], frame)

@@ -19,7 +19,7 @@ from fedboost.sdk.federated import EvalSet, Labels, Rows, eval_parts
 from fedboost.sdk.horizontal import Horizontal
 from fedboost.sdk.outputs import Classifier, Regressor
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, refusing
-from fedboost.sdk.seats import Seat
+from fedboost.sdk.seats import PartyRows
 from fedboost.sdk.trees import NUMBERS, OF_CLASSES
 from fedboost.settings import parse
 
@@ -67,7 +67,7 @@ class _Gbun(Horizontal):
         whole = seats.single(X, None)
         if isinstance(y, str):
             y, name = whole.rows.column(y).to_numpy(), y
-            whole = Seat(whole.rows.without([name]))
+            whole = PartyRows(whole.rows.without([name]))
         own = labels.column(y, whole.rows.n_rows, type(self).__name__)
         weights = labels.weights(weight, whole.rows.n_rows)
         if learns:
@@ -79,7 +79,7 @@ class _Gbun(Horizontal):
         frame = self._numbers(whole).rows.frame(whole.rows.names, ())
         return Table(frame.values, self._job_labels(own), labels.weights(weight, whole.rows.n_rows))
 
-    def _numbers(self, whole: Seat) -> Seat:
+    def _numbers(self, whole: PartyRows) -> PartyRows:
         """The table, of which no column may hold categories."""
         if whole.rows.categorical:
             raise InvalidTableError(

@@ -25,7 +25,7 @@ OWN: dict[str, Any] = {
 }
 
 
-class Parameters:
+class EstimatorParameters:
     """What `clone`, searches and people ask of an estimator's parameters."""
 
     _models: ClassVar[tuple[type[BaseModel], ...]] = ()  # whose fields are parameters
@@ -123,7 +123,7 @@ class Parameters:
 def _beginning(inherited: Callable[..., None]) -> Callable[..., None]:
     """A class's own `__init__`, on which a signature of its own can be written."""
 
-    def begin(self: Parameters, **params: Any) -> None:
+    def begin(self: EstimatorParameters, **params: Any) -> None:
         inherited(self, **params)
 
     begin.__doc__ = inherited.__doc__

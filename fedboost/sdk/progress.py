@@ -11,9 +11,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 from rich.console import Console
 
 from fedboost.messages.job_pb2 import Event, Waiting
-from fedboost.report.card import Shown, card
+from fedboost.report.card import JobCard, card
 from fedboost.report.progress import Progress
-from fedboost.report.seen import Seen
+from fedboost.report.seen import JobProgress
 
 Verbose: TypeAlias = bool | Literal["auto"]
 
@@ -85,7 +85,7 @@ class _InNotebook:
 
     def __init__(self, name: str, *, clock: Callable[[], float] = time.time) -> None:
         self._name, self._clock = name, clock
-        self._seen = Seen()
+        self._seen = JobProgress()
         self._waiting: tuple[Waiting, ...] = ()
         self._drawn_at = clock()
         self._place = _display(self._html())
@@ -110,7 +110,7 @@ class _InNotebook:
     def _html(self) -> str:
         # A job that rests takes no more time: the card says how long it took.
         at = self._seen.at if self._seen.rests else self._clock()
-        return card(Shown(self._name, self._seen, at, waiting=self._waiting))
+        return card(JobCard(self._name, self._seen, at, waiting=self._waiting))
 
 
 class _Drawn:

@@ -18,7 +18,7 @@ from fedboost.data.ids import encode_ids, shared_ids
 from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.runtime.transport.identity import NAME_PATTERN
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError
-from fedboost.sdk.tables import Rows, rows_of
+from fedboost.sdk.tables import RowTable, rows_of
 
 Places = NDArray[np.int64]
 # How many parties a single table is dealt to, or their names, or the columns of each.
@@ -31,10 +31,10 @@ TAKEN = (COORDINATOR, USER, ADDS_UP)
 
 
 @dataclass(frozen=True)
-class Seat:
+class PartyRows:
     """What one party brings: its features, and what names its rows (empty: their places)."""
 
-    rows: Rows
+    rows: RowTable
     ids: tuple[pa.ChunkedArray, ...] = ()
 
     @property
@@ -52,13 +52,13 @@ class Seat:
             )
         return found
 
-    def take(self, rows: Places) -> Seat:
+    def take(self, rows: Places) -> PartyRows:
         """The rows numbered `rows`, int64 (k,), in that order."""
         chosen = pa.array(rows)
-        return Seat(self.rows.take(rows), tuple(cells.take(chosen) for cells in self.ids))
+        return PartyRows(self.rows.take(rows), tuple(cells.take(chosen) for cells in self.ids))
 
 
-Seats: TypeAlias = dict[str, Seat]  # by party; the guest first
+Seats: TypeAlias = dict[str, PartyRows]  # by party; the guest first
 
 
 def are_by_party(X: Any) -> bool:
@@ -81,7 +81,9 @@ def given(tables: Mapping[str, Any], ids: IdNames | Mapping[str, IdNames] | None
             cells = tuple(rows.column(name) for name in names)
         except InvalidTableError as error:
             raise error.at(party=party) from None
-        seats[party] = Seat(rows.without([name for name in names if name in rows.names]), cells)
+        seats[party] = PartyRows(
+            rows.without([name for name in names if name in rows.names]), cells
+        )
     if isinstance(ids, Mapping) and set(ids) != set(tables):
         raise InvalidParameterError(
             f"ids names columns for {', '.join(ids)}; the tables are of {', '.join(tables)}",
@@ -102,7 +104,7 @@ def check_names(parties: Sequence[object]) -> None:
             raise InvalidParameterError(f"no party can be called {party!r}: another has this name")
 
 
-def single(table: Any, ids: IdNames | Mapping[str, IdNames] | None) -> Seat:
+def single(table: Any, ids: IdNames | Mapping[str, IdNames] | None) -> PartyRows:
     """One table of all parties' columns or rows; `ids` are none of its features."""
     rows = rows_of(table)
     if isinstance(ids, Mapping):
@@ -112,7 +114,7 @@ def single(table: Any, ids: IdNames | Mapping[str, IdNames] | None) -> Seat:
     names = [ids] if isinstance(ids, str) else list(ids or ())
     for name in names:
         rows.column(name)  # refuses a name that it does not know
-    return Seat(rows.without([name for name in names if name in rows.names]))
+    return PartyRows(rows.without([name for name in names if name in rows.names]))
 
 
 def check_places(seats: Seats) -> None:
@@ -225,12 +227,12 @@ def dealt_rows(n_rows: int, count: int) -> list[Places]:
     return [np.arange(first, n_rows, count) for first in range(count)]
 
 
-def below(upper: Seat, lower: Seat) -> Seat:
+def below(upper: PartyRows, lower: PartyRows) -> PartyRows:
     """The rows of both, those of `upper` first, without ids."""
-    return Seat(upper.rows.before(lower.rows))
+    return PartyRows(upper.rows.before(lower.rows))
 
 
-def with_categories(seat: Seat, names: Sequence[str]) -> Seat:
+def with_categories(seat: PartyRows, names: Sequence[str]) -> PartyRows:
     """The same, with further columns whose values are categories, as far as it has them."""
     kinds = [n for n in seat.rows.names if n in names or n in seat.rows.categorical]
     return replace(seat, rows=replace(seat.rows, categorical=tuple(kinds)))

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedboost.crypto.workers import Serial, Workers
-from fedboost.data.reading import Held
+from fedboost.data.reading import TableInMemory
 from fedboost.data.sheet import Sheet
 from fedboost.flow import Artefact
 from fedboost.job import JobSpec
@@ -73,7 +73,7 @@ def run(
     each core); `model` are the shards of an earlier job's model that this one uses. Raises what
     ended a job that did not finish. Ctrl-C stops it.
     """
-    sources = {party: Held.of(sheet, TABLE) for party, sheet in sheets.items()}
+    sources = {party: TableInMemory.of(sheet, TABLE) for party, sheet in sheets.items()}
     heard: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
 
     async def job(folder: Path) -> Ended:

@@ -28,7 +28,7 @@ FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Rows:
+class RowTable:
     """A table of n rows: Arrow columns, or sparse ones that are called by their numbers.
 
     `sparse`: float64 (n, c) in canonical form, for columns f0, f1, …; then `columns` has none.
@@ -43,7 +43,7 @@ class Rows:
     is_named: bool = False  # whether the caller has named the columns
     index: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
 
-    def select(self, names: Sequence[str]) -> Rows:
+    def select(self, names: Sequence[str]) -> RowTable:
         """Some of the columns, in the order of `names`; a DataError names one that is not there."""
         for name in names:
             if name not in self.names:
@@ -54,11 +54,11 @@ class Rows:
         columns = self.columns.select(list(names))
         return replace(self, names=tuple(names), columns=columns, categorical=kinds)
 
-    def without(self, names: Sequence[str]) -> Rows:
+    def without(self, names: Sequence[str]) -> RowTable:
         """The columns but those of these names."""
         return self.select([name for name in self.names if name not in set(names)])
 
-    def renamed(self, names: Sequence[str]) -> Rows:
+    def renamed(self, names: Sequence[str]) -> RowTable:
         """The same columns by other names, one each."""
         if self.sparse is not None or tuple(names) == self.names:
             return self
@@ -67,7 +67,7 @@ class Rows:
         columns = self.columns.rename_columns(list(names))
         return replace(self, names=tuple(names), columns=columns, categorical=kinds)
 
-    def take(self, rows: Places) -> Rows:
+    def take(self, rows: Places) -> RowTable:
         """The rows numbered `rows`, int64 (k,), in that order."""
         chosen = pa.array(rows)
         index = {name: level.take(chosen) for name, level in self.index.items()}
@@ -77,7 +77,7 @@ class Rows:
             return replace(self, n_rows=len(rows), sparse=taken, index=index)
         return replace(self, n_rows=len(rows), columns=self.columns.take(chosen), index=index)
 
-    def before(self, other: Rows) -> Rows:
+    def before(self, other: RowTable) -> RowTable:
         """These rows and below them those of a table that has the same columns."""
         below = other.renamed(self.names) if not other.is_named else other.select(self.names)
         n_rows = self.n_rows + below.n_rows
@@ -123,7 +123,7 @@ class Rows:
         return frame_of(sheet, wanted, needs_features=False)
 
 
-def rows_of(given: TableLike, what: str = "X") -> Rows:
+def rows_of(given: TableLike, what: str = "X") -> RowTable:
     """The table; an InvalidTableError where it is none, or has no rows or columns.
 
     `what` it is called in errors.
@@ -153,7 +153,7 @@ def _is_pandas(given: TableLike) -> bool:
     return pandas is not None and isinstance(given, pandas.DataFrame)
 
 
-def _of_pandas(given: Any) -> Rows:
+def _of_pandas(given: Any) -> RowTable:
     named = all(isinstance(name, str) for name in given.columns)
     try:
         table = pa.Table.from_pandas(given, preserve_index=False)
@@ -188,7 +188,7 @@ def index_of(given: Any) -> dict[str, pa.ChunkedArray]:
     }
 
 
-def _of_arrow(table: pa.Table) -> Rows:
+def _of_arrow(table: pa.Table) -> RowTable:
     kinds = [f.name for f in table.schema if pa.types.is_dictionary(f.type)]
     columns = {}
     for name, cells in zip(table.column_names, table.columns, strict=True):
@@ -198,7 +198,7 @@ def _of_arrow(table: pa.Table) -> Rows:
             "the table has several columns of one name", todo="give each a name of its own"
         )
     plain = pa.table(columns)
-    return Rows(tuple(columns), plain, table.num_rows, categorical=tuple(kinds), is_named=True)
+    return RowTable(tuple(columns), plain, table.num_rows, categorical=tuple(kinds), is_named=True)
 
 
 def _plain(cells: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -216,7 +216,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return pa.large_string() if pa.types.is_string_view(kind) else kind
 
 
-def _of_sparse(given: Any, what: str) -> Rows:
+def _of_sparse(given: Any, what: str) -> RowTable:
     if given.dtype.kind == "c":
         raise InvalidTableError(f"{what}: Complex data not supported")
     if len(given.shape) != 2:
@@ -225,10 +225,10 @@ def _of_sparse(given: Any, what: str) -> Rows:
     values.sum_duplicates()
     values.eliminate_zeros()
     names = tuple(f"f{place}" for place in range(values.shape[1]))
-    return Rows(names, pa.table({}), int(values.shape[0]), sparse=values)
+    return RowTable(names, pa.table({}), int(values.shape[0]), sparse=values)
 
 
-def _of_array(given: TableLike, what: str) -> Rows:
+def _of_array(given: TableLike, what: str) -> RowTable:
     if isinstance(given, Mapping | str | bytes):
         raise InvalidTableError(f"{what} is no table", todo="give rows and columns")
     cells = np.asarray(given)
@@ -241,7 +241,7 @@ def _of_array(given: TableLike, what: str) -> Rows:
         raise InvalidTableError(f"{what}: Complex data not supported")
     names = tuple(f"f{place}" for place in range(cells.shape[1]))
     columns = {name: _cells(cells[:, place], what) for place, name in enumerate(names)}
-    return Rows(names, pa.table(columns), int(cells.shape[0]))
+    return RowTable(names, pa.table(columns), int(cells.shape[0]))
 
 
 def _cells(cells: NDArray[Any], what: str) -> pa.Array:

@@ -100,7 +100,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Member:
+class SweepJob:
     """One job of the sweep: a trial on one fold."""
 
     trial: Trial
@@ -161,11 +161,11 @@ class Sweep:
         return tuple(Trial(number, values) for number, values in enumerate(drawn, 1))
 
     @cached_property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[SweepJob, ...]:
         """Every job, trial by trial."""
         folds = self.settings.folds
         numbers: list[int | None] = [None] if folds is None else list(range(folds))
-        return tuple(Member(t, fold, self._job(t, fold)) for t in self.trials for fold in numbers)
+        return tuple(SweepJob(t, fold, self._job(t, fold)) for t in self.trials for fold in numbers)
 
     @property
     def metric(self) -> MetricName:
@@ -197,7 +197,7 @@ class Sweep:
         raw = {"job": self.base.model_dump(mode="json"), SECTION: self.settings.model_dump()}
         return hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()
 
-    def spec(self, member: Member, earlier: Earlier) -> JobSpec:
+    def spec(self, member: SweepJob, earlier: Earlier) -> JobSpec:
         """The job as it is handed in, with what earlier ones have left."""
         return self._with(member.spec, earlier)
 

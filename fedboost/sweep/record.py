@@ -14,14 +14,14 @@ from pydantic import Field
 
 from fedboost.errors import ConfigError
 from fedboost.settings import Settings, parse
-from fedboost.sweep.plan import Earlier, Member, Sweep, Trial
+from fedboost.sweep.plan import Earlier, Sweep, SweepJob, Trial
 
 FORMAT = 1
 FINISHED, PAUSED, FAILED = "finished", "paused", "failed"
 VALIDATION, TRAIN = "validation", "train"
 
 
-class Entry(Settings):
+class SweepEntry(Settings):
     """One job of the sweep so far."""
 
     job: str | None = None  # its id, once it is handed in
@@ -38,33 +38,33 @@ class Entry(Settings):
         return self.metrics.get(part, {}).get(metric, math.nan)
 
 
-class Kept(Settings):
+class SweepFile(Settings):
     """The file."""
 
     format: int = FORMAT
     digest: str  # of the sweep
     alignment: str | None = None
     reuse: str | None = None
-    members: dict[str, Entry] = Field(default_factory=dict)
-    best: Entry | None = None  # of --fit-best
+    members: dict[str, SweepEntry] = Field(default_factory=dict)
+    best: SweepEntry | None = None  # of --fit-best
 
 
 @dataclass
-class Record:
+class SweepRecord:
     """What is known of a sweep's jobs; `keep` writes it."""
 
     sweep: Sweep
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, SweepEntry] = field(default_factory=dict)
     earlier: Earlier = field(default_factory=Earlier)
-    best: Entry | None = None
+    best: SweepEntry | None = None
 
-    def of(self, member: Member) -> Entry:
+    def of(self, member: SweepJob) -> SweepEntry:
         """A member's entry; a fresh one before anything happened."""
-        return self.entries.get(member.key, Entry())
+        return self.entries.get(member.key, SweepEntry())
 
     def text(self) -> bytes:
         """The file."""
-        kept = Kept(
+        kept = SweepFile(
             digest=self.sweep.digest,
             alignment=self.earlier.alignment,
             reuse=self.earlier.reuse,
@@ -74,13 +74,13 @@ class Record:
         return kept.model_dump_json(indent=1).encode()
 
     @classmethod
-    def read(cls, sweep: Sweep, text: bytes, **where: str) -> Record:
+    def read(cls, sweep: Sweep, text: bytes, **where: str) -> SweepRecord:
         """The record in a file; a ConfigError where it is another sweep's."""
         try:
             raw = json.loads(text)
         except (ValueError, RecursionError):
             raise ConfigError("the record of the sweep is no JSON", **where) from None
-        kept = parse(Kept, raw, **where)
+        kept = parse(SweepFile, raw, **where)
         if kept.format != FORMAT or kept.digest != sweep.digest:
             raise ConfigError(
                 "the record is that of another sweep: the file has changed since it began",
@@ -103,13 +103,13 @@ class Record:
             found.append(self.best)
         return next((one.code or 1 for one in found if one.state != FINISHED), 0)
 
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[TrialResult]:
         """Every trial, the best one first; those with jobs that did not finish last, unranked."""
         metric = self.sweep.metric
         found = []
         for trial in self.sweep.trials:
             own = [self.of(m) for m in self.sweep.members if m.trial.number == trial.number]
-            found.append(Standing(trial, tuple(own), metric))
+            found.append(TrialResult(trial, tuple(own), metric))
         sign = -1.0 if self.sweep.bigger_is_better else 1.0
         whole = sorted((s for s in found if s.is_whole), key=lambda s: (sign * s.mean, s.number))
         ranked = [replace(one, rank=place) for place, one in enumerate(whole, 1)]
@@ -134,11 +134,11 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Standing:
+class TrialResult:
     """A trial and what its folds came to."""
 
     trial: Trial
-    entries: tuple[Entry, ...]  # by fold
+    entries: tuple[SweepEntry, ...]  # by fold
     metric: str
     rank: int | None = None  # from 1; None where a job of it is missing
 
@@ -199,10 +199,10 @@ class Standing:
         }
 
 
-def ended(result: Mapping[str, Any], job: str) -> Entry:
+def ended(result: Mapping[str, Any], job: str) -> SweepEntry:
     """The entry of a job that has finished, by its result."""
     told = result.get("released") or {}
-    return Entry(
+    return SweepEntry(
         job=job,
         state=FINISHED,
         metrics=result["metrics"],
@@ -212,18 +212,18 @@ def ended(result: Mapping[str, Any], job: str) -> Entry:
     )
 
 
-def load(sweep: Sweep, path: Path) -> Record:
+def load(sweep: Sweep, path: Path) -> SweepRecord:
     """The record in a file; a fresh one where there is none."""
     if not path.is_file():
-        return Record(sweep)
-    return Record.read(sweep, path.read_bytes(), file=str(path))
+        return SweepRecord(sweep)
+    return SweepRecord.read(sweep, path.read_bytes(), file=str(path))
 
 
-def _fit(entry: Entry) -> dict[str, Any]:
+def _fit(entry: SweepEntry) -> dict[str, Any]:
     return {"job": entry.job, "state": entry.state, "model": entry.job, "metrics": entry.metrics}
 
 
-def _errors(entries: tuple[Entry, ...]) -> dict[str, Any]:
+def _errors(entries: tuple[SweepEntry, ...]) -> dict[str, Any]:
     found = [entry.error for entry in entries if entry.error is not None]
     return {"errors": found} if found else {}
 

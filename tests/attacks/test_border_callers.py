@@ -15,7 +15,7 @@ from fedboost.runtime.party import node as party
 from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.transport import authority, server
 from fedboost.runtime.transport.identity import Peer, Role
-from fedboost.runtime.transport.server import Gate, Servicer
+from fedboost.runtime.transport.server import CallerGate, Servicer
 from fedboost.runtime.transport.tls import Revocations
 from tests.attacks.test_border_approval import JOB, town, until
 from tests.e2e import world
@@ -70,7 +70,7 @@ async def signs_of_life(folder):
         running = asyncio.create_task(cluster.run(JOB))
         await until(lambda: telco._works and next(iter(telco._works.values())).session)
         certs = folder / "c" / "certs"
-        gate = Gate(Revocations(tls_of(certs, "telco")))
+        gate = CallerGate(Revocations(tls_of(certs, "telco")))
         [work] = telco._works.values()
         call = party_pb2.StepCall(job=work.id, attempt=work.attempt, stage="align")
         served = party_pb2.DESCRIPTOR.services_by_name["Party"]
@@ -122,7 +122,7 @@ class Journal:
 
 def watched(certs, between, clock=None):
     """The numbers of the events that a user hears."""
-    gate = Gate(Revocations(tls_of(certs, COORDINATOR)), clock)
+    gate = CallerGate(Revocations(tls_of(certs, COORDINATOR)), clock)
     service = job_pb2.DESCRIPTOR.services_by_name["Coordinator"]
     services: Any = Servicer(Journal(between), gate, service)
     return [
@@ -144,7 +144,7 @@ def test_a_revoked_user_hears_no_more_of_a_job_that_is_watched(tmp_path):
 
 def test_a_revoked_user_hears_on_where_only_the_call_is_judged(tmp_path, monkeypatch):
     certs = certificates(tmp_path)
-    judge = Gate.caller
+    judge = CallerGate.caller
     judged: list[Peer] = []
 
     def once(gate, context):
@@ -152,7 +152,7 @@ def test_a_revoked_user_hears_on_where_only_the_call_is_judged(tmp_path, monkeyp
             judged.append(judge(gate, context))
         return judged[0]
 
-    monkeypatch.setattr(Gate, "caller", once)
+    monkeypatch.setattr(CallerGate, "caller", once)
     assert watched(certs, lambda: revoke(certs)) == [1, 2]
 
 
@@ -178,7 +178,7 @@ class Idle:
 
 async def heard_of_nothing(certs, change, clock=None):
     """Whether a stream in which nothing happens has ended, and its node has let go of it."""
-    gate = Gate(Revocations(tls_of(certs, COORDINATOR)), clock)
+    gate = CallerGate(Revocations(tls_of(certs, COORDINATOR)), clock)
     node = Idle(change)
     services: Any = Servicer(node, gate, job_pb2.DESCRIPTOR.services_by_name["Coordinator"])
     listening = heard(services.Watch(job_pb2.WatchRequest(), Context(certs, USER)))
@@ -229,7 +229,7 @@ class Later:
 def test_a_certificate_that_expires_on_an_open_connection_counts_no_more(tmp_path):
     certs, clock = certificates(tmp_path), Later()
     assert watched(certs, clock.forward, clock) == [1]
-    gate = Gate(Revocations(tls_of(certs, COORDINATOR)), clock)
+    gate = CallerGate(Revocations(tls_of(certs, COORDINATOR)), clock)
     with pytest.raises(UnreachableError, match="the certificate of party telco expired on"):
         gate.caller(Context(certs, "telco"))
     with pytest.raises(PolicyError, match="the certificate of user user expired on"):

@@ -9,7 +9,7 @@ from fedboost.messages import job_pb2, party_pb2
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.local import COORDINATOR, USER, tls_of
 from fedboost.runtime.jobs import manifest
-from fedboost.runtime.jobs.manifest import Manifest, Member
+from fedboost.runtime.jobs.manifest import JobMember, Manifest
 from fedboost.runtime.jobs.submitted import sign_submission, submission_id
 from fedboost.runtime.policy.judgement import Judge
 from fedboost.runtime.transport import authority
@@ -31,7 +31,7 @@ def signed(certs, who=USER, spec=JOB, at=COORDINATOR):
 def terms(certs, submitter=USER, spec=JOB, **changes):
     """A manifest as a coordinator writes it, but for `changes`."""
     members = [
-        Member(name=party, certificate=(certs / f"{party}.pem").read_text())
+        JobMember(name=party, certificate=(certs / f"{party}.pem").read_text())
         for party in spec.parties.everybody
     ]
     made = Manifest(

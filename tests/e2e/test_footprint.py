@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
 from tests import small_jobs
 
@@ -23,7 +23,7 @@ def resident_bytes(pid):
 
 def test_idle_daemons_are_small(tmp_path):
     sources = small_jobs.written(tmp_path / "tables", small_jobs.tables("secureboost"))
-    with Cluster(tmp_path, small_jobs.spec("secureboost"), sources) as cluster:
+    with ClusterProcesses(tmp_path, small_jobs.spec("secureboost"), sources) as cluster:
         found = {name: resident_bytes(one.pid) for name, one in cluster.processes.items()}
     for name, size in found.items():
         most = MOST["coordinator" if name == COORDINATOR else "party"]

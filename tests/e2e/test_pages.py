@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from fedboost.runtime.cluster.cluster import Cluster, _free_ports
+from fedboost.runtime.cluster.cluster import ClusterProcesses, _free_ports
 from fedboost.runtime.cluster.local import COORDINATOR, USER
 from tests import browser as browsers
 from tests import small_jobs
@@ -57,7 +57,7 @@ params: {rounds: 1000, parts: 4, numbers: 100}
 class Town:
     """Daemons with pages, and a browser."""
 
-    cluster: Cluster
+    cluster: ClusterProcesses
     browser: Browser
     draws: bool  # pictures for the documents
 

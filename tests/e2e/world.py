@@ -23,8 +23,8 @@ from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event
 from fedboost.model import shards
-from fedboost.runtime.client.client import Client
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.client.client import CoordinatorClient
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers
@@ -72,7 +72,7 @@ def fedboost(*args: object, cwd: Path | None = None, env: dict[str, str] | None 
     return Said(done.returncode, done.stdout, done.stderr)
 
 
-class WarmCluster(Cluster):
+class WarmCluster(ClusterProcesses):
     """A cluster whose daemons are forks of a Python that has imported what they need."""
 
     def start(self, name: str) -> None:
@@ -90,7 +90,7 @@ class WarmCluster(Cluster):
         self.processes[name] = process
 
 
-def client_env(cluster: Cluster, user: str = USER) -> dict[str, str]:
+def client_env(cluster: ClusterProcesses, user: str = USER) -> dict[str, str]:
     """The variables with which a user's commands reach the cluster's coordinator."""
     return {
         "FEDBOOST_COORDINATOR": f"{COORDINATOR}@{cluster.addresses[COORDINATOR]}",
@@ -99,18 +99,18 @@ def client_env(cluster: Cluster, user: str = USER) -> dict[str, str]:
     }
 
 
-def ask(cluster: Cluster, *args: object, user: str = USER) -> Said:
+def ask(cluster: ClusterProcesses, *args: object, user: str = USER) -> Said:
     """Runs a command of a user of the cluster."""
     return fedboost(*args, env=client_env(cluster, user))
 
 
-def owner(cluster: Cluster, party: str, *args: object, user: str = USER) -> Said:
+def owner(cluster: ClusterProcesses, party: str, *args: object, user: str = USER) -> Said:
     """Runs `fedboost party ARGS` at a party of the cluster."""
     tls = ("--config", cluster.config(party), "--tls", cluster.folder / "certs")
     return fedboost("party", *args, *tls, env={"FEDBOOST_USER": user})
 
 
-def edit(cluster: Cluster, name: str, change: Callable[[dict[str, Any]], None]) -> None:
+def edit(cluster: ClusterProcesses, name: str, change: Callable[[dict[str, Any]], None]) -> None:
     """Changes a daemon's settings file."""
     path = cluster.config(name)
     raw = yaml.safe_load(path.read_text())
@@ -190,11 +190,11 @@ def job_file(folder: Path, raw: dict[str, Any]) -> Path:
 # Jobs in a cluster
 
 
-def submit(cluster: Cluster, raw: dict[str, Any]) -> str:
+def submit(cluster: ClusterProcesses, raw: dict[str, Any]) -> str:
     """Hands in a job; gives its id."""
 
     async def work() -> str:
-        async with Client(cluster.client, retry_s=5.0) as client:
+        async with CoordinatorClient(cluster.client, retry_s=5.0) as client:
             return await client.submit(spec(raw).model_dump_json().encode())
 
     return asyncio.run(work())
@@ -206,13 +206,16 @@ def journalled(cluster, id_):
 
 
 def watch(
-    cluster: Cluster, id_: str, until: Callable[[Event], bool] = lambda _: False, after: int = 0
+    cluster: ClusterProcesses,
+    id_: str,
+    until: Callable[[Event], bool] = lambda _: False,
+    after: int = 0,
 ) -> list[Event]:
     """The job's events behind `after`, up to the first that fits, or until the job rests."""
 
     async def work() -> list[Event]:
         events = []
-        async with Client(cluster.client, retry_s=5.0) as client:
+        async with CoordinatorClient(cluster.client, retry_s=5.0) as client:
             async with asyncio.timeout(90):
                 async for event in client.watch(id_, after):
                     events.append(event)
@@ -223,17 +226,17 @@ def watch(
     return asyncio.run(work())
 
 
-def call(cluster: Cluster, method: str, id_: str) -> Any:
+def call(cluster: ClusterProcesses, method: str, id_: str) -> Any:
     """One of the client's questions about a job: status, journal, cancel, resume."""
 
     async def work() -> Any:
-        async with Client(cluster.client, retry_s=5.0) as client:
+        async with CoordinatorClient(cluster.client, retry_s=5.0) as client:
             return await getattr(client, method)(id_)
 
     return asyncio.run(work())
 
 
-def gone_on(cluster: Cluster, id_: str) -> job_pb2.JobJournal:
+def gone_on(cluster: ClusterProcesses, id_: str) -> job_pb2.JobJournal:
     """Waits until a paused job, whose parties are all there now, has gone on by itself to its end.
 
     Its journal; fails where it did not run again within RESUMED_S.
@@ -247,7 +250,7 @@ def gone_on(cluster: Cluster, id_: str) -> job_pb2.JobJournal:
     return journal
 
 
-def run(cluster: Cluster, raw: dict[str, Any]) -> job_pb2.JobJournal:
+def run(cluster: ClusterProcesses, raw: dict[str, Any]) -> job_pb2.JobJournal:
     """Submits a job and waits until it rests."""
     id_ = submit(cluster, raw)
     watch(cluster, id_)
@@ -277,14 +280,14 @@ def in_round(number: int, step: str) -> Callable[[Event], bool]:
     return check
 
 
-def model(cluster: Cluster, party: str, id_: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def model(cluster: ClusterProcesses, party: str, id_: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A party's shard of a model: facts without its id and date, and arrays."""
     found = shards.load(cluster.store(party) / "models" / id_)
     once = ("job", "created")
     return {k: v for k, v in found.facts.items() if k not in once}, dict(found.arrays)
 
 
-def assert_same_model(cluster: Cluster, one: str, other: str) -> None:
+def assert_same_model(cluster: ClusterProcesses, one: str, other: str) -> None:
     """Every party's shard of two models is the same, bit for bit."""
     for party in cluster.names:
         facts, arrays = model(cluster, party, one)
@@ -331,7 +334,7 @@ def cpu_seconds(pids: list[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def tracebacks(cluster: Cluster) -> list[str]:
+def tracebacks(cluster: ClusterProcesses) -> list[str]:
     """The daemons whose log holds a traceback."""
     return [name for name in cluster.processes if "Traceback" in cluster.log(name).read_text()]
 

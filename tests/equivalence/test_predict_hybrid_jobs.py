@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedboost.cli.predicting import Wish
+from fedboost.cli.predicting import PredictionRequest
 from fedboost.core import objectives
 from fedboost.data.ids import encode_ids
 from fedboost.errors import ConfigError
@@ -93,7 +93,9 @@ def test_the_commands_job_scores_a_model_of_either_kind(tmp_path, split):
     """`fedboost model predict` reads protocol and split from the guest's shard."""
 
     def typed(done):
-        wish = Wish.of(done.shards[GUEST], dict.fromkeys(PARTIES, "new"), tmp_path / "p.parquet")
+        wish = PredictionRequest.of(
+            done.shards[GUEST], dict.fromkeys(PARTIES, "new"), tmp_path / "p.parquet"
+        )
         return wish.job(dict.fromkeys(PARTIES, DATASET))
 
     _, found = now(run_jobs(tmp_path, tables(), [spec(split=split), typed]))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
 from tests import drills, small_jobs
 from tests.e2e import world
@@ -36,7 +36,7 @@ PAGE_BYTES = 4096
 class Soak:
     """Daemons, what was seen of them, and what went wrong."""
 
-    cluster: Cluster
+    cluster: ClusterProcesses
     proxy: Proxy
     seed: int
     rest_s: float = 0.0  # of each protocol between two jobs
@@ -133,10 +133,10 @@ def job_of(name: str) -> dict[str, Any]:
     return raw
 
 
-def town(folder: Path) -> Cluster:
+def town(folder: Path) -> ClusterProcesses:
     """Daemons that hold the tables of all three protocols."""
     sources = small_jobs.written(folder / PROTOCOLS[0], small_jobs.tables(PROTOCOLS[0]))
-    cluster = Cluster(
+    cluster = ClusterProcesses(
         folder / "c", small_jobs.spec(PROTOCOLS[0]), sources, timers=drills.TIMERS, workers=1
     )
     for name in PROTOCOLS:

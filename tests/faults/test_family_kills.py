@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fedboost import protocols
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
 from fedboost.settings import parse
 from tests import drills, small_jobs
@@ -45,7 +45,7 @@ MOMENTS = (
 class Town:
     """Daemons of the parties of one protocol's jobs, and a job that nobody has disturbed."""
 
-    cluster: Cluster
+    cluster: ClusterProcesses
     raw: dict[str, Any]
     whole: str
     steps: frozenset[str]  # that such a job does
@@ -55,7 +55,7 @@ class Town:
         """For a toy's jobs; it stands until `stack` closes."""
         sources = small_jobs.written(folder, small_jobs.tables(name))
         raw, spec = small_jobs.raw(name, **JOBS[name]), small_jobs.spec(name)
-        cluster = Cluster(folder / "c", spec, sources, timers=drills.TIMERS, workers=1)
+        cluster = ClusterProcesses(folder / "c", spec, sources, timers=drills.TIMERS, workers=1)
         stack.enter_context(cluster)
         whole = world.run(cluster, raw)
         world.result(whole)

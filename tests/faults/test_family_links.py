@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
 from tests import drills, small_jobs
 from tests.e2e import world
@@ -48,7 +48,7 @@ SMOKE = (
 class Town:
     """Daemons, the links between them, and a job that nobody has disturbed."""
 
-    cluster: Cluster
+    cluster: ClusterProcesses
     proxy: Proxy
     whole: str
 
@@ -58,7 +58,7 @@ def town(tmp_path_factory):
     folder = tmp_path_factory.mktemp("links")
     sources = small_jobs.written(folder, small_jobs.tables("secureboost"))
     spec = small_jobs.spec("secureboost")
-    cluster = Cluster(folder / "c", spec, sources, timers=drills.TIMERS, workers=1)
+    cluster = ClusterProcesses(folder / "c", spec, sources, timers=drills.TIMERS, workers=1)
     with Proxy(cluster) as proxy, cluster:
         whole = world.run(cluster, RAW)
         world.result(whole)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
 from tests import drills
 from tests.e2e import world
@@ -22,7 +22,7 @@ JOB = world.job(params={"n_estimators": 12})
 
 def test_a_job_whose_host_is_gone_for_five_minutes_idles_and_goes_on_by_itself(tmp_path, data_file):
     sources = world.shares(data_file("breast.parquet"), tmp_path, ["bank", "telco", "shop"])
-    with Cluster(tmp_path / "c", world.spec(JOB), sources, workers=2) as cluster:
+    with ClusterProcesses(tmp_path / "c", world.spec(JOB), sources, workers=2) as cluster:
         whole = world.run(cluster, JOB)
         id_ = world.submit(cluster, JOB)
         last = world.watch(cluster, id_, world.in_round(2, "open_layer"))[-1].number

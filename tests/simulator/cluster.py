@@ -25,7 +25,7 @@ from fedboost.errors import FedboostError, JobError, UnreachableError
 from fedboost.flow import Role
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
-from fedboost.runtime.client.client import Client
+from fedboost.runtime.client.client import CoordinatorClient
 from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.cluster.local import COORDINATOR, NOWHERE, USER, declared, permissive, tls_of
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig, Users
@@ -186,10 +186,12 @@ class Simulation:
 
     # Jobs
 
-    def client(self) -> Client:
+    def client(self) -> CoordinatorClient:
         """What the user's command asks the coordinator with."""
         remote = Remote(name=COORDINATOR, address=NOWHERE)
-        return Client(ClientConfig(coordinator=remote, tls=tls_of(self.place.certs, USER)))
+        return CoordinatorClient(
+            ClientConfig(coordinator=remote, tls=tls_of(self.place.certs, USER))
+        )
 
     async def submit(self, spec: JobSpec) -> str:
         """Hands in a job; gives its id."""

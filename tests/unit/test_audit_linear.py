@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from fedboost.audit import attacks, linear
-from fedboost.audit.attacks import Asked, Target
+from fedboost.audit.attacks import AttackPlan, AttackTarget
 from fedboost.audit.findings import LINKINGS, SUMS
-from fedboost.audit.releases import Releases, Tree, counts, independent, known_nodes
+from fedboost.audit.releases import KnownReleases, ReleasedTree, counts, independent, known_nodes
 from tests.released import coarsened, made
 
 BIN = 3
 
 
 def one_bin(given):
-    return Target(0, np.arange(given.trees[0].groups.shape[2]) == BIN)
+    return AttackTarget(0, np.arange(given.trees[0].groups.shape[2]) == BIN)
 
 
 def solved(given, trees, how=linear.nearest):
@@ -109,7 +109,7 @@ def test_a_sum_is_the_targets_own_where_its_groups_hold_nobody_else():
 
 
 def test_every_linking_is_tried_and_knowing_more_finds_more():
-    found = attacks.of_host(made(1500, 20, columns=3), Asked(columns=2))
+    found = attacks.of_host(made(1500, 20, columns=3), AttackPlan(columns=2))
     assert [one.linking for one in found] == list(LINKINGS)
     assert {one.attack for one in found} == {SUMS}
     assert found[2].value > 0.99
@@ -121,7 +121,7 @@ def test_every_linking_is_tried_and_knowing_more_finds_more():
 def test_minimum_groups_keep_what_would_be_known_without_them():
     given = made(4000, 30, bins=16)
     bare, defended = solved(given, range(30))[0], coarsened(given, 40)
-    (found,) = attacks.of_host(defended, Asked(("all",)))
+    (found,) = attacks.of_host(defended, AttackPlan(("all",)))
     assert bare > 0.99
     assert found.value < 0.5
     assert max(one.groups.max() for one in defended.trees) > 1
@@ -131,18 +131,20 @@ def test_a_bin_that_is_never_apart_from_others_is_no_target():
     given = made(200, 2)
     merged = np.zeros_like(given.trees[0].groups)
     merged[..., -1] = 1  # of missing rows, of which there are none
-    trees = [Tree(t.at, t.nodes, t.columns, merged) for t in given.trees]
-    assert attacks.of_host(Releases(given.cells, 2, trees), Asked()) == []
-    assert Releases(given.cells, 2, trees).equations_per_row() == 0.0
+    trees = [ReleasedTree(t.at, t.nodes, t.columns, merged) for t in given.trees]
+    assert attacks.of_host(KnownReleases(given.cells, 2, trees), AttackPlan()) == []
+    assert KnownReleases(given.cells, 2, trees).equations_per_row() == 0.0
 
 
 def test_rows_that_no_tree_learnt_from_are_not_counted():
     given = made(400, 1)
     at = given.trees[0].at.copy()
     at[:100] = -1
-    tree = Tree(at, given.trees[0].nodes, given.trees[0].columns, given.trees[0].groups)
+    tree = ReleasedTree(at, given.trees[0].nodes, given.trees[0].columns, given.trees[0].groups)
     known = linear.generic(2, 400, 2)
-    equations = linear.of_bin(Releases(given.cells, 2, [tree]), 0, one_bin(given).cells, [0], known)
+    equations = linear.of_bin(
+        KnownReleases(given.cells, 2, [tree]), 0, one_bin(given).cells, [0], known
+    )
     assert equations.rows.tolist() == list(range(100, 400))
     assert equations.matrix.shape == (32, 300)
 
@@ -157,9 +159,9 @@ def test_equations_are_counted_as_the_meter_counts_them():
 def test_true_gradients_can_be_given():
     given = made(1500, 12)
     same = np.ones((1500, 2))  # of which no row has its own
-    (found,) = attacks.of_host(given, Asked(("all",)), coefficients=lambda tree: same)
+    (found,) = attacks.of_host(given, AttackPlan(("all",)), coefficients=lambda tree: same)
     assert found.value < 0.9
-    assert attacks.of_host(given, Asked(("all",)))[0].value > 0.99
+    assert attacks.of_host(given, AttackPlan(("all",)))[0].value > 0.99
 
 
 def test_divided_rows_alone_rule_out_and_rank_nothing():

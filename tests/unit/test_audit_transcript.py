@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedboost.audit import attacks, transcript
-from fedboost.audit.attacks import Asked
+from fedboost.audit.attacks import AttackPlan
 from fedboost.encrypted import record
 from fedboost.errors import ConfigError, StoreError
 from fedboost.flow import START, Artefact
@@ -98,18 +98,18 @@ def test_a_host_knows_its_cells_and_every_node_whose_sums_left():
 def test_sums_of_many_trees_on_few_rows_tell_a_hosts_bins_and_of_few_trees_they_do_not():
     job = made({"n_estimators": 30, "max_depth": 4, "learning_rate": 0.1}, (2, 2), 300, held=None)
     _, kept = transcripts_of(job)
-    (many,) = transcript.audit(kept[TELCO], Asked(("all",))).findings
+    (many,) = transcript.audit(kept[TELCO], AttackPlan(("all",))).findings
     assert many.value > 0.95
     assert many.chance < 0.25
     first = {n: a for n, a in kept[TELCO].arrays.items() if n[:6] in (record.CELLS, "000000")}
-    (few,) = transcript.audit(Artefact(kept[TELCO].facts, first), Asked(("all",))).findings
+    (few,) = transcript.audit(Artefact(kept[TELCO].facts, first), AttackPlan(("all",))).findings
     assert few.value < 0.6
 
 
 def test_a_guest_sees_what_hosts_could_tell_of_its_labels_and_members():
     job = made({"n_estimators": 15, "max_depth": 4}, (2, 2, 2), 400, held=0.3)
     _, kept = transcripts_of(job)
-    found = transcript.audit(kept[GUEST], Asked()).findings
+    found = transcript.audit(kept[GUEST], AttackPlan()).findings
     assert [one.about for one in found] == [TELCO, SHOP, ""]
     assert all(one.value > 0.8 for one in found[:2])
     assert found[2].value > 0.55
@@ -150,13 +150,13 @@ def test_parties_of_a_hybrid_job_know_what_their_layers_told(split):
             assert seen[training][own >= 0].tolist() == own[own >= 0].tolist()
         else:
             assert set(seen.tolist()) <= set(range(3, 7)), "more than bottom nodes"
-    found = transcript.audit(kept[GUEST], Asked()).findings
+    found = transcript.audit(kept[GUEST], AttackPlan()).findings
     assert {one.about for one in found} == {TELCO, SHOP, ""}
     if split == "unscored":
         with pytest.raises(ConfigError, match="no tree in which sums have left"):
-            transcript.audit(kept[TELCO], Asked())
+            transcript.audit(kept[TELCO], AttackPlan())
     else:
-        (sums,) = transcript.audit(kept[TELCO], Asked(("all",))).findings
+        (sums,) = transcript.audit(kept[TELCO], AttackPlan(("all",))).findings
         assert sums.value > sums.chance
 
 
@@ -226,10 +226,10 @@ def test_findings_are_kept_for_the_report(kept):
 def test_a_transcript_without_a_tree_is_refused(kept):
     empty = Artefact({"kind": "host"}, {"cells": np.zeros((3, 1), np.uint8)})
     with pytest.raises(ConfigError, match="no tree"):
-        transcript.audit(empty, Asked())
+        transcript.audit(empty, AttackPlan())
     running = Artefact({"kind": "guest", "hosts": []}, {"000000.at.1": np.zeros(3, np.int16)})
     with pytest.raises(ConfigError, match="not over"):
-        transcript.audit(running, Asked())
+        transcript.audit(running, AttackPlan())
 
 
 def test_wide_tables_are_kept_in_part():

@@ -195,7 +195,7 @@ class FakeClient:
 
 
 def test_a_tree_is_timed_from_the_end_of_the_one_before(monkeypatch):
-    monkeypatch.setattr(harness, "Client", FakeClient)
+    monkeypatch.setattr(harness, "CoordinatorClient", FakeClient)
     spec = plus_jobs.job(toy(), 2, "plain", {})
     cluster: Any = SimpleNamespace(client=None)
     watched = asyncio.run(harness._follow(cluster, spec))

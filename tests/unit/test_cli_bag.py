@@ -282,7 +282,7 @@ class Coordinator:
 def test_a_daemon_says_whose_the_other_models_are_and_what_to_do(town, monkeypatch, party):
     folder, said = town
     monkeypatch.setattr(bagging, "settings", lambda *_: "where the coordinator is")
-    monkeypatch.setattr(bagging, "Client", Coordinator)
+    monkeypatch.setattr(bagging, "CoordinatorClient", Coordinator)
     where = (*settings_file(folder, party), "--out", folder / "P.parquet", "--data", "bank=cards")
     models = said["models"] if party == "bank" else said["models"][::-1]
     error = refused("predict", *models, *where)
@@ -302,7 +302,7 @@ def test_where_nobody_knows_the_guest_the_way_is_said_all_the_same(town, monkeyp
     error = refused("predict", *said["models"], *where)
     assert error.what.startswith("the model lies at another guest")
     monkeypatch.setattr(bagging, "settings", lambda *_: "where the coordinator is")
-    monkeypatch.setattr(bagging, "Client", Coordinator)
+    monkeypatch.setattr(bagging, "CoordinatorClient", Coordinator)
     error = refused("predict", said["models"][0], "else-1", *where)
     assert error.what.startswith("the model lies at another guest")
 

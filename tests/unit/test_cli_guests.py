@@ -191,7 +191,7 @@ def submit(monkeypatch, tmp_path):
 
     def run(spec, *more, most=9):
         coordinator = Coordinator(most)
-        monkeypatch.setattr(job_commands, "Client", coordinator)
+        monkeypatch.setattr(job_commands, "CoordinatorClient", coordinator)
         (tmp_path / "job.yaml").write_text(yaml.safe_dump(spec.model_dump(mode="json")))
         args = ["submit", str(tmp_path / "job.yaml"), *more]
         said = CliRunner().invoke(job_group, args, catch_exceptions=False, standalone_mode=False)

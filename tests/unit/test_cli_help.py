@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from fedboost.cli import complete
 from fedboost.cli.groups import cli
 from fedboost.messages.job_pb2 import JobStatus
-from fedboost.runtime.client.client import Client
+from fedboost.runtime.client.client import CoordinatorClient
 from fedboost.runtime.store.store import JobState, Store
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.authority import Leaf, Term
@@ -132,7 +132,7 @@ def test_jobs_of_the_coordinator_are_completed_and_none_where_nobody_answers(mon
     given = ["job", "watch", "--coordinator", "127.0.0.1:9"]
     monkeypatch.setenv("FEDBOOST_TLS", "")
     assert completed(given) == []
-    monkeypatch.setattr(Client, "jobs", jobs)
+    monkeypatch.setattr(CoordinatorClient, "jobs", jobs)
     monkeypatch.setattr("fedboost.runtime.client.config.client_config", lambda *_: _client())
     assert completed(given, "f") == ["fraud-1"]
 

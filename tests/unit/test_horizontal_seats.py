@@ -13,7 +13,7 @@ from fedboost.flow import START
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.jobs.manifest import Manifest, Member
+from fedboost.runtime.jobs.manifest import JobMember, Manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.jobs.submitted import read_spec
 from fedboost.runtime.party.job import PartyJob
@@ -130,7 +130,7 @@ def spec_of(parties=PARTIES, aggregator="bank", protocol=STAGE, **params):
 
 def manifest_of(job="job-1", **more):
     spec = spec_of(**more)
-    members = [Member(name=p, certificate="none") for p in PARTIES]
+    members = [JobMember(name=p, certificate="none") for p in PARTIES]
     return Manifest(
         job=job, coordinator=local.COORDINATOR, submitter="ann", spec=spec, members=members
     )

@@ -15,7 +15,7 @@ from fedboost.flow import HOST, START, Artefact, Out, Protocol, Step
 from fedboost.messages.job_pb2 import Told
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.jobs.manifest import Manifest, Member
+from fedboost.runtime.jobs.manifest import JobMember, Manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.store.store import Store
@@ -163,7 +163,7 @@ def test_what_an_alignment_left_is_for_the_stages_behind_it(seats, tmp_path, job
         coordinator=local.COORDINATOR,
         submitter="ann",
         spec=spec,
-        members=[Member(name=party, certificate="none") for party in (GUEST, TELCO)],
+        members=[JobMember(name=party, certificate="none") for party in (GUEST, TELCO)],
     )
     with Store(tmp_path / "store", f"party {GUEST}") as store:
         work = PartyJob(SignedJob(GUEST, terms, bytes(32)), store)

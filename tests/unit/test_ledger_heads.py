@@ -25,7 +25,7 @@ from fedboost.errors import ConfigError, DataError, PeerError
 from fedboost.messages.party_pb2 import SignedHead
 from fedboost.runtime.cluster import local
 from fedboost.runtime.ledger import comparison, signed_heads
-from fedboost.runtime.ledger.ledger import GENESIS, Disclosure, Head, Ledger, row_hash
+from fedboost.runtime.ledger.ledger import GENESIS, DisclosureRow, Head, Ledger, row_hash
 from fedboost.runtime.policy.judgement import check_signed_at
 from fedboost.runtime.transport.tls import load_identity
 from tests.federated import job_spec, now
@@ -333,7 +333,7 @@ def test_who_passed_over_a_peer_says_nothing_of_it_and_does_not_hold_it_to_anyth
         assert set(ours.pairs) == {SHOP}
         said = told.model_copy(update={"attempt": 2, "stage": "gbun", "round": 1})
         lying = said.model_copy(
-            update={"pairs": {BANK: signed_heads.Pair(entries=9, sha256="0" * 64)}}
+            update={"pairs": {BANK: signed_heads.PairDigest(entries=9, sha256="0" * 64)}}
         )
         text = lying.encode()
         given = [SignedHead(party=TELCO, text=text, signature=signed_by(town, TELCO)(text))]
@@ -468,7 +468,7 @@ def test_a_payload_on_its_way_when_its_attempt_ended_is_no_difference(town):
     values = {**vars(last), "attempt": 2, "direction": "out", "peer": TELCO}
     late = {key: values[key] for key in vars(last) if key not in ("n", "at", "previous", "hash")}
     with closing(Ledger(town.store(BANK))) as ledger:
-        ledger.record(Disclosure(**late))
+        ledger.record(DisclosureRow(**late))
     file = town.exported(TELCO)
     code, said = town.command("diff", "--config", town.config(BANK), "--with", str(file))
     assert code == 0

@@ -8,7 +8,7 @@ import pytest
 from fedboost.errors import PeerError
 from fedboost.job import JobSpec
 from fedboost.runtime.jobs import manifest
-from fedboost.runtime.jobs.manifest import Manifest, Member
+from fedboost.runtime.jobs.manifest import JobMember, Manifest
 from fedboost.settings import parse
 from fedboost.wire import CONTROL_BYTES_MAX
 from tests.federated import job_spec
@@ -16,7 +16,10 @@ from tests.federated import job_spec
 
 def terms(**params):
     spec = job_spec("secureboost", ("bank", "telco"), params=params)
-    members = [Member(name="bank", certificate="PEM 1"), Member(name="telco", certificate="PEM 2")]
+    members = [
+        JobMember(name="bank", certificate="PEM 1"),
+        JobMember(name="telco", certificate="PEM 2"),
+    ]
     return Manifest(
         job="credit-1", coordinator="coord", submitter="ann", spec=spec, members=members
     )

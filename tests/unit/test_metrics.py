@@ -34,7 +34,7 @@ from fedboost.runtime.daemons import families, metrics
 from fedboost.runtime.daemons.metrics import CoordinatorMetrics
 from fedboost.runtime.daemons.party_metrics import PartyMetrics
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.runtime.policy.account import Account, Entry
+from fedboost.runtime.policy.account import Account, AccountEntry
 from fedboost.runtime.store.store import JobState, Store
 from fedboost.runtime.transport.identity import Peer
 from fedboost.settings import parse
@@ -246,7 +246,9 @@ def test_the_account_of_data_sets_is_shown(party, store):
         ("c", "credit", "telco", 0.0, 2.5), ("d", SECRET, SECRET, 0.01, 0.0),
     ):  # fmt: skip
         store.add_job(job, job, b"{}", JobState.RUNNING)
-        account.expect(Entry(job, "", dataset, "", guest, "secureboost", 10, planned, epsilon))
+        account.expect(
+            AccountEntry(job, "", dataset, "", guest, "secureboost", 10, planned, epsilon)
+        )
     found = page(party, store)
     assert found["fedboost_disclosed_sums", ("credit", "telco")] == pytest.approx(0.05)
     assert found["fedboost_disclosed_sums", ("other", "other")] == pytest.approx(0.01)

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 
 from fedboost.cli.groups import ledger_group
 from fedboost.errors import DataError, StoreError
-from fedboost.runtime.ledger.ledger import GENESIS, Disclosure, Head, Ledger, Row, row_hash
+from fedboost.runtime.ledger.ledger import GENESIS, DisclosureRow, Head, Ledger, Row, row_hash
 from fedboost.runtime.store.store import JobState, Store
 
-SENT = Disclosure(
+SENT = DisclosureRow(
     direction="out",
     job="j1",
     attempt=1,

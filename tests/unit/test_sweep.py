@@ -10,7 +10,7 @@ from fedboost.report.page import of_sweep
 from fedboost.settings import parse
 from fedboost.sweep import leaks, plan
 from fedboost.sweep.plan import Earlier, SweepSettings
-from fedboost.sweep.record import FINISHED, Entry, Record
+from fedboost.sweep.record import FINISHED, SweepEntry, SweepRecord
 from tests import small_jobs
 
 GRID = {"params": {"max_depth": [2, 3], "learning_rate": [0.1, 0.3]}, "folds": 3}
@@ -32,8 +32,8 @@ def measured(own, values):
     entries = {}
     for member, value in zip(own.members, values, strict=True):
         parts = {"train": {own.metric: 0.5}, "validation": {own.metric: value}}
-        entries[member.key] = Entry(job=member.key, state=FINISHED, metrics=parts, seconds=1.0)
-    return Record(own, entries)
+        entries[member.key] = SweepEntry(job=member.key, state=FINISHED, metrics=parts, seconds=1.0)
+    return SweepRecord(own, entries)
 
 
 def test_a_grid_tries_every_choice_on_every_fold():
@@ -159,7 +159,7 @@ def test_a_trial_without_all_of_its_jobs_has_no_rank_and_the_sweep_its_exit_code
     record = measured(sweep(), [0.7] * 12)
     key = record.sweep.members[0].key
     failed = {"code": "policy", "what": "no", "where": {}, "todo": ""}
-    record.entries[key] = Entry(job="j", state="failed", error=failed, code=4)
+    record.entries[key] = SweepEntry(job="j", state="failed", error=failed, code=4)
     last = record.standings()[-1]
     assert (last.number, last.rank) == (1, None)
     assert (record.code, record.state) == (4, "failed")
@@ -172,10 +172,10 @@ def test_a_trial_without_all_of_its_jobs_has_no_rank_and_the_sweep_its_exit_code
 def test_a_record_is_read_again_and_not_for_another_sweep():
     record = measured(sweep(), [0.5 + n / 100 for n in range(12)])
     record.earlier = Earlier("cancer-1", None)
-    again = Record.read(record.sweep, record.text())
+    again = SweepRecord.read(record.sweep, record.text())
     assert again.said() == record.said()
     with pytest.raises(ConfigError, match="another sweep"):
-        Record.read(sweep({"folds": 3}), record.text())
+        SweepRecord.read(sweep({"folds": 3}), record.text())
 
 
 def test_before_it_begins_a_sweep_says_what_hosts_will_release_in_all():
@@ -207,7 +207,7 @@ def test_the_report_shows_every_trial_and_job_and_what_was_told():
 
 
 def test_the_report_of_a_sweep_that_has_only_begun_says_so():
-    assert "No trial has finished yet" in of_sweep(Record(sweep()))
+    assert "No trial has finished yet" in of_sweep(SweepRecord(sweep()))
 
 
 def test_settings_of_a_sweep_are_strict():

@@ -118,7 +118,7 @@ class Caller:
         return printable_message(reply)
 
 
-class Client(Caller):
+class CoordinatorClient(Caller):
     """One user at one coordinator; an asynchronous context manager."""
 
     async def submit(self, spec: bytes) -> str:

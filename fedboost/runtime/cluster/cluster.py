@@ -42,7 +42,7 @@ WIDE_OPEN = """\
 LOG_LINES = 5  # of a daemon that did not come up, shown in the error
 
 
-class Cluster:
+class ClusterProcesses:
     """Daemons for the parties of one job file; a context manager that leaves no process behind.
 
     Everything lies in `folder`: certs/, configs/, var/NAME (stores, models), logs/NAME.log. A
@@ -97,7 +97,7 @@ class Cluster:
         """A daemon's store."""
         return self.folder / "var" / name
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> ClusterProcesses:
         try:
             for name in (COORDINATOR, *self.names):
                 self.start(name)

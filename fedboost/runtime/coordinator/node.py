@@ -37,7 +37,7 @@ from fedboost.runtime.coordinator.liveness import first_gone
 from fedboost.runtime.coordinator.notifications import TELL_S, Errands
 from fedboost.runtime.coordinator.walker import JobWalk, UnapprovedError
 from fedboost.runtime.jobs import manifest
-from fedboost.runtime.jobs.manifest import Manifest, Member, Submission
+from fedboost.runtime.jobs.manifest import JobMember, Manifest, Submission
 from fedboost.runtime.jobs.submitted import (
     KEY_BYTES,
     read_spec,
@@ -295,7 +295,7 @@ class CoordinatorNode:
             return False
         return (terms.submitter, terms.spec) == (submitter, spec)
 
-    async def _member(self, party: str) -> Member:
+    async def _member(self, party: str) -> JobMember:
         said = await self._link(party).hello()
         if said.wire_version != wire.WIRE_VERSION or said.version != __version__:
             raise ConfigError(
@@ -303,7 +303,7 @@ class CoordinatorNode:
                 party=party,
                 todo="run the same version everywhere",
             )
-        return Member(name=party, certificate=said.certificate)
+        return JobMember(name=party, certificate=said.certificate)
 
     def _walk(self, terms: Manifest, attempt: int) -> JobWalk:
         protocol = protocols.named(terms.spec.protocol)

@@ -40,7 +40,7 @@ from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.health import Health
 from fedboost.runtime.transport.identity import Peer, Role
 from fedboost.runtime.transport.peers import PartyControl, PeerLinks
-from fedboost.runtime.transport.server import Gate, Servicer, bind
+from fedboost.runtime.transport.server import CallerGate, Servicer, bind
 from fedboost.runtime.transport.tls import Revocations, ServerCertificates, TlsFiles
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _nothing(_: object) -> AbstractAsyncContextManager[None]:
     return nullcontext()
 
 
-class Standing:
+class DaemonAccess:
     """Who a daemon is: its certificates, its gate, its way out."""
 
     def __init__(self, config: DaemonConfig, role: Role) -> None:
@@ -71,7 +71,7 @@ class Standing:
         files = config.tls or _throwaway(config, role)
         self.certificates = ServerCertificates(files, role=role, name=config.name)
         self.revocations = Revocations(files)
-        self.gate = Gate(self.revocations if config.tls else None)
+        self.gate = CallerGate(self.revocations if config.tls else None)
         self.dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
         for warning in config.warnings():
             log.warning("%s", warning)
@@ -113,7 +113,7 @@ async def serve_party(
     from fedboost.runtime.policy.judgement import Trust
     from fedboost.runtime.process.workers import ProcessWorkers
 
-    standing = Standing(config, "party")
+    standing = DaemonAccess(config, "party")
     own = standing.certificates
     trust = Trust(own.fresh, lambda: own.pems.ca, standing.revocations.check)
     with Store(config.store, f"party {config.name}") as store:
@@ -163,7 +163,7 @@ async def serve_coordinator(
     """The coordinator's daemon, until SIGTERM or SIGINT, and what runs `beside` its node."""
     from fedboost.runtime.coordinator.node import CoordinatorNode
 
-    standing = Standing(config, "coordinator")
+    standing = DaemonAccess(config, "coordinator")
     with Store(config.store, f"coordinator {config.name}") as store:
         controls = {
             name: PartyControl(standing.dialer, name, address)
@@ -197,7 +197,7 @@ async def serve_coordinator(
 
 
 def _party_metrics(
-    config: PartyConfig, standing: Standing, workers: ProcessWorkers
+    config: PartyConfig, standing: DaemonAccess, workers: ProcessWorkers
 ) -> PartyMetrics | None:
     """A party's figures, if its owner wants any; nothing of them is even imported otherwise."""
     if config.metrics is None:
@@ -208,7 +208,7 @@ def _party_metrics(
 
 
 def _coordinator_metrics(
-    config: CoordinatorConfig, standing: Standing, node: CoordinatorNode
+    config: CoordinatorConfig, standing: DaemonAccess, node: CoordinatorNode
 ) -> Metrics | None:
     """The same of a coordinator."""
     if config.metrics is None:
@@ -264,7 +264,7 @@ def _health(server: Any, *services: str) -> Health:
     return health
 
 
-def _links_of(config: DaemonConfig, standing: Standing) -> Callable[[str], Awaitable[object]]:
+def _links_of(config: DaemonConfig, standing: DaemonAccess) -> Callable[[str], Awaitable[object]]:
     targets = doctor.targets(config)
     return lambda name: doctor.say_hello(standing.dialer, targets, name)
 

@@ -20,7 +20,7 @@ CLOCK_SKEW_MAX_S = 60.0  # certificates and journals of two machines drift apart
 
 
 @dataclass(frozen=True)
-class Target:
+class LinkTarget:
     """A daemon at the other end of a link."""
 
     role: Role
@@ -28,7 +28,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Finding:
+class LinkCheck:
     """One thing that was looked at, and what is wrong with it."""
 
     what: str
@@ -36,17 +36,17 @@ class Finding:
     note: str = ""
 
 
-def targets(config: DaemonConfig) -> dict[str, Target]:
+def targets(config: DaemonConfig) -> dict[str, LinkTarget]:
     """The daemons that a configuration names, by name."""
     if isinstance(config, PartyConfig):
-        found = {name: Target("party", address) for name, address in config.peers.items()}
-        found[config.coordinator.name] = Target("coordinator", config.coordinator.address)
+        found = {name: LinkTarget("party", address) for name, address in config.peers.items()}
+        found[config.coordinator.name] = LinkTarget("coordinator", config.coordinator.address)
         return found
     assert isinstance(config, CoordinatorConfig)
-    return {name: Target("party", address) for name, address in config.parties.items()}
+    return {name: LinkTarget("party", address) for name, address in config.parties.items()}
 
 
-async def say_hello(dialer: Dialer, known: dict[str, Target], name: str) -> job_pb2.HelloReply:
+async def say_hello(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> job_pb2.HelloReply:
     """What the daemon `name` says of itself; raises what is wrong with the link or its version."""
     target = known.get(name)
     if target is None:
@@ -64,50 +64,52 @@ async def say_hello(dialer: Dialer, known: dict[str, Target], name: str) -> job_
     return reply
 
 
-async def examine(config: DaemonConfig, dialer: Dialer, ours: Role) -> list[Finding]:
+async def examine(config: DaemonConfig, dialer: Dialer, ours: Role) -> list[LinkCheck]:
     """Every link out of this daemon and every link into it, one finding each."""
     known = targets(config)
     findings = []
     for name, target in known.items():
         findings.append(await _link_out(dialer, known, name))
         findings.append(await _link_in(dialer, name, target, config.name))
-    own = Target(ours, config.listen)
+    own = LinkTarget(ours, config.listen)
     try:
         await _call(dialer, config.name, own, "Hello", job_pb2.HelloRequest())
-        findings.append(Finding(f"our own daemon on {config.listen}"))
+        findings.append(LinkCheck(f"our own daemon on {config.listen}"))
     except FedboostError as error:
-        findings.append(Finding(f"our own daemon on {config.listen}", error))
+        findings.append(LinkCheck(f"our own daemon on {config.listen}", error))
     return findings
 
 
-async def _link_out(dialer: Dialer, known: dict[str, Target], name: str) -> Finding:
+async def _link_out(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> LinkCheck:
     what = f"here -> {name} ({known[name].address})"
     started = time.time()
     try:
         reply = await say_hello(dialer, known, name)
     except FedboostError as error:
-        return Finding(what, error)
+        return LinkCheck(what, error)
     now = time.time()
     skew = reply.clock - (started + now) / 2
     if abs(skew) > CLOCK_SKEW_MAX_S:
         wrong = ConfigError(
             f"the clock of {name} is off by {skew:+.0f} s", todo="set both clocks (NTP)", party=name
         )
-        return Finding(what, wrong)
-    return Finding(what, note=f"{1000 * (now - started):.0f} ms, clock {skew:+.1f} s")
+        return LinkCheck(what, wrong)
+    return LinkCheck(what, note=f"{1000 * (now - started):.0f} ms, clock {skew:+.1f} s")
 
 
-async def _link_in(dialer: Dialer, name: str, target: Target, ours: str) -> Finding:
+async def _link_in(dialer: Dialer, name: str, target: LinkTarget, ours: str) -> LinkCheck:
     what = f"{name} -> here"
     try:
         reply = await _call(dialer, name, target, "CheckLink", job_pb2.CheckLinkRequest(name=ours))
     except FedboostError as error:
-        return Finding(what, error)
+        return LinkCheck(what, error)
     assert isinstance(reply, job_pb2.CheckLinkReply)
-    return Finding(what, faults.from_message(reply.fault) if reply.HasField("fault") else None)
+    return LinkCheck(what, faults.from_message(reply.fault) if reply.HasField("fault") else None)
 
 
-async def _call(dialer: Dialer, name: str, target: Target, method: str, request: object) -> object:
+async def _call(
+    dialer: Dialer, name: str, target: LinkTarget, method: str, request: object
+) -> object:
     stub = party_pb2_grpc.PartyStub if target.role == "party" else job_pb2_grpc.CoordinatorStub
 
     def start(channel: grpc.aio.Channel) -> Any:

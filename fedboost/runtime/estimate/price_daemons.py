@@ -27,8 +27,8 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import JobError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
-from fedboost.runtime.client.client import Client, result_of
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.client.client import CoordinatorClient, result_of
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR, DATASET
 from fedboost.runtime.process.workers import ProcessWorkers
 from fedboost.settings import parse
@@ -66,7 +66,7 @@ def _echoes(folder: Path) -> dict[str, float]:
     for party in PARTIES:
         pq.write_table(pa.table({"id": ["a"], "x": [1.0]}), folder / f"{party}.parquet")
         sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
-    with Cluster(folder / "cluster", _job(1, 1, 1), sources) as cluster:
+    with ClusterProcesses(folder / "cluster", _job(1, 1, 1), sources) as cluster:
         _run(cluster, _job(1, 1, 1))  # loads what is loaded once
         small = _run(cluster, _job(1, 1, 1))
         rounds = _run(cluster, _job(ROUNDS, 1, 1))
@@ -105,7 +105,7 @@ class _Ran:
     memory: int
 
 
-def _run(cluster: Cluster, spec: JobSpec) -> _Ran:
+def _run(cluster: ClusterProcesses, spec: JobSpec) -> _Ran:
     """What daemons took while a job ran."""
     before = _spent(cluster)
     journal = asyncio.run(_journal(cluster, spec))
@@ -117,15 +117,15 @@ def _run(cluster: Cluster, spec: JobSpec) -> _Ran:
     return _Ran(sum(spent.values()), leading, max(result["memory_peak_bytes"].values()))
 
 
-async def _journal(cluster: Cluster, spec: JobSpec) -> JobJournal:
-    async with Client(cluster.client, retry_s=RETRY_S) as client:
+async def _journal(cluster: ClusterProcesses, spec: JobSpec) -> JobJournal:
+    async with CoordinatorClient(cluster.client, retry_s=RETRY_S) as client:
         job = await client.submit(spec.model_dump_json().encode())
         async for _ in client.watch(job):
             pass
         return await client.journal(job)
 
 
-def _spent(cluster: Cluster) -> dict[str, float]:
+def _spent(cluster: ClusterProcesses) -> dict[str, float]:
     """Processor seconds of each daemon so far."""
     found = {}
     for name, process in cluster.processes.items():

@@ -19,7 +19,7 @@ from fedboost.wire import CONTROL_BYTES_MAX, WIRE_VERSION, json_object
 SUBMITTER = r"^(coordinator )?[a-z][a-z0-9-]{0,62}$"
 
 
-class Member(Settings):
+class JobMember(Settings):
     """One party of the job, known by its certificate; it may sign with a later one."""
 
     name: Name
@@ -46,7 +46,7 @@ class Manifest(Settings):
     coordinator: Name
     submitter: str = Field(pattern=SUBMITTER)
     spec: JobSpec
-    members: list[Member]
+    members: list[JobMember]
     submission: Submission | None = None  # none where nobody has certificates
     wire_version: int = WIRE_VERSION
     version: str = __version__
@@ -78,7 +78,7 @@ def decode(text: bytes) -> Manifest:
 
 
 @dataclass(frozen=True)
-class Outline:
+class ManifestOutline:
     """What every version can read of a manifest that we have agreed to or made ourselves."""
 
     coordinator: str
@@ -96,10 +96,10 @@ class Outline:
             )
 
 
-def outline(text: bytes) -> Outline:
+def outline(text: bytes) -> ManifestOutline:
     """Of a manifest in our own store, also of one that another version wrote."""
     raw = json.loads(text)
-    return Outline(
+    return ManifestOutline(
         coordinator=raw["coordinator"],
         submitter=raw["submitter"],
         protocol=raw["spec"]["protocol"],

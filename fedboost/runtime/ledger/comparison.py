@@ -21,7 +21,7 @@ from fedboost.job import Name
 from fedboost.runtime.ledger import signed_heads
 from fedboost.runtime.ledger.ledger import (
     GENESIS,
-    Kept,
+    KeptHead,
     Ledger,
     Row,
     chained,
@@ -217,7 +217,7 @@ def review(ledger: Ledger, party: str, job: str) -> list[Difference]:
     return found
 
 
-def _check_known(job: str, rows: Sequence[Row], kept: Sequence[Kept]) -> None:
+def _check_known(job: str, rows: Sequence[Row], kept: Sequence[KeptHead]) -> None:
     """Refuses a job of which a ledger holds nothing: that is no agreement."""
     if not rows and not kept:
         raise DataError(

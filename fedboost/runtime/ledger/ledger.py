@@ -63,7 +63,7 @@ SCHEMA = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Disclosure:
+class DisclosureRow:
     """What one payload told whom."""
 
     direction: Direction
@@ -152,7 +152,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptHead:
     """A head that a party has signed, as it came; see `heads` for what the text says."""
 
     job: str
@@ -214,7 +214,7 @@ class Ledger:
 
     def record(
         self,
-        *disclosures: Disclosure,
+        *disclosures: DisclosureRow,
         first: Callable[[sqlite3.Connection], None] = lambda _: None,
     ) -> list[Row]:
         """Append a row for each, in their order; all on the disk when this returns.
@@ -275,7 +275,7 @@ class Ledger:
         with self._mutex, on_disk(self._path):
             return self._head()
 
-    def keep(self, *heads: Kept) -> None:
+    def keep(self, *heads: KeptHead) -> None:
         """Keep signed heads, in their order; all on the disk when this returns."""
         if not heads:
             return
@@ -285,17 +285,17 @@ class Ledger:
                 [tuple(vars(head).values()) for head in heads],
             )
 
-    def kept(self, job: str | None = None) -> list[Kept]:
+    def kept(self, job: str | None = None) -> list[KeptHead]:
         """The signed heads of all jobs, or of one, in the order in which they were kept."""
         where, values = ("", ()) if job is None else (" WHERE job = ?", (job,))
         return self._kept(f"{where} ORDER BY k", values)
 
-    def last_kept(self, job: str, party: str) -> Kept | None:
+    def last_kept(self, job: str, party: str) -> KeptHead | None:
         """The newest head that a party has signed in a job."""
         where = " WHERE job = ? AND party = ? ORDER BY k DESC LIMIT 1"
         return next(iter(self._kept(where, (job, party))), None)
 
-    def newest_kept(self, party: str) -> Kept | None:
+    def newest_kept(self, party: str) -> KeptHead | None:
         """The newest head that a party has signed, in any job."""
         return next(iter(self._kept(" WHERE party = ? ORDER BY k DESC LIMIT 1", (party,))), None)
 
@@ -368,10 +368,10 @@ class Ledger:
                     raise broken(row.n, "is damaged: the file has bytes where text belongs")
                 yield row
 
-    def _kept(self, where: str, values: tuple[str, ...]) -> list[Kept]:
+    def _kept(self, where: str, values: tuple[str, ...]) -> list[KeptHead]:
         text = f"SELECT job, party, text, signature FROM ledger_signed{where}"  # noqa: S608  ours
         with self._mutex, on_disk(self._path):
-            kept = [Kept(*found) for found in self._connection.execute(text, values).fetchall()]
+            kept = [KeptHead(*found) for found in self._connection.execute(text, values).fetchall()]
         for one in kept:
             if [type(value) for value in vars(one).values()] != [str, str, bytes, bytes]:
                 raise StoreError("a signed head in the ledger is damaged", file=self._path.name)
@@ -441,7 +441,7 @@ def broken(n: int, what: str) -> DataError:
     )
 
 
-def _check(disclosure: Disclosure) -> None:
+def _check(disclosure: DisclosureRow) -> None:
     """Our own caller's duty: rows that cannot be stored as they are would break the chain."""
     assert disclosure.direction in ("out", "in")
     assert len(disclosure.sha256) == 64

@@ -10,7 +10,7 @@ from fedboost import wire
 from fedboost.flow import About
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.reveals import REVEALS
-from fedboost.runtime.ledger.ledger import Disclosure
+from fedboost.runtime.ledger.ledger import DisclosureRow
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Noted:
     about: About  # what the step that gave it knows; nothing of one that has come
 
 
-def disclosure(direction: str, noted: Noted) -> Disclosure:
+def disclosure(direction: str, noted: Noted) -> DisclosureRow:
     """The ledger's row for a message that leaves ("out") or has come ("in")."""
     envelope, about = noted.envelope, noted.about
     reveals, protection = REVEALS[envelope.kind]
-    return Disclosure(
+    return DisclosureRow(
         direction="out" if direction == "out" else "in",
         job=envelope.job,
         attempt=envelope.attempt,

@@ -23,7 +23,7 @@ from fedboost.flow import Place, Signer
 from fedboost.job import Name
 from fedboost.messages.party_pb2 import SignedHead
 from fedboost.runtime.jobs.signed import SignedJob
-from fedboost.runtime.ledger.ledger import TEXT_CHARS_MAX, Head, Kept, Ledger, Row, broken
+from fedboost.runtime.ledger.ledger import TEXT_CHARS_MAX, Head, KeptHead, Ledger, Row, broken
 from fedboost.settings import Settings
 from fedboost.wire import COUNT_MAX
 
@@ -35,7 +35,7 @@ Entry: TypeAlias = tuple[str, str, int, str, int, int, str, str, int, str, str]
 Check: TypeAlias = Callable[[str, bytes, bytes, datetime], None]
 
 
-class Pair(Settings):
+class PairDigest(Settings):
     """What two parties have sent each other since they last said so; both must find the same."""
 
     entries: int = Field(ge=0, le=COUNT_MAX)
@@ -56,7 +56,7 @@ class Statement(Settings):
     n: int = Field(ge=0, le=COUNT_MAX)
     hash: str = Field(pattern=r"^[0-9a-f]{64}$")
     # Without peers who may lack something, in jobs that go on without hosts that are gone.
-    pairs: dict[str, Pair]
+    pairs: dict[str, PairDigest]
 
     @property
     def moment(self) -> tuple[str, int, str, Place]:
@@ -111,7 +111,7 @@ def verify(ledger: Ledger, party: str, check: Check) -> Head:
     return ledger.verify(signed)
 
 
-def pairs(party: str, rows: Iterable[Row], peers: Iterable[str]) -> dict[str, Pair]:
+def pairs(party: str, rows: Iterable[Row], peers: Iterable[str]) -> dict[str, PairDigest]:
     """What some rows of a party's ledger come to between it and each of its peers."""
     found: dict[str, list[Entry]] = {peer: [] for peer in peers}
     for row in rows:
@@ -120,7 +120,7 @@ def pairs(party: str, rows: Iterable[Row], peers: Iterable[str]) -> dict[str, Pa
     # Messages overtake one another, so both ends sort.
     texts = {peer: json.dumps(sorted(own)) for peer, own in found.items()}
     return {
-        peer: Pair(entries=len(found[peer]), sha256=hashlib.sha256(text.encode()).hexdigest())
+        peer: PairDigest(entries=len(found[peer]), sha256=hashlib.sha256(text.encode()).hexdigest())
         for peer, text in texts.items()
     }
 
@@ -167,7 +167,7 @@ class Heads:
         """
         self.ledger.keep(*self._heard(of, given))
 
-    def _stated(self, of: Attempt, stage: str, place: Place) -> Kept:
+    def _stated(self, of: Attempt, stage: str, place: Place) -> KeptHead:
         head, before = self.ledger.head(), self._last(of.signed.id, self.party)
         since = before.n if before is not None and before.attempt == of.attempt else 0
         rows = self.ledger.rows(of.signed.id, first=since + 1, last=head.n)
@@ -185,13 +185,13 @@ class Heads:
             hash=head.hash,
             pairs=pairs(self.party, told, sure),
         ).encode()
-        return Kept(of.signed.id, self.party, text, self.signer.sign(text))
+        return KeptHead(of.signed.id, self.party, text, self.signer.sign(text))
 
-    def _heard(self, of: Attempt, given: Sequence[SignedHead]) -> list[Kept]:
+    def _heard(self, of: Attempt, given: Sequence[SignedHead]) -> list[KeptHead]:
         own = self._last(of.signed.id, self.party)
         due = own if own is not None and own.attempt == of.attempt else None
         found: dict[str, Statement] = {}
-        kept: list[Kept] = []
+        kept: list[KeptHead] = []
         for signed in given:
             party = signed.party
             if party == self.party:
@@ -202,7 +202,7 @@ class Heads:
             self.signer.check(party, signed.text, signed.signature)
             if found[party].party != party or found[party].moment != due.moment:
                 raise PeerError(f"{party} signed a head of another party or moment")
-            kept.append(Kept(of.signed.id, party, signed.text, signed.signature))
+            kept.append(KeptHead(of.signed.id, party, signed.text, signed.signature))
         if due is None:
             return kept
         missing = [p for p in of.signed.peers if p not in found and self._has_stated(of, due, p)]

@@ -10,7 +10,7 @@ from fedboost.messages.party_pb2 import TurnReply
 
 
 @dataclass(frozen=True)
-class Asked:
+class StepRequest:
     """What the coordinator says of one step."""
 
     number: int
@@ -23,5 +23,5 @@ class Asked:
 class Started:
     """A step at work; what the coordinator says of it is known once it has asked."""
 
-    call: Future[Asked]
+    call: Future[StepRequest]
     task: asyncio.Task[TurnReply]

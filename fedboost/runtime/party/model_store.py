@@ -20,7 +20,7 @@ from fedboost.messages.job_pb2 import Metric
 from fedboost.messages.party_pb2 import OwnedModel, OwnedModels, ShardPiece
 from fedboost.model import shards
 from fedboost.model.shards import Packed
-from fedboost.runtime.ledger.ledger import SALT_BYTES, Disclosure
+from fedboost.runtime.ledger.ledger import SALT_BYTES, DisclosureRow
 
 STEP = "fetch_model"  # what the ledger calls it; no step of a job
 REVEALS = "to an approver of this party, the party's own shard of the model."
@@ -35,7 +35,7 @@ def listed(models: Path) -> OwnedModels:
     return OwnedModels(models=[_owned(inspection.facts(facts)) for facts in found])
 
 
-def taken(models: Path, model: str, user: str) -> tuple[Packed, Disclosure]:
+def taken(models: Path, model: str, user: str) -> tuple[Packed, DisclosureRow]:
     """A model's shard as its files hold it, and the ledger's row for `user` taking it along.
 
     A ConfigError where there is no such model, a DataError where its files were changed.
@@ -43,7 +43,7 @@ def taken(models: Path, model: str, user: str) -> tuple[Packed, Disclosure]:
     packed = shards.read(shards.folder_of(models, model))
     shard = shards.unpacked(packed, model)
     content = packed.facts + packed.arrays
-    row = Disclosure(
+    row = DisclosureRow(
         direction="out",
         job=model,
         step=STEP,

@@ -45,7 +45,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Place:
+class MessagePlace:
     """Where a message belongs: the step that gave it, by its number, and which part it is."""
 
     step: Step
@@ -85,7 +85,7 @@ class Outbox:
     passed_over: set[str] = field(default_factory=set)  # peers who may lack what was sent to them
 
     def send(
-        self, place: Place, receivers: Sequence[str], out: Out, *, spares: bool
+        self, place: MessagePlace, receivers: Sequence[str], out: Out, *, spares: bool
     ) -> list[Coroutine[Any, Any, None]]:
         """What brings each peer its message, noted as sent; each ends when its has arrived.
 
@@ -122,7 +122,7 @@ class Outbox:
             self.passed_over.add(post.envelope.receiver)
             log.info("passed over: %s", "; ".join(error.lines()))
 
-    def _posts(self, place: Place, messages: Mapping[str, Message]) -> dict[str, Post]:
+    def _posts(self, place: MessagePlace, messages: Mapping[str, Message]) -> dict[str, Post]:
         """Each peer's message, encoded; one that goes to several of them once."""
         payloads: dict[int, tuple[bytes, bytes]] = {}
         posts = {}
@@ -136,7 +136,7 @@ class Outbox:
             posts[peer] = Post(self._envelope(place, peer, len(payload), digest), payload)
         return posts
 
-    def _envelope(self, place: Place, peer: str, count: int, digest: bytes) -> Envelope:
+    def _envelope(self, place: MessagePlace, peer: str, count: int, digest: bytes) -> Envelope:
         assert place.step.gives is not None
         return Envelope(
             job=self.terms.job,
@@ -155,7 +155,7 @@ class Outbox:
             salt=self._salt(place, peer),
         )
 
-    def _salt(self, place: Place, peer: str) -> bytes:
+    def _salt(self, place: MessagePlace, peer: str) -> bytes:
         """Of one message: secret, and the same if it ever has to be sent again."""
         where = ("salt", place.step.name, place.number, place.part, peer)
         return self.secrets.derive(*where)[:SALT_BYTES]

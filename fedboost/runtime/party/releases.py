@@ -24,7 +24,7 @@ from fedboost.job import Name
 from fedboost.model import hybrid, whole
 from fedboost.model.export import FILE_BYTES_MAX, HostShard, host_shard, needed_alone, own_shard
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.runtime.ledger.ledger import SALT_BYTES, Direction, Disclosure, Ledger
+from fedboost.runtime.ledger.ledger import SALT_BYTES, Direction, DisclosureRow, Ledger
 from fedboost.runtime.policy.judgement import SEPARATOR, Signatures, Trust, check_signed_at
 from fedboost.runtime.transport.identity import verify_certificate
 from fedboost.runtime.transport.tls import Revocations, TlsFiles, load_identity
@@ -59,7 +59,7 @@ class Release(Settings):
 
 
 @dataclass(frozen=True)
-class Released:
+class ReleaseFile:
     """A release as it lies in a file."""
 
     release: Release
@@ -76,10 +76,10 @@ class Released:
         """The file's content."""
         return self.text + b"\n" + base64.b64encode(self.signature) + b"\n"
 
-    def disclosure(self, direction: Direction) -> Disclosure:
+    def disclosure(self, direction: Direction) -> DisclosureRow:
         """The row for a ledger: the host's own ("out") or the guest's ("in")."""
         one = self.release
-        return Disclosure(
+        return DisclosureRow(
             direction=direction,
             job=one.model,
             stage=STAGE,
@@ -141,7 +141,7 @@ def draft(config: PartyConfig, shard: Artefact, receiver: str, ledger: Ledger) -
     )
 
 
-def sign(config: PartyConfig, release: Release, ledger: Ledger) -> Released:
+def sign(config: PartyConfig, release: Release, ledger: Ledger) -> ReleaseFile:
     """The release under the party's signature, once it stands in the party's ledger.
 
     A ConfigError where the party has no certificate.
@@ -150,12 +150,12 @@ def sign(config: PartyConfig, release: Release, ledger: Ledger) -> Released:
     identity = load_identity(tls, role="party", name=config.name)
     trust = Trust(lambda: identity, lambda: tls.read().ca, Revocations(tls).check)
     text = release.encode()
-    made = Released(release, text, Signatures(trust, insecure=False).sign(text))
+    made = ReleaseFile(release, text, Signatures(trust, insecure=False).sign(text))
     ledger.record(made.disclosure("out"))
     return made
 
 
-def read(config: PartyConfig, content: bytes, model: str, **where: str) -> Released:
+def read(config: PartyConfig, content: bytes, model: str, **where: str) -> ReleaseFile:
     """What a host has released of a model to this party; `where` goes into errors.
 
     A ConfigError where the file is none or for another model or party; a PeerError where the host
@@ -173,20 +173,20 @@ def read(config: PartyConfig, content: bytes, model: str, **where: str) -> Relea
     return found
 
 
-def note(ledger: Ledger, found: Released) -> None:
+def note(ledger: Ledger, found: ReleaseFile) -> None:
     """Puts what came into the ledger of the party that got it; once, however often it is read."""
     row = found.disclosure("in")
     if all(one.sha256 != row.sha256 for one in ledger.rows(row.job) if one.direction == "in"):
         ledger.record(row)
 
 
-def _parsed(content: bytes) -> Released:
-    """A file of exactly the bytes that `Released.file` gives."""
+def _parsed(content: bytes) -> ReleaseFile:
+    """A file of exactly the bytes that `ReleaseFile.file` gives."""
     if len(content) > FILE_BYTES_MAX:
         raise ConfigError(f"the file has {len(content)} bytes, too many for a release")
     text, _, rest = content.partition(b"\n")
     try:
-        found = Released(
+        found = ReleaseFile(
             Release.model_validate_json(text), text, base64.b64decode(rest[:-1], validate=True)
         )
         if found.file != content:
@@ -217,7 +217,7 @@ def _check_subject(config: PartyConfig, release: Release, model: str) -> None:
         )
 
 
-def _check_signature(tls: TlsFiles, found: Released) -> None:
+def _check_signature(tls: TlsFiles, found: ReleaseFile) -> None:
     release, ca_pem = found.release, tls.read().ca
     check_signed_at(ca_pem, release.party, found.text, found.signature, release.at)
     certificate, _, _ = found.signature.partition(SEPARATOR)

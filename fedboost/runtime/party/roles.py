@@ -19,7 +19,7 @@ RUNS = (GUEST, AGGREGATOR)  # roles that one party has, so a message of theirs c
 
 
 @dataclass
-class Part:
+class ActiveRole:
     """One role at work."""
 
     module: ModuleType
@@ -35,16 +35,16 @@ class Roles:
         """`seat` is the party's; each role gets one like it."""
         self.protocol, self._table, self._party = protocol, seat.table, seat.party
         self._parts = {
-            role: Part(protocol.module(role), replace(seat, role=role))
+            role: ActiveRole(protocol.module(role), replace(seat, role=role))
             for role in seat.table.roles_of(seat.party)
             if role in protocol.modules
         }
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[ActiveRole]:
         return iter(self._parts.values())
 
     @property
-    def main(self) -> Part:
+    def main(self) -> ActiveRole:
         """The party's own part; adding up for others leaves nothing behind."""
         return next(iter(self))
 
@@ -75,7 +75,7 @@ class Roles:
         """Whether the step is ours."""
         return any(role in self._parts for role in step.roles)
 
-    def of(self, step: Step) -> Part:
+    def of(self, step: Step) -> ActiveRole:
         """The role in which we do a step."""
         return next(self._parts[role] for role in step.roles if role in self._parts)
 

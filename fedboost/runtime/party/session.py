@@ -26,9 +26,9 @@ from fedboost.messages.job_pb2 import StepCost, Told
 from fedboost.messages.party_pb2 import StepCall, StepReply, TurnReply
 from fedboost.runtime.ledger.ledger import SALT_BYTES
 from fedboost.runtime.ledger.messages import Noted
-from fedboost.runtime.party.asked import Asked, Started
+from fedboost.runtime.party.asked import Started, StepRequest
 from fedboost.runtime.party.inbox import PARTS_WAITING_MAX, Arrived, Inbox, Key
-from fedboost.runtime.party.outbox import Links, Outbox, Place, Record, Sent, Terms
+from fedboost.runtime.party.outbox import Links, MessagePlace, Outbox, Record, Sent, Terms
 from fedboost.runtime.party.roles import Roles
 from fedboost.runtime.policy.reading import let_out
 from fedboost.runtime.process import logs
@@ -234,20 +234,22 @@ class Session:
             raise ProtocolError(f"step {names or 'without a name'} came out of turn")
         self._numbers = numbers
         among = tuple(call.among)
-        asked = [Asked(turn.number, among, call.awaits, call.spares) for turn in call.turns]
+        asked = [StepRequest(turn.number, among, call.awaits, call.spares) for turn in call.turns]
         ahead = self._take_up(steps[0], asked[0])
         self._current = asyncio.create_task(self._in_turn(ahead, steps[1:], asked[1:]))
         self._current.add_done_callback(hear_out)
         return await asyncio.shield(self._current)
 
-    async def _in_turn(self, ahead: Started, steps: list[Step], asked: list[Asked]) -> StepReply:
+    async def _in_turn(
+        self, ahead: Started, steps: list[Step], asked: list[StepRequest]
+    ) -> StepReply:
         """One step after the other; the first is under way."""
         reply = StepReply(turns=[await ahead.task])
         for step, one in zip(steps, asked, strict=True):
             reply.turns.append(await self._take_up(step, one).task)
         return reply
 
-    def _take_up(self, step: Step, asked: Asked) -> Started:
+    def _take_up(self, step: Step, asked: StepRequest) -> Started:
         """The step at work, whether it has read ahead of its call or not."""
         if self._stopped is not None:
             raise self._stopped
@@ -258,12 +260,12 @@ class Session:
 
     def _start(self, step: Step) -> Started:
         self._roles.start(step)
-        call: Future[Asked] = Future()
+        call: Future[StepRequest] = Future()
         task = asyncio.create_task(self._perform(step, call))
         task.add_done_callback(hear_out)
         return Started(call, task)
 
-    async def _perform(self, step: Step, call: Future[Asked]) -> TurnReply:
+    async def _perform(self, step: Step, call: Future[StepRequest]) -> TurnReply:
         logs.note(stage=self.protocol.name, step=step.name)
         started = now()
         worked = self.seat.workers.busy_seconds()
@@ -301,7 +303,7 @@ class Session:
                 )
         return TurnReply(told=told, cost=cost)
 
-    async def _collect(self, step: Step, asked: Future[Asked]) -> object:
+    async def _collect(self, step: Step, asked: Future[StepRequest]) -> object:
         """What the step takes: one message, one for each sender, or an iterator over parts."""
         if step.takes is None:
             return None
@@ -368,7 +370,7 @@ class Session:
     # What the step gives
 
     def _work(
-        self, loop: asyncio.AbstractEventLoop, step: Step, call: Future[Asked], got: object
+        self, loop: asyncio.AbstractEventLoop, step: Step, call: Future[StepRequest], got: object
     ) -> tuple[Told, float]:
         """Runs the step's function in this thread; sends parts while later ones are computed."""
         if self._stopped is not None:
@@ -392,7 +394,7 @@ class Session:
             if ahead.told is not None:
                 told.MergeFrom(ahead.told)
             if ahead.send is not None:
-                place = Place(step, self._asked(step, call).number, part, following is None)
+                place = MessagePlace(step, self._asked(step, call).number, part, following is None)
                 in_flight.extend(self._send(loop, place, self._asked(step, call), ahead))
             while len(in_flight) > (PARTS_IN_FLIGHT_MAX if following is not None else 0):
                 self._bridge.wait(in_flight.popleft())
@@ -405,7 +407,7 @@ class Session:
         self.tell(heard)
         return heard, cpu
 
-    def _asked(self, step: Step, call: Future[Asked]) -> Asked:
+    def _asked(self, step: Step, call: Future[StepRequest]) -> StepRequest:
         """What the coordinator says of a step; waits in its thread, and raises why none comes."""
         try:
             return call.result()
@@ -413,7 +415,7 @@ class Session:
             raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
 
     def _send(
-        self, loop: asyncio.AbstractEventLoop, place: Place, asked: Asked, out: Out
+        self, loop: asyncio.AbstractEventLoop, place: MessagePlace, asked: StepRequest, out: Out
     ) -> list[Future[None]]:
         to_all = not isinstance(out.send, Mapping)
         receivers = self._roles.receivers(place.step, asked.among) if to_all else ()

@@ -34,7 +34,7 @@ class Owned:
 
 
 @dataclass(frozen=True)
-class Entry:
+class AccountEntry:
     """What one job was expected to tell of a table, and has told."""
 
     job: str
@@ -86,7 +86,7 @@ def most(told: Amounts) -> float:
     return told.get("", 0.0) + max((v for c, v in told.items() if c), default=0.0)
 
 
-def sums_of(entries: Collection[Entry]) -> float:
+def sums_of(entries: Collection[AccountEntry]) -> float:
     """What jobs have told together of one column, and what is expected of those that go on."""
     told: dict[str, float] = defaultdict(float)
     for entry in entries:
@@ -104,7 +104,7 @@ class Total:
     told: float
 
 
-def totals(entries: Sequence[Entry], apart: Collection[str]) -> list[Total]:
+def totals(entries: Sequence[AccountEntry], apart: Collection[str]) -> list[Total]:
     """Of each data set what guests have got of sums, who may compare notes unless they are `apart`,
     and what all have got of noisy values.
     """
@@ -157,12 +157,12 @@ class Account:
         """The day (``2026-01-31``, UTC)."""
         return self._clock().astimezone(UTC).strftime("%Y-%m-%d")
 
-    def expect(self, entry: Entry) -> None:
+    def expect(self, entry: AccountEntry) -> None:
         """Notes what a job may tell; an attempt that is made again is the same row."""
         with self.changes() as sql:
             self.note(sql, entry)
 
-    def note(self, sql: sqlite3.Connection, entry: Entry, *, is_new: bool = True) -> None:
+    def note(self, sql: sqlite3.Connection, entry: AccountEntry, *, is_new: bool = True) -> None:
         """The same inside a transaction; unless it `is_new`, a row that is there stays."""
         own = tuple(getattr(entry, name) for name in _COLUMNS)
         at = self._clock().astimezone(UTC).isoformat(timespec="seconds")
@@ -175,15 +175,15 @@ class Account:
             (own[0], at, *own[2:]),
         )
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[AccountEntry]:
         """All rows, oldest first; none of a store in which nothing has been told."""
         return self._found("1", {})
 
-    def entry(self, job: str) -> Entry | None:
+    def entry(self, job: str) -> AccountEntry | None:
         """That of a job, if it may tell anything."""
         return next(iter(self._found("account.job = :job", {"job": job})), None)
 
-    def _found(self, which: str, values: Mapping[str, str]) -> list[Entry]:
+    def _found(self, which: str, values: Mapping[str, str]) -> list[AccountEntry]:
         columns = ", ".join(f"account.{name}" for name in _COLUMNS)
         text = (
             f"SELECT {columns}, coalesce(jobs.state, '') FROM account"  # noqa: S608  our columns
@@ -201,10 +201,10 @@ class Account:
                 charged: dict[str, dict[str, float]] = {}
                 for kind, column, amount in self._connection.execute(told, (row[0],)):
                     charged.setdefault(kind, {})[column] = amount
-                entries.append(replace(Entry(*row), charged=charged))
+                entries.append(replace(AccountEntry(*row), charged=charged))
             return entries
 
-    def others(self, table: Owned, besides: str) -> list[Entry]:
+    def others(self, table: Owned, besides: str) -> list[AccountEntry]:
         """The entries about one table, but that of a job."""
         return [one for one in self._found(SAME, vars(table)) if one.job != besides]
 

@@ -26,7 +26,7 @@ from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.ledger.messages import Noted
 from fedboost.runtime.policy import account as accounts
-from fedboost.runtime.policy.account import Account, Entry, Guests, Owned
+from fedboost.runtime.policy.account import Account, AccountEntry, Guests, Owned
 from fedboost.runtime.policy.reading import values_told
 from fedboost.runtime.policy.remedies import in_words, remedies
 from fedboost.runtime.store.store import Job, JobState
@@ -52,7 +52,7 @@ class Spending:
     ) -> None:
         self._party, self._policy, self._tables = party, policy, tables
         self.account = account
-        self._jobs: dict[str, Entry] = {}  # that have begun in this process
+        self._jobs: dict[str, AccountEntry] = {}  # that have begun in this process
         self._mutex = threading.Lock()  # two jobs must not both be given the last of an account
 
     # Before anything leaves
@@ -128,7 +128,7 @@ class Spending:
             raise error.at(party=self._party) from None
 
     def _charge(
-        self, sql: sqlite3.Connection, entry: Entry, peer: str, charges: Sequence[Charge]
+        self, sql: sqlite3.Connection, entry: AccountEntry, peer: str, charges: Sequence[Charge]
     ) -> None:
         table, policy = Owned(entry.dataset, entry.source), self._policy()
         kinds = {one.kind for one in charges}
@@ -221,7 +221,7 @@ class Spending:
             return f"no smaller job fits either: ask {owner}"
         return f"set {', or '.join(in_words(one, raw) for one in found)}; or ask {owner}"
 
-    def _before(self, entry: Entry) -> float:
+    def _before(self, entry: AccountEntry) -> float:
         return self._told(Owned(entry.dataset, entry.source), entry.guest, besides=entry.job)
 
     def _told(self, table: Owned, guest: str, *, besides: str) -> float:
@@ -233,10 +233,10 @@ class Spending:
         source = self._tables().get(dataset)
         return Owned(dataset, "" if source is None else source.identity)
 
-    def _entry(self, job: SignedJob, planned: Releases, columns: int, rows: int) -> Entry:
+    def _entry(self, job: SignedJob, planned: Releases, columns: int, rows: int) -> AccountEntry:
         """What a job is expected to tell from now on."""
         epsilon = _asks(job).epsilon
-        return Entry(
+        return AccountEntry(
             job=job.id,
             at="",
             **vars(self._owned(job.dataset)),

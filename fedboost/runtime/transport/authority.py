@@ -73,7 +73,7 @@ class Issued:
 
 
 @dataclass(frozen=True)
-class Signer:
+class CertificateAuthority:
     """A CA that signs: its certificate and key."""
 
     certificate: x509.Certificate
@@ -205,17 +205,17 @@ def _own_names(leaf: Leaf) -> list[x509.GeneralName]:
     return [x509.DNSName(leaf.name), uri]
 
 
-def new_signer(common_name: str, now: datetime) -> Signer:
+def new_signer(common_name: str, now: datetime) -> CertificateAuthority:
     """A CA that nobody knows yet."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     builder = _builder(name, key.public_key(), now, CA_DAYS).issuer_name(name)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage(signs_others=True), critical=True)
-    return Signer(builder.sign(key, hashes.SHA256()), key)
+    return CertificateAuthority(builder.sign(key, hashes.SHA256()), key)
 
 
-def _create_ca(folder: Path, term: Term) -> Signer:
+def _create_ca(folder: Path, term: Term) -> CertificateAuthority:
     signer = new_signer(CA_NAME, term.now)
     write_file(folder / "ca.key", key_pem(signer.key), SECRET_MODE)
     write_crl(folder, signer, (), term.now)
@@ -224,7 +224,11 @@ def _create_ca(folder: Path, term: Term) -> Signer:
 
 
 def _issue(
-    folder: Path, signer: Signer, leaf: Leaf, term: Term, hosts: Iterable[x509.GeneralName]
+    folder: Path,
+    signer: CertificateAuthority,
+    leaf: Leaf,
+    term: Term,
+    hosts: Iterable[x509.GeneralName],
 ) -> None:
     end = term.now + timedelta(days=term.days)
     if end > signer.certificate.not_valid_after_utc:
@@ -284,7 +288,9 @@ def _usage(*, signs_others: bool) -> x509.KeyUsage:
     )
 
 
-def write_crl(folder: Path, signer: Signer, serials: Iterable[int], now: datetime) -> None:
+def write_crl(
+    folder: Path, signer: CertificateAuthority, serials: Iterable[int], now: datetime
+) -> None:
     """The list of what is revoked, signed by this CA, in place of what it was."""
     builder = (
         x509.CertificateRevocationListBuilder()
@@ -304,7 +310,7 @@ def _revoked(folder: Path) -> frozenset[int]:
     return read_revoked(path, _read(folder / "ca.pem")) if path.exists() else frozenset()
 
 
-def read_signer(folder: Path) -> Signer:
+def read_signer(folder: Path) -> CertificateAuthority:
     """The CA that signs in a folder: of those in ca.pem the one whose key is ca.key."""
     try:
         key = read_key(_read(folder / "ca.key"))
@@ -313,7 +319,7 @@ def read_signer(folder: Path) -> Signer:
     if isinstance(key, ec.EllipticCurvePrivateKey):
         for root in read_roots(_read(folder / "ca.pem")):
             if root.public_key() == key.public_key():
-                return Signer(root, key)
+                return CertificateAuthority(root, key)
     raise ConfigError("ca.key is not the key of ca.pem", file=str(folder / "ca.key"))
 
 

@@ -61,7 +61,7 @@ def options(timers: Timers) -> list[tuple[str, Any]]:
 
 
 @dataclass
-class Link:
+class SharedChannel:
     """A channel, and how many calls use it."""
 
     channel: grpc.aio.Channel
@@ -83,7 +83,7 @@ class Dialer:
         self.timers = timers
         self.failed: Callable[[str], None] = lambda _: None  # told who has not been reached
         self._certificates: ServerCertificates | None = None
-        self._links: dict[tuple[str, str], Link] = {}
+        self._links: dict[tuple[str, str], SharedChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     @contextmanager
@@ -105,10 +105,10 @@ class Dialer:
         """The same for short calls: it may be closed while it is held."""
         return self._link(name, address).channel
 
-    def _link(self, name: str, address: str) -> Link:
+    def _link(self, name: str, address: str) -> SharedChannel:
         self._renew()
         if (name, address) not in self._links:
-            self._links[name, address] = Link(self._open(name, address))
+            self._links[name, address] = SharedChannel(self._open(name, address))
         return self._links[name, address]
 
     def _renew(self) -> None:
@@ -120,7 +120,7 @@ class Dialer:
             link.is_old = True
             self._let_go(link)
 
-    def _let_go(self, link: Link) -> None:
+    def _let_go(self, link: SharedChannel) -> None:
         if not link.users:
             closing = asyncio.create_task(link.channel.close())
             self._closing.add(closing)

@@ -42,7 +42,7 @@ JUDGED_AGAIN_S = 1.0  # between two looks at the caller of a stream in which not
 STREAMS_MAX = 256  # calls of one connection at once; further ones wait at the caller
 
 
-class Gate:
+class CallerGate:
     """Says who a caller is, from the certificate; without TLS (loopback) from its claim."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Gate:
 class Servicer:
     """A gRPC service whose calls go to a node's methods, in snake case, as (caller, request)."""
 
-    def __init__(self, node: object, gate: Gate, service: Any) -> None:
+    def __init__(self, node: object, gate: CallerGate, service: Any) -> None:
         for method in service.methods:
             if method.client_streaming:
                 setattr(self, method.name, _deliveries(node, gate))
@@ -107,7 +107,7 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-async def _refuse(context: Any, error: BaseException, gate: Gate) -> None:
+async def _refuse(context: Any, error: BaseException, gate: CallerGate) -> None:
     if not isinstance(error, FedboostError):
         log.error("a call failed unexpectedly", exc_info=error)
         error = FedboostError(
@@ -121,7 +121,7 @@ async def _refuse(context: Any, error: BaseException, gate: Gate) -> None:
     await context.abort(code, text, trailing_metadata=metadata)
 
 
-def _unary(function: Callable[[Peer, Any], Awaitable[Any]], gate: Gate) -> Any:
+def _unary(function: Callable[[Peer, Any], Awaitable[Any]], gate: CallerGate) -> Any:
     async def handler(request: Any, context: Any) -> Any:
         logs.note_call(getattr(request, "envelope", request))
         try:
@@ -132,7 +132,7 @@ def _unary(function: Callable[[Peer, Any], Awaitable[Any]], gate: Gate) -> Any:
     return handler
 
 
-def _stream(function: Callable[[Peer, Any], AsyncIterator[Any]], gate: Gate) -> Any:
+def _stream(function: Callable[[Peer, Any], AsyncIterator[Any]], gate: CallerGate) -> Any:
     async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
         logs.note_call(request)
         try:
@@ -145,7 +145,7 @@ def _stream(function: Callable[[Peer, Any], AsyncIterator[Any]], gate: Gate) -> 
     return handler
 
 
-async def _next_while_let_in(replies: AsyncIterator[Any], gate: Gate, context: Any) -> Any:
+async def _next_while_let_in(replies: AsyncIterator[Any], gate: CallerGate, context: Any) -> Any:
     """The next reply, None behind the last; refused once the caller's certificate does not count.
 
     However long nothing happens: the caller is judged again meanwhile.
@@ -162,7 +162,7 @@ async def _next_while_let_in(replies: AsyncIterator[Any], gate: Gate, context: A
             await asyncio.wait((coming,))
 
 
-def _heartbeats(node: Any, gate: Gate) -> Any:
+def _heartbeats(node: Any, gate: CallerGate) -> Any:
     async def handler(request: StepCall, context: Any) -> AsyncIterator[StepReply]:
         logs.note_call(request)
         try:
@@ -181,7 +181,7 @@ def _heartbeats(node: Any, gate: Gate) -> Any:
     return handler
 
 
-def _deliveries(node: Any, gate: Gate) -> Any:
+def _deliveries(node: Any, gate: CallerGate) -> Any:
     async def handler(chunks: AsyncIterator[Chunk], context: Any) -> Receipt:
         try:
             caller = gate.caller(context)
