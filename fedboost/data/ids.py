@@ -116,14 +116,3 @@ def _not_whole(count: str, kind: pa.DataType, name: str) -> DataError:
         column=name,
         todo="write ids as text or integers",
     )
-
-
-def decode_id(row: bytes) -> list[str]:
-    """The parts of an id as text, canonically written."""
-    parts = []
-    at = 0
-    while at < len(row):
-        size = int.from_bytes(row[at : at + 4], "big")
-        parts.append(row[at + 4 : at + 4 + size].decode())
-        at += 4 + size
-    return parts

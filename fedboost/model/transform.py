@@ -13,20 +13,14 @@ round: the guest has the labels, and its columns stay on top (Theorems 2 and 3, 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedboost.core import split
-from fedboost.core.fixed_point import FixedPoint
-from fedboost.core.params import MAX_DEPTH, TreeParams
+from fedboost.core.params import MAX_DEPTH
 from fedboost.core.partition import ROOT, left_child, right_child
-from fedboost.core.tree import Node, Positions, Split, Tree, grown
+from fedboost.core.tree import Node, Split, Tree, grown
 from fedboost.errors import ConfigError
 from fedboost.model.conditions import Known, questions, ways
-
-Sums = NDArray[np.int64]
 
 
 def hosts_last(tree: Tree, hosts: Collection[int]) -> Tree:
@@ -39,27 +33,6 @@ def hosts_last(tree: Tree, hosts: Collection[int]) -> Tree:
     A ConfigError where the tree would be deeper than MAX_DEPTH.
     """
     return _Reordering(tree, frozenset(hosts)).run()
-
-
-def refitted(
-    tree: Tree, leaves: Positions, gh: Sums, params: TreeParams, fixed: FixedPoint
-) -> Tree:
-    """The tree with leaf values −G/(H + λ) (core.split.leaf_value) and covers from given rows.
-
-    leaves int32 (n,): the leaf of each row, as `leaf_of_values` finds it; gh int64 (n, 2·outputs)
-    in units of `fixed`. A leaf that no row reaches keeps its value. With these values Theorem 3
-    says: where a host's split condition is a meta-rule, the tree and its `hosts_last` have the same
-    expectations. Its equations have no λ: above 0 it draws leaves of fewer rows closer to 0.
-    """
-    assert gh.shape == (len(leaves), 2 * tree.value.shape[1])
-    totals = np.zeros((tree.n_nodes, gh.shape[1]), np.int64)
-    np.add.at(totals, leaves, gh)
-    rows = np.bincount(leaves, minlength=tree.n_nodes)
-    for node in np.flatnonzero(~tree.is_leaf)[::-1]:  # children come after their parents
-        totals[node] = totals[tree.left[node]] + totals[tree.left[node] + 1]
-    fresh = split.leaf_value(totals[:, 0::2], totals[:, 1::2], params, fixed)
-    value = np.where((rows > 0)[:, None], fresh, tree.value)
-    return replace(tree, value=value, cover=split.cover(totals[:, 1::2], fixed))
 
 
 class _Reordering:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import html
+from typing import TypeAlias
+
+from markupsafe import Markup, escape
 
 from fedboost.printable import printable
 
@@ -11,19 +13,16 @@ _VOID = frozenset({"meta", "link", "br", "input", "rect", "line", "circle", "pol
 Attribute = str | float | None
 
 
-class Html(str):
-    """Text that is HTML already; made only here."""
-
-    __slots__ = ()
+Html: TypeAlias = Markup  # text that is HTML already; made only here
 
 
 def text(value: object) -> Html:
-    """`value` as HTML: itself if it is `Html`, else escaped, unprintable characters replaced."""
+    """Return `value` as HTML: itself if it is `Html`, else escaped and unprintable characters
+    replaced.
+    """
     if isinstance(value, Html):
         return value
-    return Html(
-        html.escape(printable(value, instead="\ufffd", keeps="\n\t", most=None), quote=True)
-    )
+    return escape(printable(value, instead="\ufffd", keeps="\n\t", most=None))
 
 
 def join(*parts: object) -> Html:

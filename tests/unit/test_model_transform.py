@@ -1,5 +1,7 @@
 """Theorems 2 and 3 of HybridTree: hosts' splits last, the same function, the same expectations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, as_set
 from fedboost.core.params import MAX_DEPTH, TreeParams
 from fedboost.core.tree import LEAF, Node, Split, Tree, grown
 from fedboost.errors import ConfigError
-from fedboost.model.transform import hosts_last, refitted
+from fedboost.model.transform import hosts_last
 from tests import tiers
 from tests.whole_models import cells, table, trained
 
@@ -195,6 +197,25 @@ def test_a_tree_that_would_be_too_deep_is_refused_where_one_that_just_fits_is_no
 
 
 # Leaf values of given rows
+
+
+def refitted(tree, leaves, gh, params, fixed):
+    """The tree with leaf values −G/(H + λ) (core.split.leaf_value) and covers from given rows.
+
+    leaves int32 (n,): the leaf of each row, as `leaf_of_values` finds it; gh int64 (n, 2·outputs)
+    in units of `fixed`. A leaf that no row reaches keeps its value. With these values Theorem 3
+    says: where a host's split condition is a meta-rule, the tree and its `hosts_last` have the same
+    expectations. Its equations have no λ: above 0 it draws leaves of fewer rows closer to 0.
+    """
+    assert gh.shape == (len(leaves), 2 * tree.value.shape[1])
+    totals = np.zeros((tree.n_nodes, gh.shape[1]), np.int64)
+    np.add.at(totals, leaves, gh)
+    rows = np.bincount(leaves, minlength=tree.n_nodes)
+    for node in np.flatnonzero(~tree.is_leaf)[::-1]:  # children come after their parents
+        totals[node] = totals[tree.left[node]] + totals[tree.left[node] + 1]
+    fresh = split.leaf_value(totals[:, 0::2], totals[:, 1::2], params, fixed)
+    value = np.where((rows > 0)[:, None], fresh, tree.value)
+    return replace(tree, value=value, cover=split.cover(totals[:, 1::2], fixed))
 
 
 def params(**more):

@@ -51,8 +51,8 @@ def test_html_is_not_escaped_twice():
     assert isinstance(join("a", Html("<br/>")), Html)
 
 
-def test_adding_text_to_html_makes_text_that_is_escaped_again():
-    assert text(Html("<b>") + "<i>") == "&lt;b&gt;&lt;i&gt;"
+def test_text_that_is_added_to_html_is_escaped():
+    assert text(Html("<b>") + "<i>") == "<b>&lt;i&gt;"
 
 
 def test_absent_attributes_are_left_out_and_names_get_their_hyphens():

@@ -102,7 +102,7 @@ def test_the_page_needs_nothing_from_outside_and_runs_nothing(full):
     assert "https://" not in full
     assert "url(" not in full
     assert "@import" not in full
-    assert "default-src &#x27;none&#x27;" in full
+    assert "default-src &#39;none&#39;" in full
 
 
 def test_every_chart_is_described_and_well_formed(full):

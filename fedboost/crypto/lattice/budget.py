@@ -9,7 +9,6 @@ More precision is not better: sums that are exact to the last bit tell subsets a
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from fedboost.crypto.lattice.parameters import Parameters
@@ -75,16 +74,6 @@ class Budget:
         if not 1 <= node_rows <= self.rows:
             raise ConfigError(f"a node of {node_rows} rows in a job of {self.rows}")
         return self.parameters.scale_bits + self.message_bits + _log2(node_rows + self.spare)
-
-    def leak_bits(self, rows: int) -> float:
-        """The most that one number of an answer tells of which of so many rows it adds up, in
-        bits, beyond the sum itself.
-
-        The guest knows the rows' errors; the sum of those that were taken is a signal of variance
-        n·σ²/4 at most (each row in or out with even chances), in Gaussian noise of variance σ_f².
-        """
-        signal = rows * self.parameters.error_variance / 4
-        return math.log1p(signal / self.parameters.flood**2) / (2 * math.log(2))
 
 
 def _log2(rows: int) -> int:

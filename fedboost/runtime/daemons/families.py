@@ -94,10 +94,3 @@ PROCESS = (
 def of(role: Literal["coordinator", "party"]) -> list[Family]:
     """What a daemon of that role shows, in the table's order."""
     return [family for family in _ALL if family.at in ("every daemon", role)]
-
-
-def series(family: Family) -> list[str]:
-    """The names under which a metric's numbers stand on the page."""
-    if family.kind == "histogram":
-        return [f"{family.name}_{end}" for end in ("bucket", "sum", "count")]
-    return [family.name]

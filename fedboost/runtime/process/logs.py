@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
+
+from pythonjsonlogger.json import JsonFormatter
 
 from fedboost.printable import printable
 
@@ -100,17 +101,19 @@ class _Text(_Plain):
         return super().formatMessage(record)
 
 
-class _Json(_Plain):
+class _Json(_Plain, JsonFormatter):
     """One object a line: time (UTC), level, logger, daemon, places, message, exception."""
 
     def __init__(self, daemon: str) -> None:
         super().__init__()
         self._daemon = {"daemon": daemon} if daemon else {}
 
-    def format(self, record: logging.LogRecord) -> str:
+    def add_fields(
+        self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]
+    ) -> None:
         about: Mapping[str, Any] = getattr(record, "about", {})
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        said: dict[str, Any] = {
+        log_data |= {
             "time": at.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -118,11 +121,10 @@ class _Json(_Plain):
             **{key: about[key] for key in PLACES if key in about},
             "message": printable(record.getMessage(), instead="?", keeps="\n", most=LINE_CHARS_MAX),
         }
-        if "attempt" in said and said["attempt"].isdigit():
-            said["attempt"] = int(said["attempt"])
+        if log_data.get("attempt", "").isdigit():
+            log_data["attempt"] = int(log_data["attempt"])
         if record.exc_info:
-            said["exception"] = self.formatException(record.exc_info)
-        return json.dumps(said)
+            log_data["exception"] = self.formatException(record.exc_info)
 
 
 def _short(text: str) -> str:
