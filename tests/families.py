@@ -31,38 +31,42 @@ OPTIONS = {Tier.CHANGE: [], Tier.ALL: ["--all"], Tier.LONG: ["--long"]}
 # How far a count may be from the table's: pairs need a case more or less from commit to commit.
 SLACK_CASES, SLACK_SHARE = 3, 0.03
 
-UNIT, FAULTS = "tests/unit/test_", "tests/faults/test_"
+UNIT, FAULTS = "tests/unit/", "tests/faults/test_"
 # The first family that a file fits is its own.
 FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "attacks": ("what nobody may learn, and what must fail", ("tests/attacks/*",)),
     "transcripts": ("who says what to whom, in which order and shape", ("tests/transcripts/*",)),
     "vectors": ("bytes of messages, keys and ciphertexts", ("tests/vectors/*",)),
-    "unit: core": ("trees, bins, sums and metrics, beside naive twins", (f"{UNIT}core_*",)),
-    "unit: crypto": ("schemes, masks, shares and noise", (f"{UNIT}crypto_*",)),
+    "unit: core": ("trees, bins, sums and metrics, beside naive twins", (f"{UNIT}core/*",)),
+    "unit: crypto": ("schemes, masks, shares and noise", (f"{UNIT}crypto/*",)),
     "unit: sums and ciphertexts": (
         "`aggregation` and `encrypted`: what is added up, and under what",
-        tuple(f"{UNIT}{name}*" for name in ("aggregation_", "encrypted_", "host_noise")),
+        (f"{UNIT}aggregation/*", f"{UNIT}encrypted/*"),
     ),
     "unit: data and models": (
         "tables, ids, shards, exports, audits",
-        tuple(f"{UNIT}{name}_*" for name in ("data", "model", "audit")),
+        tuple(f"{UNIT}{name}/*" for name in ("data", "model", "audit")),
     ),
     "unit: protocols": (
         "steps, and what a lying party cannot do in them",
-        (
-            *(f"{UNIT}{name}*" for name in ("align", "federboost_*", "gbun", "horizontal")),
-            *(f"{UNIT}{name}*" for name in ("hybrid", "lattice", "predict", "secureboost")),
-        ),
+        (f"{UNIT}protocols/*",),
     ),
     "unit: people": (
-        "commands, pages, reports, SDK, documents, deployment",
+        "commands, pages, reports, SDK, sweeps, estimates",
         tuple(
-            f"{UNIT}{name}*"
-            for name in ("cli", "sdk", "report", "pages", "docs", "deploy", "estimate", "sweep")
+            f"{UNIT}{name}/*"
+            for name in ("cli", "sdk", "report", "pages", "sweep", "runtime/estimate")
         ),
     ),
-    "unit: benchmarks": ("what benchmarks count and draw", (f"{UNIT}benchmarks*",)),
-    "unit: runtime": ("daemons, sessions, walks, stores, ledgers, metrics", (f"{UNIT}*",)),
+    "unit: benchmarks": ("what benchmarks count and draw", (f"{UNIT}benchmarks/*",)),
+    "unit: project": (
+        "documents, deployment, layers, what starts, and the tests' own tools",
+        (f"{UNIT}project/*",),
+    ),
+    "unit: runtime": (
+        "daemons, sessions, walks, stores, ledgers, metrics; messages and settings",
+        (f"{UNIT}*",),
+    ),
     "equivalence": ("the federated model is the pooled one", ("tests/equivalence/*",)),
     "faults: messages": ("nothing is lost whatever befalls a call", (f"{FAULTS}family_messages*",)),
     "faults: kills, simulated": (

@@ -13,7 +13,7 @@ from fedboost.runtime.jobs import manifest
 from fedboost.runtime.policy.judgement import Judge
 from fedboost.runtime.store.store import JobState
 from tests.attacks.test_border_approval import JOB, LEADER, OWNED, ruled, town
-from tests.federated import now
+from tests.support.federated import now
 
 MOST = 3
 

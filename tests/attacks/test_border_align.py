@@ -13,8 +13,8 @@ from fedboost.errors import PeerError
 from fedboost.flow import Out
 from fedboost.messages.protocol.align_pb2 import CommonSet
 from fedboost.protocols.align import guest, host, ring
-from tests.federated import GUEST, HOSTS, Room, frame_of, now, room_for
-from tests.unit.test_crypto_intersection import taken_off
+from tests.support.federated import GUEST, HOSTS, Room, frame_of, now, room_for
+from tests.unit.crypto.test_intersection import taken_off
 
 TELCO = HOSTS[0]
 OWN, THEIRS = 5, 12  # ids of the guest, all of them the host's, and of the host

@@ -15,7 +15,7 @@ from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport.identity import Peer
 from tests.e2e import world
-from tests.federated import now
+from tests.support.federated import now
 
 LEADER = Peer("coordinator", local.COORDINATOR, fingerprint="", serial=0)
 OWNER = Peer("user", local.USER, fingerprint="", serial=0)

@@ -8,9 +8,9 @@ from fedboost.crypto.lattice import parameters
 from fedboost.errors import ConfigError, PolicyError
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
-from tests.federated import run_job
-from tests.horizontal_jobs import arrow_tables, made, parties, spec_of
-from tests.lattices import LATTICE
+from tests.support.federated import run_job
+from tests.support.horizontal_jobs import arrow_tables, made, parties, spec_of
+from tests.support.lattices import LATTICE
 
 THREE = parties(3)
 OWNER = THREE[1]

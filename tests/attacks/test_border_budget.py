@@ -1,7 +1,7 @@
 """A host's budget: whatever guest and coordinator do, what left is charged and within its policy.
 
 Host, its store and its policy are stock in every test; guest and coordinator do as they like. What
-left is added up by an observer of its own (`tests.observer`).
+left is added up by an observer of its own (`tests.support.observer`).
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from fedboost.runtime.config.policy import PredictPolicy
 from fedboost.runtime.coordinator.stage import StageWalk
 from fedboost.runtime.party.files import JobFiles
 from fedboost.runtime.policy.spending import Spending
-from tests.federated import PLAIN, Finished, Room, _left, job_spec, now
-from tests.observer import Observer
-from tests.secureboost_jobs import made
+from tests.support.federated import PLAIN, Finished, Room, _left, job_spec, now
+from tests.support.observer import Observer
+from tests.support.secureboost_jobs import made
 
 GUEST, HOST = "bank", "telco"
 ROWS, ATTEMPTS = 400, 4

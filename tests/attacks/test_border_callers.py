@@ -19,7 +19,7 @@ from fedboost.runtime.transport.server import CallerGate, Servicer
 from fedboost.runtime.transport.tls import Revocations
 from tests.attacks.test_border_approval import JOB, town, until
 from tests.e2e import world
-from tests.federated import now
+from tests.support.federated import now
 
 
 class Context:

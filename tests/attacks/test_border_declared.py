@@ -18,7 +18,7 @@ from fedboost.runtime.cluster import local
 from fedboost.runtime.policy import declared
 from fedboost.runtime.store.rows_in_common import RowsInCommon
 from fedboost.runtime.transport import faults
-from tests.federated import PLAIN, job_spec, now
+from tests.support.federated import PLAIN, job_spec, now
 
 BANK, TELCO = "bank", "telco"
 PEOPLE, STATUSES = 60, 4

@@ -22,7 +22,7 @@ from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.identity import Peer
 from fedboost.runtime.transport.server import _snake
 from fedboost.settings import parse
-from tests.federated import PLAIN, job_spec, now
+from tests.support.federated import PLAIN, job_spec, now
 
 BANK, TELCO = "bank", "telco"
 ROWS = 47

@@ -17,7 +17,7 @@ from fedboost.runtime.ledger.messages import Noted
 from fedboost.runtime.policy.account import Account
 from fedboost.runtime.policy.spending import Spending
 from fedboost.runtime.store.store import Store
-from tests import accounts
+from tests.support import accounts
 
 MOST, EACH = 0.15, 0.1  # of the table; what a message tells
 GUESTS = ("bank", "shop")

@@ -8,7 +8,7 @@ import pytest
 
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.ledger.signed_heads import Heads
-from tests.unit.test_ledger_heads import BANK, TELCO, Town
+from tests.unit.runtime.ledger.test_signed_heads import BANK, TELCO, Town
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.policy.held_out import HeldOut
 from fedboost.runtime.policy.judgement import Judge
 from fedboost.runtime.transport import faults
-from tests.federated import PLAIN, job_spec, now
+from tests.support.federated import PLAIN, job_spec, now
 
 BANK, TELCO = "bank", "telco"
 ROWS, FOLDS_TRIED = 60, 4

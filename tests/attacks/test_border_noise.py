@@ -18,7 +18,7 @@ from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical import host as training
 from fedboost.protocols.predict import host as predicting
 from fedboost.runtime.config.policy import Policy, PredictPolicy
-from tests.federated import GUEST, HOSTS, Pad, frame_of, seats_for
+from tests.support.federated import GUEST, HOSTS, Pad, frame_of, seats_for
 
 TELCO = HOSTS[0]
 ROWS, BUCKETS, EPSILON = 400, 8, 2.0

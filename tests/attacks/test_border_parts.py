@@ -10,8 +10,8 @@ from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime.party import admission, session
 from fedboost.runtime.party.admission import BYTES_AT_ONCE_MAX, MESSAGES_AT_ONCE_MAX, Admission
 from fedboost.runtime.party.session import PARTS_HELD_MAX
-from tests.federated import now
-from tests.unit.test_session import CALL, HOST, echo, numbers, sealed
+from tests.support.federated import now
+from tests.unit.runtime.party.test_session import CALL, HOST, echo, numbers, sealed
 
 PARTS = 300
 

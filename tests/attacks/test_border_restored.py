@@ -13,8 +13,8 @@ from fedboost.crypto.workers import Serial
 from fedboost.errors import PolicyError
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.ledger.recalled import Recalled
-from tests import small_jobs
-from tests.federated import _left
+from tests.support import small_jobs
+from tests.support.federated import _left
 
 HOST = "telco"
 

@@ -17,7 +17,7 @@ from fedboost.runtime.transport.identity import Peer
 from fedboost.runtime.transport.tls import load_identity
 from tests.attacks.test_border_approval import JOB, LEADER, ruled, town
 from tests.e2e import world
-from tests.federated import now
+from tests.support.federated import now
 
 KEY = "0f" * 16
 OTHER = JOB.model_copy(update={"name": "other"})

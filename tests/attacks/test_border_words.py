@@ -15,7 +15,7 @@ from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.client.owner import Owner
 from fedboost.runtime.process import logs
 from fedboost.settings import parse
-from tests.federated import now
+from tests.support.federated import now
 
 EVIL = "ann\x1b]0;owned\x07\x1b[2J\u202egnp.exe"
 OBEYED = "\x1b\x07\u202e"

@@ -12,8 +12,8 @@ from fedboost.crypto.moduli import small_primes
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.paillier import PaillierKey
 from fedboost.crypto.workers import Serial
-from tests.ciphertexts import PRIMES, encrypted, short_keys, single
-from tests.unit.test_crypto_keys import P, Q
+from tests.support.ciphertexts import PRIMES, encrypted, short_keys, single
+from tests.unit.crypto.test_keys import P, Q
 
 ROWS = 32
 TRIALS = 10

@@ -5,9 +5,9 @@ import pytest
 
 from fedboost.core import groups
 from fedboost.core.partition import ROOT, parent, sibling
-from tests.federated import now
-from tests.secureboost_jobs import made
-from tests.unit.test_core_groups import MISSING, grown, table
+from tests.support.federated import now
+from tests.support.secureboost_jobs import made
+from tests.unit.core.test_groups import MISSING, grown, table
 
 LEAST = 20
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from fedboost.crypto.lattice import answers
-from tests.lattices import drawn_messages, grown, unguarded
-from tests.unit.test_crypto_lattice_attacks import (
+from tests.support.lattices import drawn_messages, grown, unguarded
+from tests.unit.crypto.test_lattice_attacks import (
     cells_of,
     solved_for_rows,
     vectors_of,

@@ -9,10 +9,10 @@ from fedboost.audit import attacks, linear
 from fedboost.audit.linking import matched
 from fedboost.errors import PolicyError
 from fedboost.runtime.config.policy import Policy
-from tests.federated import now
-from tests.released import coarsened
-from tests.released import made as released
-from tests.secureboost_jobs import made
+from tests.support.federated import now
+from tests.support.released import coarsened
+from tests.support.released import made as released
+from tests.support.secureboost_jobs import made
 
 TREES, DEPTH, BINS = 25, 5, 32
 TRIED = 3  # of the trees

@@ -22,10 +22,10 @@ from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.party.inbox import Inbox
 from fedboost.runtime.party.outbox import Terms
 from fedboost.runtime.policy.judgement import Judge
-from tests import conversations
-from tests.federated import GUEST, HOSTS, job_spec, now, run_job
-from tests.unit import test_runtime_ledger as ledgers
-from tests.unit import test_session as sessions
+from tests.support import conversations
+from tests.support.federated import GUEST, HOSTS, job_spec, now, run_job
+from tests.unit.runtime.ledger import test_ledger as ledgers
+from tests.unit.runtime.party import test_session as sessions
 
 HOST = HOSTS[0]
 

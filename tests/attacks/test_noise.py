@@ -13,8 +13,8 @@ from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical import host as host_steps
 from fedboost.runtime.config.policy import Policy
-from tests.federated import HOSTS, Pad
-from tests.federboost_jobs import open_job, room_of
+from tests.support.federated import HOSTS, Pad
+from tests.support.federboost_jobs import open_job, room_of
 
 TELCO = HOSTS[0]
 ROWS = 300

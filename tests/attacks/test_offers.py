@@ -8,8 +8,8 @@ import numpy as np
 from fedboost import wire
 from fedboost.crypto.residues import ResiduePrivate
 from fedboost.crypto.secrets import Secrets
-from tests.federated import HOSTS, now
-from tests.secureboost_jobs import made
+from tests.support.federated import HOSTS, now
+from tests.support.secureboost_jobs import made
 
 HOST = HOSTS[0]
 COLUMNS = 4

@@ -11,7 +11,7 @@ from fedboost.crypto import shamir
 from fedboost.crypto.masking import MaskKey, Pair, add_stream
 from fedboost.errors import PeerError, PolicyError, ProtocolError
 from fedboost.messages.protocol.aggregation_pb2 import MaskKeys, RevealedShares, Total
-from tests.aggregation import (
+from tests.support.aggregation import (
     WHAT,
     added,
     assert_sum,
@@ -23,7 +23,7 @@ from tests.aggregation import (
     rows_of,
     tampering,
 )
-from tests.federated import Hand, Pad
+from tests.support.federated import Hand, Pad
 
 
 def words_of(masked):

@@ -13,7 +13,7 @@ from fedboost.aggregation.tag import Tagging
 from fedboost.core.growth import Growing
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import HISTORY, LOOP
-from tests.federated import Room, frame_of, now, room_for, with_seed
+from tests.support.federated import Room, frame_of, now, room_for, with_seed
 
 STAGE = "federboost-horizontal"
 PARTIES = ("bank", "telco", "shop")

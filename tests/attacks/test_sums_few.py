@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from fedboost.aggregation.contributor import Contributor
 from fedboost.runtime.config.policy import Policy
 from tests.attacks.test_sums_bound import ADDER, COLUMNS, PARTIES, STAGE, VALUES
-from tests.federated import frame_of, now, room_for
+from tests.support.federated import frame_of, now, room_for
 
 ROWS = 700
 

@@ -18,7 +18,7 @@ from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.policy.summed import Summed
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.addresses import Timers
-from tests.federated import job_spec, now
+from tests.support.federated import job_spec, now
 
 STAGE = "federboost-horizontal"
 FOUR = ("aa", "bb", "cc", "dd")

@@ -4,8 +4,9 @@ import os
 
 import pytest
 
-from tests import documents, warm
+from tests import warm
 from tests.conftest import ROOT
+from tests.support import documents
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 # What is read before another document is read with that one.

@@ -6,7 +6,7 @@ import pytest
 
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
-from tests import small_jobs
+from tests.support import small_jobs
 
 pytestmark = pytest.mark.e2e
 MEGABYTE = 1 << 20

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from tests import documents, warm
+from tests import warm
 from tests.conftest import ROOT
+from tests.support import documents
 
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")

@@ -18,11 +18,11 @@ import pytest
 
 from fedboost.runtime.cluster.cluster import ClusterProcesses, _free_ports
 from fedboost.runtime.cluster.local import COORDINATOR, USER
-from tests import browser as browsers
-from tests import small_jobs
-from tests.browser import Browser, faults
 from tests.conftest import ROOT
 from tests.e2e import world
+from tests.support import browser as browsers
+from tests.support import small_jobs
+from tests.support.browser import Browser, faults
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("pages")]
 PICTURES = ROOT / "docs" / "pictures"

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from fedboost.runtime.ledger.ledger import Ledger
-from tests import small_jobs
 from tests.e2e import world
+from tests.support import small_jobs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("sweep")]
 TRIED = {"max_depth": [2, 3], "max_bin": [8]}

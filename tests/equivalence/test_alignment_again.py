@@ -11,8 +11,8 @@ from fedboost.crypto.workers import Serial
 from fedboost.errors import ConfigError
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.jobs.submitted import read_spec
-from tests import small_jobs
-from tests.federated import _left, now, run_jobs
+from tests.support import small_jobs
+from tests.support.federated import _left, now, run_jobs
 
 NAMES = ("secureboost", "federboost-vertical", "hybridtree")
 

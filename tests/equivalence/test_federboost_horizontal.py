@@ -10,8 +10,8 @@ from fedboost.core.quantiles import Ranked, Search
 from fedboost.errors import ConfigError
 from tests.equivalence.test_secureboost_categories import by_category
 from tests.equivalence.test_secureboost_forests import KINDS as FORESTS
-from tests.federated import GUEST, HOSTS, now
-from tests.horizontal_jobs import (
+from tests.support.federated import GUEST, HOSTS, now
+from tests.support.horizontal_jobs import (
     AGGREGATOR,
     assert_pooled,
     assert_same_shards,
@@ -20,7 +20,7 @@ from tests.horizontal_jobs import (
     pooled,
     with_params,
 )
-from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS
+from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS
 
 pytestmark = pytest.mark.once
 

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedboost.core import metrics
-from tests.federated import GUEST
-from tests.horizontal_jobs import Job, assert_pooled
+from tests.support.federated import GUEST
+from tests.support.horizontal_jobs import Job, assert_pooled
 
 xgb = pytest.importorskip("xgboost")
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from fedboost.flow import LOOP
-from tests.federated import GUEST, with_seed
-from tests.halfway import assert_same, calls, carried_on, keeping
-from tests.horizontal_jobs import made
-from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS
+from tests.support.federated import GUEST, with_seed
+from tests.support.halfway import assert_same, calls, carried_on, keeping
+from tests.support.horizontal_jobs import made
+from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS
 
 pytestmark = pytest.mark.once
 

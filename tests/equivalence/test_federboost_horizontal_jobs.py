@@ -28,8 +28,8 @@ from fedboost.runtime.transport.addresses import Timers
 from fedboost.settings import parse
 from tests.equivalence.test_federboost_horizontal import MODES
 from tests.equivalence.test_secureboost_whole_jobs import MARGIN_GAP_MAX
-from tests.federated import GUEST, HOSTS, now, run_job, run_jobs
-from tests.horizontal_jobs import (
+from tests.support.federated import GUEST, HOSTS, now, run_job, run_jobs
+from tests.support.horizontal_jobs import (
     AGGREGATOR,
     again_of,
     arrow_tables,
@@ -39,7 +39,7 @@ from tests.horizontal_jobs import (
     pooled,
     spec_of,
 )
-from tests.secureboost_jobs import CLASSES, SAMPLES
+from tests.support.secureboost_jobs import CLASSES, SAMPLES
 
 pytestmark = pytest.mark.once
 

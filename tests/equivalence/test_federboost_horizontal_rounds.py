@@ -10,9 +10,15 @@ from fedboost.core.params import METRICS_OF
 from fedboost.core.quantiles import Search
 from tests.equivalence.test_federboost_horizontal import MODES
 from tests.equivalence.test_secureboost_forests import KINDS as FORESTS
-from tests.federated import GUEST, HOSTS, now, with_seed
-from tests.horizontal_jobs import CarriedOn, assert_pooled, assert_same_shards, made, measured
-from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS
+from tests.support.federated import GUEST, HOSTS, now, with_seed
+from tests.support.horizontal_jobs import (
+    CarriedOn,
+    assert_pooled,
+    assert_same_shards,
+    made,
+    measured,
+)
+from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS
 
 pytestmark = pytest.mark.once
 

@@ -16,8 +16,8 @@ from fedboost.protocols.federboost_vertical import guest as training
 from tests.equivalence.test_secureboost_categories import by_category
 from tests.equivalence.test_secureboost_forests import KINDS as FORESTS
 from tests.equivalence.test_secureboost_whole_jobs import MARGIN_GAP_MAX, assert_same_shards
-from tests.federated import GUEST, HOSTS, Room, now, room_for
-from tests.federboost_jobs import (
+from tests.support.federated import GUEST, HOSTS, Room, now, room_for
+from tests.support.federboost_jobs import (
     CarriedOn,
     assert_same,
     cuts_by_hand,
@@ -28,7 +28,7 @@ from tests.federboost_jobs import (
     room_of,
     twin,
 )
-from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS, owners
+from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS, owners
 
 pytestmark = pytest.mark.once
 

@@ -26,9 +26,9 @@ from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables
 from tests.equivalence.test_warm_start_jobs import assert_same_model
 from tests.equivalence.test_warm_start_jobs import scores as scores_of
-from tests.federated import GUEST, HOSTS, job_spec, now, run_job, run_jobs
-from tests.federboost_jobs import again_of, open_job, pooled, room_of, spec_of
-from tests.secureboost_jobs import CLASSES, flat, in_canonical_order
+from tests.support.federated import GUEST, HOSTS, job_spec, now, run_job, run_jobs
+from tests.support.federboost_jobs import again_of, open_job, pooled, room_of, spec_of
+from tests.support.secureboost_jobs import CLASSES, flat, in_canonical_order
 
 PARTIES = (GUEST, *HOSTS[:2])
 TELCO = HOSTS[0]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
-from tests.federated import GUEST, HOSTS, now
-from tests.gbun_jobs import assert_pooled, made, uplink, with_params
-from tests.horizontal_jobs import AGGREGATOR, assert_same_shards
-from tests.secureboost_jobs import CLASSES
+from tests.support.federated import GUEST, HOSTS, now
+from tests.support.gbun_jobs import assert_pooled, made, uplink, with_params
+from tests.support.horizontal_jobs import AGGREGATOR, assert_same_shards
+from tests.support.secureboost_jobs import CLASSES
 
 pytestmark = pytest.mark.once
 

@@ -3,8 +3,8 @@
 import pytest
 
 from fedboost.flow import LOOP
-from tests.gbun_jobs import made
-from tests.halfway import assert_same, calls, carried_on, keeping
+from tests.support.gbun_jobs import made
+from tests.support.halfway import assert_same, calls, carried_on, keeping
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])

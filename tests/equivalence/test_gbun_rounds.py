@@ -8,10 +8,10 @@ import pytest
 
 from fedboost.core.params import METRICS_OF
 from tests.equivalence.test_gbun import MODES, SPARSE
-from tests.federated import GUEST, HOSTS, now, with_seed
-from tests.gbun_jobs import CarriedOn, assert_pooled, made
-from tests.horizontal_jobs import assert_same_shards
-from tests.secureboost_jobs import CLASSES
+from tests.support.federated import GUEST, HOSTS, now, with_seed
+from tests.support.gbun_jobs import CarriedOn, assert_pooled, made
+from tests.support.horizontal_jobs import assert_same_shards
+from tests.support.secureboost_jobs import CLASSES
 
 pytestmark = pytest.mark.once
 

@@ -11,15 +11,15 @@ from fedboost.encrypted.guest_tree import GuestTree
 from fedboost.encrypted.host_noise import MOST, Scale
 from fedboost.errors import PeerError
 from fedboost.runtime.cluster import local
-from tests import hybrid_jobs, secureboost_jobs, small_jobs
 from tests.equivalence.test_secureboost_whole_jobs import (
     assert_same_shards,
     carried_on,
     snapshots,
 )
-from tests.federated import GUEST, HOSTS, Room, changing, now, run_job
-from tests.noisy_jobs import Watched
-from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS, made
+from tests.support import hybrid_jobs, secureboost_jobs, small_jobs
+from tests.support.federated import GUEST, HOSTS, Room, changing, now, run_job
+from tests.support.noisy_jobs import Watched
+from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS, made
 
 pytestmark = pytest.mark.once
 

@@ -8,11 +8,11 @@ import pytest
 from fedboost import wire
 from fedboost.errors import PeerError
 from fedboost.protocols.hybridtree import host as hybridtree_host
-from tests import hybrid_unscored
-from tests.federated import GUEST, changing
-from tests.halfway import assert_same, calls, carried_on, for_an_audit, keeping
-from tests.hybrid_jobs import made
-from tests.secureboost_jobs import CLASSES, SAMPLES
+from tests.support import hybrid_unscored
+from tests.support.federated import GUEST, changing
+from tests.support.halfway import assert_same, calls, carried_on, for_an_audit, keeping
+from tests.support.hybrid_jobs import made
+from tests.support.secureboost_jobs import CLASSES, SAMPLES
 
 SEALED = ("key", "leaf_value")  # arrays of an unscored model that hold what is encrypted
 JOBS: dict[str, dict[str, Any]] = {

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedboost.model.hybrid import NO_NODE
-from tests.federated import GUEST, HOSTS, now, with_seed
-from tests.hybrid_jobs import (
+from tests.support.federated import GUEST, HOSTS, now, with_seed
+from tests.support.hybrid_jobs import (
     assert_pooled,
     assert_same_model,
     by_host,
@@ -16,7 +16,7 @@ from tests.hybrid_jobs import (
     n_splits,
     twin_of,
 )
-from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS
+from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS
 
 pytestmark = pytest.mark.once
 

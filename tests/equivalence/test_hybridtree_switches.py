@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from fedboost.crypto import sparse
 from fedboost.encrypted import cells, host_tree
 from tests import tiers
-from tests.federated import GUEST, HOSTS, PLAIN
-from tests.hybrid_jobs import RATE, Job, assert_pooled, made, n_splits
-from tests.secureboost_jobs import CLASSES, SAMPLES, SWITCHES, VECTORS, named
+from tests.support.federated import GUEST, HOSTS, PLAIN
+from tests.support.hybrid_jobs import RATE, Job, assert_pooled, made, n_splits
+from tests.support.secureboost_jobs import CLASSES, SAMPLES, SWITCHES, VECTORS, named
 
 COMBINATIONS = tiers.pairs_of(itertools.product([True, False], repeat=len(SWITCHES)))
 NAMES = ["".join("01"[on] for on in one) for one in COMBINATIONS]

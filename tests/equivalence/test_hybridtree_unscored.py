@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.federated import GUEST, HOSTS
-from tests.hybrid_unscored import assert_naive, cuts, made, reseeded, trained
+from tests.support.federated import GUEST, HOSTS
+from tests.support.hybrid_unscored import assert_naive, cuts, made, reseeded, trained
 
 pytestmark = pytest.mark.once
 

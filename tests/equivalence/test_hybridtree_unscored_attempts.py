@@ -16,9 +16,9 @@ from fedboost.protocols.hybridtree import guest as training
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.runtime.cluster.local import cluster
 from fedboost.settings import parse
-from tests.federated import GUEST, HOSTS, now, run_job
-from tests.hybrid_tables import spec, tables
-from tests.hybrid_unscored import broken_off, later, made, trained
+from tests.support.federated import GUEST, HOSTS, now, run_job
+from tests.support.hybrid_tables import spec, tables
+from tests.support.hybrid_unscored import broken_off, later, made, trained
 
 pytestmark = pytest.mark.once
 

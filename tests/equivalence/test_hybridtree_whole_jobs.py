@@ -21,8 +21,8 @@ from fedboost.model import shards
 from fedboost.model.hybrid import first_number
 from fedboost.protocols.hybridtree import guest as training
 from fedboost.runtime.cluster.local import cluster
-from tests.federated import GUEST, HOSTS, Room, job_spec, now, run_job, with_seed
-from tests.hybrid_jobs import (
+from tests.support.federated import GUEST, HOSTS, Room, job_spec, now, run_job, with_seed
+from tests.support.hybrid_jobs import (
     Job,
     assert_same_model,
     assert_same_rounds,
@@ -30,7 +30,7 @@ from tests.hybrid_jobs import (
     n_splits,
     twin_of,
 )
-from tests.secureboost_jobs import CLASSES, SAMPLES, SEED, VECTORS
+from tests.support.secureboost_jobs import CLASSES, SAMPLES, SEED, VECTORS
 
 pytestmark = pytest.mark.once
 

@@ -21,12 +21,12 @@ from fedboost.protocols.hybridtree import guest as hybrid_guest
 from fedboost.protocols.secureboost import guest as boost_guest
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.process.threads import ThreadWorkers
-from tests import hybrid_jobs, secureboost_jobs
 from tests.equivalence import test_hybridtree_whole_jobs as hybrid
 from tests.equivalence import test_secureboost_warm_start as warm
 from tests.equivalence import test_secureboost_whole_jobs as boost
-from tests.federated import GUEST, HOSTS, Room, job_spec, now, run_jobs, with_seed
-from tests.lattice_jobs import (
+from tests.support import hybrid_jobs, secureboost_jobs
+from tests.support.federated import GUEST, HOSTS, Room, job_spec, now, run_jobs, with_seed
+from tests.support.lattice_jobs import (
     LATTICE,
     LATTICE_4096,
     assert_plain_twin,
@@ -34,7 +34,7 @@ from tests.lattice_jobs import (
     plain_as,
     under,
 )
-from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS
+from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS
 
 pytestmark = pytest.mark.once
 

@@ -9,9 +9,9 @@ from scipy.sparse import csc_array
 
 from fedboost.encrypted import answers, cells, host_tree, ring
 from fedboost.messages.protocol import encrypted_pb2 as pb
-from tests import hybrid_jobs
-from tests.federated import GUEST, HOSTS, Room, now
-from tests.lattice_jobs import (
+from tests.support import hybrid_jobs
+from tests.support.federated import GUEST, HOSTS, Room, now
+from tests.support.lattice_jobs import (
     LATTICE,
     LATTICE_4096,
     assert_as_plain,
@@ -19,7 +19,7 @@ from tests.lattice_jobs import (
     plain_as,
     under,
 )
-from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS, Job, made
+from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS, Job, made
 
 pytestmark = pytest.mark.once
 

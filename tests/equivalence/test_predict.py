@@ -23,9 +23,9 @@ from fedboost.protocols.secureboost import guest as training
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.config.policy import PredictPolicy
 from fedboost.runtime.transport import faults
-from tests.accounts import predict
-from tests.federated import PLAIN, job_spec, run_job
-from tests.models import leaves, margins
+from tests.support.accounts import predict
+from tests.support.federated import PLAIN, job_spec, run_job
+from tests.support.models import leaves, margins
 
 NAMES = ("bank", "telco", "shop")
 VALIDATION = {"fraction": 0.3, "seed": 7}

@@ -13,7 +13,7 @@ from fedboost.model import vertical
 from fedboost.model.export import own_shard
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from tests.equivalence.test_predict import NAMES, PREDICTION_GAP_MAX, VALIDATION, Trained, score
-from tests.models import leaves, margins, read_host_shard
+from tests.support.models import leaves, margins, read_host_shard
 
 CITIES = ["Aachen", "Bonn", "Chur", "Dresden", "Essen", "Fulda", "Gera", "Hof", "Ulm"]
 CATEGORICAL = {"bank": ["branch"], "telco": ["city"], "shop": ["member"]}

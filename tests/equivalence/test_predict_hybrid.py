@@ -14,8 +14,8 @@ from fedboost.crypto.workers import Serial
 from fedboost.encrypted.leaf_answers import Precision
 from fedboost.model import rounds, vertical
 from fedboost.model.hybrid import KEY, NO_NODE
-from tests.federated import GUEST, HOSTS, now
-from tests.hybrid_unscored import (
+from tests.support.federated import GUEST, HOSTS, now
+from tests.support.hybrid_unscored import (
     broken_off,
     goes_right,
     later,

@@ -10,8 +10,8 @@ from fedboost.data.ids import encode_ids
 from fedboost.errors import ConfigError
 from fedboost.protocols.hybridtree import guest as training
 from fedboost.runtime.cluster.local import DATASET
-from tests.federated import GUEST, HOSTS, PLAIN, job_spec, now, run_jobs
-from tests.hybrid_tables import PARTIES, spec, tables
+from tests.support.federated import GUEST, HOSTS, PLAIN, job_spec, now, run_jobs
+from tests.support.hybrid_tables import PARTIES, spec, tables
 
 pytestmark = pytest.mark.once
 

@@ -11,8 +11,8 @@ from fedboost.data.loading import load
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.model import columns
-from tests.federated import GUEST
-from tests.secureboost_jobs import (
+from tests.support.federated import GUEST
+from tests.support.secureboost_jobs import (
     CLASSES,
     SAMPLES,
     SWITCHES,

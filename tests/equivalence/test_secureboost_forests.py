@@ -12,8 +12,8 @@ from fedboost.flow import MODEL
 from fedboost.model import rounds, vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from tests.equivalence.test_secureboost_warm_start import FIRST, assert_one_job, continued
-from tests.federated import GUEST, HOSTS, now, room_for
-from tests.secureboost_jobs import CLASSES, VECTORS, assert_naive, assert_pooled, made
+from tests.support.federated import GUEST, HOSTS, now, room_for
+from tests.support.secureboost_jobs import CLASSES, VECTORS, assert_naive, assert_pooled, made
 
 STILL: dict[str, Any] = {"forest": {"n_trees": 3, "subsample": 0.5, "colsample_bytree": 0.7}}
 MOVING: dict[str, Any] = {"forest": {"dynamic": {"n_trees": [4, 1], "subsample": [0.2, 0.7]}}}

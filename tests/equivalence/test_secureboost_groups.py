@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.federated import now
-from tests.secureboost_jobs import (
+from tests.support.federated import now
+from tests.support.secureboost_jobs import (
     CLASSES,
     SAMPLES,
     VECTORS,

@@ -8,9 +8,9 @@ import pytest
 from fedboost import wire
 from fedboost.errors import PeerError
 from fedboost.protocols.secureboost import host as secureboost_host
-from tests.federated import GUEST, changing
-from tests.halfway import assert_same, calls, carried_on, for_an_audit, keeping
-from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS, made
+from tests.support.federated import GUEST, changing
+from tests.support.halfway import assert_same, calls, carried_on, for_an_audit, keeping
+from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS, made
 
 NOISY = {"host_noise": 0.05}
 HIDING = {"label_protection": {"hide_divisions": True, "purity_max": 0.9}}

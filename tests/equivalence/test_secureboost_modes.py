@@ -7,10 +7,10 @@ import pytest
 
 from fedboost.core import local
 from fedboost.model import vertical
-from tests.federated import (
+from tests.support.federated import (
     GUEST,
 )
-from tests.secureboost_jobs import (
+from tests.support.secureboost_jobs import (
     CLASSES,
     SAMPLES,
     VECTORS,

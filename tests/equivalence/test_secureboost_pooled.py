@@ -13,7 +13,7 @@ from fedboost.core.params import TreeParams
 from fedboost.data.holdout import canonical_order, validation_rows
 from fedboost.data.ids import encode_ids
 from tests import tiers
-from tests.federated import GUEST, HOSTS, PLAIN, frame_of, job_spec, now, room_for, run_job
+from tests.support.federated import GUEST, HOSTS, PLAIN, frame_of, job_spec, now, room_for, run_job
 
 pytestmark = pytest.mark.once
 

@@ -17,8 +17,8 @@ from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.encrypted import cells
 from fedboost.flow import MODEL
-from tests.federated import GUEST, HOSTS, Room, now, room_for
-from tests.secureboost_jobs import CLASSES, VECTORS, made
+from tests.support.federated import GUEST, HOSTS, Room, now, room_for
+from tests.support.secureboost_jobs import CLASSES, VECTORS, made
 
 AUC_GAP_MAX = 0.01
 

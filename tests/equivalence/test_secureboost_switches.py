@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from fedboost.crypto import sparse
 from fedboost.encrypted import cells, host_tree
 from tests import tiers
-from tests.federated import (
+from tests.support.federated import (
     GUEST,
     HOSTS,
     PLAIN,
 )
-from tests.secureboost_jobs import (
+from tests.support.secureboost_jobs import (
     CLASSES,
     SAMPLES,
     SWITCHES,

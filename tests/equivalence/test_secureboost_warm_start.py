@@ -10,8 +10,8 @@ import pytest
 from fedboost.flow import MODEL, Artefact
 from fedboost.model import vertical
 from tests.equivalence.test_secureboost_whole_jobs import CarriedOn, assert_same_shards
-from tests.federated import GUEST, HOSTS, Room, now, room_for
-from tests.secureboost_jobs import CLASSES, SAMPLES, VECTORS, made
+from tests.support.federated import GUEST, HOSTS, Room, now, room_for
+from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS, made
 
 MODEL_ID = "first-0a1b2c3d"
 FIRST, MORE = 4, 6  # rounds

@@ -25,7 +25,7 @@ from fedboost.protocols.secureboost import plan
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.transport.addresses import Timers
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
-from tests.federated import (
+from tests.support.federated import (
     GUEST,
     HOSTS,
     Room,
@@ -34,7 +34,7 @@ from tests.federated import (
     run_job,
     run_jobs,
 )
-from tests.secureboost_jobs import (
+from tests.support.secureboost_jobs import (
     CLASSES,
     SAMPLES,
     SEED,

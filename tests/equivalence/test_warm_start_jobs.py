@@ -28,10 +28,10 @@ from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.config.policy import PredictPolicy
 from fedboost.runtime.coordinator.walker import JobWalk
 from fedboost.runtime.transport import faults
-from tests.accounts import predict
 from tests.equivalence.test_secureboost_whole_jobs import MARGIN_GAP_MAX, arrow_tables, spec_of
-from tests.federated import GUEST, HOSTS, job_spec, now, run_jobs
-from tests.secureboost_jobs import CLASSES, SAMPLES, made
+from tests.support.accounts import predict
+from tests.support.federated import GUEST, HOSTS, job_spec, now, run_jobs
+from tests.support.secureboost_jobs import CLASSES, SAMPLES, made
 
 PARTIES = (GUEST, *HOSTS[:2])
 FIRST, MORE, ROWS = 2, 3, 90

@@ -77,7 +77,7 @@ def feed(name: str, seconds: float) -> None:
 
     ours = [f"fedboost.{part}" for part in OURS]
     with atheris.instrument_imports(include=ours, exclude=COMPILED, enable_loader_override=False):
-        from tests.decoders import DECODERS
+        from tests.support.decoders import DECODERS
 
     kept = KEPT / name.replace(" ", "-")
     kept.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def dictionary(samples: tuple[bytes, ...]) -> str:
 
 def names() -> list[str]:
     """Of all decoders."""
-    from tests.decoders import DECODERS
+    from tests.support.decoders import DECODERS
 
     return list(DECODERS)
 

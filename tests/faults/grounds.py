@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.toys import TOYS, Ground
+from tests.support.toys import TOYS, Ground
 
 HERE = Path(__file__).resolve().parent
 MESSAGES, WRITES, KINDS = (HERE / f"{name}.txt" for name in ("messages", "writes", "kinds"))

@@ -18,9 +18,9 @@ from typing import Any
 
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
-from tests import drills, small_jobs
 from tests.e2e import world
-from tests.proxies import FAIR, SILENT, Proxy, Weather
+from tests.support import drills, small_jobs
+from tests.support.proxies import FAIR, SILENT, Proxy, Weather
 
 PROTOCOLS = ("secureboost", "federboost-horizontal", "hybridtree")
 NAMES = (COORDINATOR, *small_jobs.PARTIES)

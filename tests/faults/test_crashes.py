@@ -26,9 +26,9 @@ from fedboost.runtime.store.store import Store
 from fedboost.runtime.store.transcripts import Transcripts
 from fedboost.runtime.transport.addresses import Timers
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
-from tests.federated import now
-from tests.secureboost_jobs import made
-from tests.toys import layers_grown
+from tests.support.federated import now
+from tests.support.secureboost_jobs import made
+from tests.support.toys import layers_grown
 
 TREES, DEPTH = 3, 2
 JOB = made({"n_estimators": TREES, "max_depth": DEPTH}, (2, 2, 2))

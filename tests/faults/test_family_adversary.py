@@ -20,7 +20,7 @@ from fedboost.runtime.policy import account as accounts
 from fedboost.runtime.policy import judgement
 from fedboost.runtime.policy.spending import Spending
 from tests import tiers
-from tests.adversary import carried_out
+from tests.support.adversary import carried_out
 from tests.tiers import Tier
 
 SEEDS_CHANGE, SEEDS, SEEDS_LONG = 12, 200, 10_000

@@ -9,8 +9,9 @@ import pytest
 from fedboost import protocols
 from fedboost.crypto import okamoto_uchiyama, paillier_keys
 from fedboost.errors import FedboostError, PeerError
-from tests import conversations, tiers
-from tests.federated import Room, now, resealed, type_named
+from tests import tiers
+from tests.support import conversations
+from tests.support.federated import Room, now, resealed, type_named
 
 KEY_BITS = 2048
 MAKE = {"paillier": paillier_keys.generate, "okamoto-uchiyama": okamoto_uchiyama.draw}

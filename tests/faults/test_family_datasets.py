@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 
 from fedboost.errors import ConfigError, DataError, FedboostError, JobError, PolicyError
-from tests import gbun_jobs, horizontal_jobs, hybrid_jobs, secureboost_jobs, small_jobs, tiers
-from tests.federated import PLAIN, now, run_job
+from tests import tiers
+from tests.support import gbun_jobs, horizontal_jobs, hybrid_jobs, secureboost_jobs, small_jobs
+from tests.support.federated import PLAIN, now, run_job
 
 REFUSALS = DataError | ConfigError | JobError | PolicyError
 SMOKE = ("secureboost", "federboost-horizontal")  # some of whose cases run on each change

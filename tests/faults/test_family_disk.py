@@ -20,8 +20,8 @@ from fedboost.runtime.store.checkpoints import Checkpoints
 from fedboost.runtime.store.sealing import Vault
 from fedboost.runtime.store.store import JobState, Store
 from tests import tiers
-from tests.accounts import SUMS, predict, sums, tell
-from tests.decoders import entry
+from tests.support.accounts import SUMS, predict, sums, tell
+from tests.support.decoders import entry
 from tests.tiers import Tier
 
 SEED, FLIPS_CHANGE, FLIPS, FLIPS_LONG = 7, 15, 40, 500  # of each kind of file, by tier

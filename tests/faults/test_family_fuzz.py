@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedboost import wire
 from fedboost.messages.array_pb2 import Array
-from tests.decoders import DECODERS, EVERY_TYPE, KNOWN, Decoder, message
+from tests.support.decoders import DECODERS, EVERY_TYPE, KNOWN, Decoder, message
 
 BYTES_MAX = 4096  # of an input that is made up
 AT_EACH = settings(suppress_health_check=list(HealthCheck))

@@ -18,8 +18,8 @@ from fedboost import protocols
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
 from fedboost.settings import parse
-from tests import drills, small_jobs
 from tests.e2e import world
+from tests.support import drills, small_jobs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 

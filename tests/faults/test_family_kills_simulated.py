@@ -15,10 +15,10 @@ import pytest
 from fedboost.runtime.cluster.local import COORDINATOR
 from tests import tiers
 from tests.faults.grounds import WRITES, ground, lines, listed
-from tests.invariants import check
 from tests.simulator.disk import When, Write
+from tests.support.invariants import check
+from tests.support.toys import AGGREGATOR, PARTIES, TOYS, to_its_end
 from tests.tiers import Tier
-from tests.toys import AGGREGATOR, PARTIES, TOYS, to_its_end
 
 # What a dead process was about to do, it does not do.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")

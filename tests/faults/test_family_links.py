@@ -10,9 +10,9 @@ import pytest
 
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
-from tests import drills, small_jobs
 from tests.e2e import world
-from tests.proxies import BACK, FAIR, SILENT, THERE, Proxy, Weather
+from tests.support import drills, small_jobs
+from tests.support.proxies import BACK, FAIR, SILENT, THERE, Proxy, Weather
 
 pytestmark = pytest.mark.e2e
 

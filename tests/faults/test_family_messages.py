@@ -13,10 +13,10 @@ from fedboost import protocols
 from fedboost.runtime.cluster.local import USER
 from tests import tiers
 from tests.faults.grounds import MESSAGES, ground, lines, listed
-from tests.invariants import check
 from tests.simulator.fates import FAULTS, Once, OnEach, Past
+from tests.support.invariants import check
+from tests.support.toys import TOYS, to_its_end
 from tests.tiers import Tier
-from tests.toys import TOYS, to_its_end
 
 BEFORE = "Hello"  # asked before there is a job: where it is lost, none is taken in
 QUICK = ("vertical", "predict", "predict-scored", "gbun")

@@ -28,10 +28,11 @@ from fedboost.errors import (
 from fedboost.flow import Artefact
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, Turn
-from tests import conversations, mutations, tiers
-from tests.each import each
+from tests import tiers
 from tests.faults.grounds import KINDS, lines, listed
-from tests.federated import Room, now, resealed, type_named
+from tests.support import conversations, mutations
+from tests.support.each import each
+from tests.support.federated import Room, now, resealed, type_named
 from tests.tiers import Tier
 
 # Conversations that show every kind of every protocol; the others show the same kinds once more.

@@ -14,8 +14,8 @@ from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.transport.identity import Peer
 from fedboost.settings import parse
-from tests import small_jobs
-from tests.federated import now, resealed, run_jobs
+from tests.support import small_jobs
+from tests.support.federated import now, resealed, run_jobs
 
 
 def kinds(name):

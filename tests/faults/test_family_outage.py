@@ -10,8 +10,8 @@ import pytest
 
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
-from tests import drills
 from tests.e2e import world
+from tests.support import drills
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 OUTAGE_S = 300.0

@@ -17,9 +17,9 @@ import pytest
 
 from tests import tiers
 from tests.faults.grounds import ground
-from tests.invariants import check
 from tests.simulator.disk import When, Write
 from tests.simulator.fates import FAULTS, AtRandom, Past
+from tests.support.invariants import check
 from tests.tiers import Tier
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")

@@ -14,7 +14,7 @@ from fedboost.aggregation import standing
 from fedboost.aggregation.contributor import Contributor
 from fedboost.aggregation.recovery import Epoch
 from tests import tiers
-from tests.sums_adversary import carried_out, isolated, run
+from tests.support.sums_adversary import carried_out, isolated, run
 from tests.tiers import Tier
 
 SEEDS_CHANGE, SEEDS, SEEDS_LONG = 30, 200, 10_000

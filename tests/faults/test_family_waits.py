@@ -7,9 +7,9 @@ import pytest
 
 from fedboost.runtime.cluster.local import COORDINATOR
 from tests.faults.grounds import ground
-from tests.invariants import check
 from tests.simulator.fates import Once, Past
-from tests.toys import PARTIES, to_its_end
+from tests.support.invariants import check
+from tests.support.toys import PARTIES, to_its_end
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 

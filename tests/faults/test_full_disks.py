@@ -18,8 +18,8 @@ from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.coordinator import node as coordinators
 from fedboost.runtime.transport.addresses import Timers
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
-from tests.federated import now
-from tests.secureboost_jobs import made
+from tests.support.federated import now
+from tests.support.secureboost_jobs import made
 
 JOB = made({"n_estimators": 3, "max_depth": 2}, (2, 2))
 TIMERS = Timers(retry_first_s=0.01, retry_max_s=0.05)

@@ -5,8 +5,8 @@ import pytest
 from fedboost import protocols
 from fedboost.runtime.ledger.signed_heads import entry
 from tests.faults.grounds import ground
-from tests.invariants import check
-from tests.toys import TOYS
+from tests.support.invariants import check
+from tests.support.toys import TOYS
 
 # What a party writes of the people behind a kind of message that it sends: which facts it knows.
 KNOWN = {

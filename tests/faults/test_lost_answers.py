@@ -20,8 +20,8 @@ from fedboost.runtime.transport.identity import Peer
 from fedboost.runtime.transport.tls import load_identity
 from tests.e2e import world
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
-from tests.federated import now, run_job
-from tests.secureboost_jobs import made
+from tests.support.federated import now, run_job
+from tests.support.secureboost_jobs import made
 
 CALLS = ("propose", "begin", "open_stage", "run_step", "commit", "close_stage", "finish")
 JOB = {"n_estimators": 3, "max_depth": 2}

@@ -27,8 +27,8 @@ from fedboost.runtime.cluster import local
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.settings import parse
 from tests import tiers
-from tests.fates import LOST, Fate, bind
-from tests.federated import now
+from tests.support.fates import LOST, Fate, bind
+from tests.support.federated import now
 
 PARTIES = ("bank", "telco", "shop", "mill")
 AGGREGATOR = "sum"

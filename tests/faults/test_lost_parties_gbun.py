@@ -16,7 +16,6 @@ from fedboost.report.page import render
 from fedboost.runtime.cluster import local
 from fedboost.settings import parse
 from tests import tiers
-from tests.fates import LOST, Fate
 from tests.faults import test_lost_parties as trees
 from tests.faults.test_lost_parties import (
     AGGREGATOR,
@@ -26,6 +25,7 @@ from tests.faults.test_lost_parties import (
     assert_same,
     run,
 )
+from tests.support.fates import LOST, Fate
 
 ROUNDS = 4
 PARAMS: dict[str, Any] = {

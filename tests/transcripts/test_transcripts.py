@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import conversations
-from tests.federated import now
+from tests.support import conversations
+from tests.support.federated import now
 
 HERE = Path(__file__).parent
 

@@ -13,9 +13,9 @@ import pytest
 
 from fedboost import kernel_files
 from fedboost.kernels import Kernel, kernel
+from tests.conftest import ROOT
 
 FACTOR = 1  # of the kernel below; each has one of its own
-ROOT = Path(__file__).resolve().parents[2]
 JOB = """
 import asyncio, json, sys, tempfile
 from pathlib import Path
@@ -25,7 +25,7 @@ from fedboost.kernels import marked
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster import warming
 from fedboost.runtime.process.workers import ProcessWorkers
-from tests import small_jobs
+from tests.support import small_jobs
 
 async def run(folder, scheme):
     spec = small_jobs.spec("secureboost", encryption={"scheme": scheme})

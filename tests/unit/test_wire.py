@@ -13,7 +13,7 @@ from fedboost.messages import exchange_pb2, job_pb2, party_pb2
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol import align_pb2, echo_pb2
 from fedboost.messages.protocol import encrypted_pb2 as pb
-from tests.decoders import EVERY_TYPE
+from tests.support.decoders import EVERY_TYPE
 
 SECRET = b"a secret"
 

@@ -19,7 +19,7 @@ from fedboost.crypto.paillier import PaillierKey, PaillierSecret
 from fedboost.crypto.paillier_keys import SecretPrimes
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial
-from tests.ciphertexts import single
+from tests.support.ciphertexts import single
 
 SEED = bytes(range(32))
 DERIVED = "e7c588574e4c78989f77ab4bf1e695ab8673704536106605a358aa920e7d8c61"

@@ -9,7 +9,7 @@ import numpy as np
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.cells import Rows
 from fedboost.crypto.lattice.polynomials import Tree
-from tests.lattices import HOST, LATTICE, LATTICE_4096, ORIGIN, grown, ternary_of
+from tests.support.lattices import HOST, LATTICE, LATTICE_4096, ORIGIN, grown, ternary_of
 
 HERE = Path(__file__).parent
 MESSAGES = np.array([[5 * i - 7000, i * i % 1000] for i in range(3000)], dtype=np.int64)

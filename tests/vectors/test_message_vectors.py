@@ -17,10 +17,11 @@ from fedboost.errors import (
     UnreachableError,
 )
 from fedboost.messages.exchange_pb2 import Envelope
-from tests import conversations, tiers
-from tests.each import each
-from tests.federated import Posted, now, resealed, type_named
-from tests.mutations import spoilt_forms
+from tests import tiers
+from tests.support import conversations
+from tests.support.each import each
+from tests.support.federated import Posted, now, resealed, type_named
+from tests.support.mutations import spoilt_forms
 
 FILE = Path(__file__).parent / "messages.json"
 NAMES = (

@@ -7,7 +7,7 @@ import numpy as np
 import xxhash
 
 from fedboost.core.networks import Network, hashed_weight
-from tests.pair_hashes import pair_hashes
+from tests.support.pair_hashes import pair_hashes
 
 HERE = Path(__file__).parent
 COLUMNS = np.array([0, 1, 255, 65536, 54_686_452, 2**32 - 1], np.uint32)

@@ -1,0 +1,1 @@
+"""What tests share: jobs in one process, tables, liars, observers and naive twins."""

@@ -1,0 +1,266 @@
+"""A tiny conversation of each protocol, the same in every run: same tables, same secrets."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedboost.crypto import id_digests, residues
+from fedboost.crypto.intersection import Exponent
+from fedboost.flow import MODEL, Artefact
+from fedboost.runtime.config.policy import Policy
+from tests.support.federated import GUEST, HOSTS, PLAIN, Alter, Room, frame_of, now, room_for
+
+PARTIES = (GUEST, *HOSTS[:2])
+ROWS = 24
+CITIES = ("Aachen", "Bonn", "Chur", "Dresden", "Ulm")  # five, of which four get a bin
+PARAMS = {**PLAIN, "n_estimators": 2, "max_depth": 2, "max_bin": 4, "min_child_weight": 0.5}
+
+
+NAMES = (
+    *("echo", "align", "align_pairs", "secureboost", "forest"),
+    *("federboost_vertical", "predict", "warm_start"),
+    *("federboost_horizontal", "dropout"),
+    *("gbun", "gbun_dropout", "hybridtree", "lattice"),
+    "hybridtree_lattice",
+    *("hybridtree_unscored", "predict_hybrid", "predict_unscored"),
+)
+# The conversations of predictions: whose model they use.
+MODELS = {
+    "predict": "secureboost",
+    "predict_hybrid": "hybridtree",
+    "predict_unscored": "hybridtree_unscored",
+}
+
+
+def named(name: str, alter: Alter | None = None) -> Room:
+    """The conversation of that name; a prediction's model is trained once a run."""
+    trained = [_model(MODELS[name])] if name in MODELS else []
+    room: Room = globals()[name](*trained, alter)
+    return room
+
+
+@functools.cache
+def _model(name: str) -> dict[str, Artefact]:
+    return now(named(name).walk())
+
+
+def tables(rows: int = ROWS) -> dict[str, Any]:
+    """Frames of the same ids in the same order; a few values are missing.
+
+    The last column of the first host holds categories.
+    """
+    draw = np.random.default_rng(1)
+    ids = [b"%02d" % i for i in range(rows)]
+    frames, pull = {}, np.zeros(rows)
+    for k, party in enumerate(PARTIES):
+        values = np.round(draw.normal(size=(rows, 1 + k)), 1).astype(np.float32)
+        pull += (1 + k) * values[:, 0]
+        values[k + 1 :: 7, 0] = np.nan
+        frames[party] = (ids, values)
+    cities = draw.integers(0, len(CITIES), rows).astype(np.float32)
+    pull += np.array([2.0, -3.0, 1.0, 0.0, -1.0])[cities.astype(np.int64)]
+    cities[4::9] = np.nan
+    frames[HOSTS[0]][1][:, -1] = cities
+    label = (pull > 0).astype(np.float64)
+    made = {
+        party: frame_of(own, values, label if party == GUEST else None)
+        for party, (own, values) in frames.items()
+    }
+    made[HOSTS[0]] = replace(made[HOSTS[0]], categories={"c1": CITIES})
+    return made
+
+
+def echo(alter: Alter | None = None) -> Room:
+    """Two rounds in three parts."""
+    return room_for("echo", tables(), {"rounds": 2, "parts": 3, "numbers": 5}, alter=alter)
+
+
+def align(alter: Alter | None = None) -> Room:
+    """Each party has rows of its own in its own order; 12 are in common."""
+    frames = {
+        party: frame_of([b"%02d" % i for i in order], np.zeros((len(order), 1), np.float32))
+        for party, order in zip(
+            PARTIES, (range(20), range(26, 5, -1), [*range(0, 6, 2), *range(8, 30)]), strict=True
+        )
+    }
+    return room_for("align", frames, alter=alter)
+
+
+def align_pairs(alter: Alter | None = None) -> Room:
+    """The guest shares 14 of its 20 rows with one host, 16 with the other; three have neither."""
+    frames = {
+        party: frame_of([b"%02d" % i for i in order], np.zeros((len(order), 1), np.float32))
+        for party, order in zip(
+            PARTIES, (range(20), range(26, 5, -1), [*range(0, 8, 2), *range(8, 30)]), strict=True
+        )
+    }
+    return room_for("align-pairs", frames, alter=alter)
+
+
+def secureboost(alter: Alter | None = None) -> Room:
+    """Two trees of two layers on 18 rows, 6 are held out."""
+    return room_for("secureboost", tables(), PARAMS, held=0.25, alter=alter)
+
+
+def lattice(alter: Alter | None = None, **more: Any) -> Room:
+    """The same under the lattice scheme: nonces first, and answers in parts."""
+    own = {**PARAMS, "encryption": {"scheme": "lattice"}, **more}
+    return room_for("secureboost", tables(), own, held=0.25, alter=alter)
+
+
+def forest(alter: Alter | None = None) -> Room:
+    """A forest of three trees on samples, then one of one tree on all rows."""
+    moving = {"n_trees": [3, 1], "subsample": [0.5, 1.0]}
+    params = {**PARAMS, "forest": {"dynamic": moving}}
+    return room_for("secureboost", tables(), params, held=0.25, alter=alter)
+
+
+def hybridtree(alter: Alter | None = None, **more: Any) -> Room:
+    """Two trees: two layers on the guest's 36 rows, and up to two of each host's below them.
+
+    The hosts have 15 and 27 of these rows and share ten; four of them nobody has.
+    """
+    frames, held = tables(36), {}
+    for host, rows in zip(PARTIES[1:], (range(15), range(5, 32)), strict=True):
+        frames[host] = frames[host].take(rows)
+        held[f"with_{host}"] = np.array(rows, np.int64)
+    pairs = Artefact(arrays={"rows": np.arange(36), **held})
+    own = {k: v for k, v in PARAMS.items() if k != "max_depth"}
+    own |= {"guest_depth": 2, "host_depth": 2, "min_child_weight": 0.2}
+    artefacts = {GUEST: {"align-pairs": pairs}}
+    return room_for(
+        "hybridtree", frames, {**own, **more}, held=0.25, artefacts=artefacts, alter=alter
+    )
+
+
+def hybridtree_lattice(alter: Alter | None = None) -> Room:
+    """The same under the lattice scheme."""
+    return hybridtree(alter, encryption={"scheme": "lattice"})
+
+
+def hybridtree_unscored(alter: Alter | None = None, **more: Any) -> Room:
+    """The same rows; hosts cut by themselves, with two rows at least on either side."""
+    seats = hybridtree().seats
+    own = {k: v for k, v in PARAMS.items() if k not in ("max_depth", "min_child_weight")}
+    own |= {"guest_depth": 2, "host_depth": 2, "split": "unscored", **more}
+    frames = {party: seat.frame for party, seat in seats.items() if seat.frame is not None}
+    artefacts = {party: seat.artefacts for party, seat in seats.items()}
+    limits = Policy(group_rows_min=2)
+    return room_for(
+        "hybridtree", frames, own, held=0.25, artefacts=artefacts, limits=limits, alter=alter
+    )
+
+
+def predict_hybrid(model: dict[str, Artefact], alter: Alter | None = None, **more: Any) -> Room:
+    """All 36 rows, in two batches, with a model of `hybridtree`."""
+    seats = hybridtree().seats
+    facts = {"hosts": list(PARTIES[1:])}  # as a model's store adds them
+    artefacts = {
+        party: {**seat.artefacts, MODEL: replace(model[party], facts=model[party].facts | facts)}
+        for party, seat in seats.items()
+    }
+    frames = {p: replace(s.frame, label=None) for p, s in seats.items() if s.frame is not None}
+    split = model[GUEST].facts["split"]
+    params = {"model": "job-1", "split": split, "batch_rows": 20, **more}
+    return room_for("predict-hybrid", frames, params, artefacts=artefacts, alter=alter)
+
+
+def predict_unscored(model: dict[str, Artefact], alter: Alter | None = None) -> Room:
+    """The same with a model of `hybridtree_unscored`."""
+    return predict_hybrid(model, alter)
+
+
+def federboost_vertical(alter: Alter | None = None) -> Room:
+    """The same with noisy buckets."""
+    params = {k: v for k, v in PARAMS.items() if k not in PLAIN}
+    return room_for(
+        "federboost-vertical", tables(), {**params, "buckets": 4}, held=0.25, alter=alter
+    )
+
+
+def shares_of_rows() -> dict[str, Any]:
+    """The same columns of other rows, the last ones in another order; c1 holds categories."""
+    draw = np.random.default_rng(2)
+    made = {}
+    for k, party in enumerate(PARTIES):
+        ids = [b"%s %02d" % (party.encode(), i) for i in range(ROWS + k)]
+        values = np.round(draw.normal(size=(len(ids), 2)), 1).astype(np.float32)
+        values[k::7, 0] = np.nan
+        values[:, 1] = draw.integers(0, len(CITIES), len(ids))
+        label = (np.nan_to_num(values[:, 0]) + (values[:, 1] == k) > 0.3).astype(np.float64)
+        frame = replace(frame_of(ids, values, label), categories={"c1": CITIES})
+        made[party] = frame
+    last = made[PARTIES[-1]]
+    turned = np.asfortranarray(last.values[:, ::-1])
+    made[PARTIES[-1]] = replace(last, values=turned, columns=last.columns[::-1])
+    return made
+
+
+def federboost_horizontal(alter: Alter | None = None, **more: Any) -> Room:
+    """Two trees of two layers on rows of three parties; somebody else adds up."""
+    own = {k: v for k, v in PARAMS.items() if k not in PLAIN} | {"max_bin": 5}
+    own |= {"domains": {"c1": list(CITIES)}, "quantile_tolerance": 4, "eval_metric": "logloss"}
+    params, frames = {**own, **more}, shares_of_rows()
+    return room_for(
+        "federboost-horizontal", frames, params, held=0.25, alter=alter, aggregator="sum"
+    )
+
+
+def dropout(alter: Alter | None = None) -> Room:
+    """The same in a job that would go on without a host, with one tree of one layer."""
+    few = {"n_estimators": 1, "max_depth": 1, "quantile_tolerance": 16}
+    return federboost_horizontal(alter, dropout="continue", **few)
+
+
+def gbun(alter: Alter | None = None, **more: Any) -> Room:
+    """Two rounds of networks on the same rows, whose categories are numbers to them."""
+    own = {"n_estimators": 2, "outputs": 4, "eval_metric": "logloss"}
+    frames = {name: replace(one, categories={}) for name, one in shares_of_rows().items()}
+    return room_for("gbun", frames, {**own, **more}, held=0.25, alter=alter, aggregator="sum")
+
+
+def gbun_dropout(alter: Alter | None = None) -> Room:
+    """One round of the same in a job that would go on without a host."""
+    return gbun(alter, dropout="continue", n_estimators=1)
+
+
+def predict(model: dict[str, Artefact], alter: Alter | None = None) -> Room:
+    """All rows, in two batches, with a model of `secureboost`."""
+    params = {"model": "job-1", "batch_rows": 16}
+    artefacts = {party: {MODEL: shard} for party, shard in model.items()}
+    return room_for("predict", tables(), params, artefacts=artefacts, alter=alter)
+
+
+def warm_start(alter: Alter | None = None) -> Room:
+    """One tree more, behind the two of `secureboost`."""
+    model = now(secureboost().walk())
+    params = {"model": "job-1", "output_margin": True}
+    artefacts = {party: {MODEL: shard} for party, shard in model.items()}
+    margins = now(room_for("predict", tables(), params, artefacts=artefacts).walk())
+    both = {party: {MODEL: model[party], "predict": margins[party]} for party in PARTIES}
+    more = {**PARAMS, "n_estimators": 1, "warm_start": "job-1"}
+    return room_for("secureboost", tables(), more, artefacts=both, held=0.25, alter=alter)
+
+
+def fix_randomness(patch: pytest.MonkeyPatch) -> None:
+    """What comes from the operating system comes from a counter instead."""
+    drawn = itertools.count()
+
+    def exponent() -> Exponent:
+        return Exponent.from_seed(next(drawn).to_bytes(32, "big"))
+
+    class Fixed:
+        """Stands for the operating system's randomness."""
+
+        randbelow = staticmethod(lambda most: (1 << 70) % most)
+        urandom = staticmethod(lambda count: bytes(range(count)))
+
+    patch.setattr(residues, "secrets", Fixed)
+    patch.setattr(id_digests, "os", Fixed)
+    patch.setattr(Exponent, "random", exponent)

@@ -1,0 +1,85 @@
+"""What a job under a lattice scheme must come to: the same job, encrypted by nothing at all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, TypeVar
+from unittest import mock
+
+from fedboost.crypto.lattice import parameters
+from fedboost.crypto.schemes import is_lattice
+from fedboost.crypto.secrets import Secrets
+from fedboost.encrypted import precision
+from fedboost.encrypted.packed import PackedGuest
+from fedboost.encrypted.precision import Rounding
+from fedboost.flow import Artefact
+from tests.support import hybrid_jobs, secureboost_jobs
+from tests.support.federated import GUEST, Room, now
+
+J = TypeVar("J", secureboost_jobs.Job, hybrid_jobs.Job)
+
+LATTICE, LATTICE_4096 = "lattice", "lattice-4096"
+
+
+def under(job: J, scheme: str) -> J:
+    """The job under a scheme."""
+    return replace(job, params={**job.params, "encryption": {"scheme": scheme}})
+
+
+@contextlib.contextmanager
+def plain_as(scheme: str, secrets: Secrets) -> Iterator[None]:
+    """Inside, `plain` has the integers of a lattice scheme: its bits, and its rounding by what a
+    guest with these secrets draws.
+    """
+
+    def rounding(self: PackedGuest, number: int) -> Rounding:
+        own = secrets.child("rounding", number)
+        return precision.rounding(self.params, self.value_bits, own)
+
+    with (
+        mock.patch.object(
+            precision, "is_lattice", lambda name: name == "plain" or is_lattice(name)
+        ),
+        mock.patch.dict(parameters.BY_NAME, {"plain": parameters.named(scheme)}),
+        mock.patch.object(PackedGuest, "rounding", rounding),
+    ):
+        yield
+
+
+def assert_same_shards(found: Mapping[str, Artefact], expected: Mapping[str, Artefact]) -> None:
+    """The shards are equal bit for bit, but for the name of the scheme."""
+    assert found.keys() == expected.keys()
+    for party, shard in expected.items():
+        own = found[party]
+        assert own.arrays.keys() == shard.arrays.keys()
+        for name, array in shard.arrays.items():
+            assert own.arrays[name].tobytes() == array.tobytes(), (party, name)
+        assert repr(without_scheme(own.facts)) == repr(without_scheme(shard.facts))
+
+
+def without_scheme(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What a shard says, whatever its trees were encrypted with."""
+    said = {name: value for name, value in facts.get("params", {}).items() if name != "encryption"}
+    return {**facts, "params": said}
+
+
+def assert_plain_twin(room: Room, twin: Room, scheme: str = LATTICE) -> SimpleNamespace:
+    """A room under a lattice scheme and its plain twin come to the same model: shards, margins
+    of all rows, metrics of all rounds. Gives the shards and both rooms.
+    """
+    shards = now(room.walk())
+    with plain_as(scheme, twin.seats[GUEST].job_secrets):
+        expected = now(twin.walk())
+    assert_same_shards(shards, expected)
+    guest, other = room.state(GUEST), twin.state(GUEST)
+    assert guest.margin.tobytes() == other.margin.tobytes()
+    assert repr(guest.history) == repr(other.history)
+    return SimpleNamespace(shards=shards, room=room, twin=twin)
+
+
+def assert_as_plain(job: J, scheme: str = LATTICE) -> SimpleNamespace:
+    """A job comes to what its plain twin comes to; see `assert_plain_twin`."""
+    return assert_plain_twin(under(job, scheme).room(), job.room(), scheme)

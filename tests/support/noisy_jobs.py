@@ -1,0 +1,95 @@
+"""What a guest sees of a host that adds noise, beside what is true: for tests, which know both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedboost.core import split
+from fedboost.core.bins import of_rows
+from fedboost.encrypted.grove import STRIDE
+from fedboost.encrypted.guest_tree import GuestTree
+from fedboost.encrypted.offers import Best, Offer, Shape
+from tests.support.federated import GUEST, HOSTS, Room
+
+Sums = NDArray[np.int64]
+Name = tuple[int, int, bool]  # column, its bin, missing rows on the left
+MISSING = 1000  # in place of a bin
+
+
+@dataclass(frozen=True)
+class Node:
+    """The sums of one node in the order in which they came, as they came and as they are."""
+
+    tree: int  # its place in the grove
+    node: int
+    seen: Sums  # (sums, 2·outputs)
+    true: Sums
+    names: list[Name]  # of categories: their group, or MISSING
+
+    @property
+    def by_name(self) -> Sums:
+        """As they came, in an order that is the same for every attempt."""
+        return self.seen[sorted(range(len(self.names)), key=self.names.__getitem__)]
+
+
+@dataclass
+class Watched:
+    """A room whose first host's sums are written down as the guest reads them."""
+
+    room: Room
+    nodes: list[Node] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, room: Room, patch: pytest.MonkeyPatch) -> Watched:
+        """Begins to watch; there is one host."""
+        watched, own = cls(room), GuestTree.best_of
+
+        def reading(tree: GuestTree, node: int, sums: Sums, shape: Shape) -> Best | None:
+            watched.note(tree, node, sums)
+            return own(tree, node, sums, shape)
+
+        patch.setattr(GuestTree, "best_of", reading)
+        return watched
+
+    def note(self, tree: GuestTree, node: int, sums: Sums) -> None:
+        """Sets beside sums what the rows come to, by what only the host knows."""
+        guest, host = self.room.state(GUEST), self.room.state(HOSTS[0])
+        grove = guest.groves[HOSTS[0]] if hasattr(guest, "groves") else guest.grove
+        slot = next(place for place, one in enumerate(grove.trees) if one is tree)
+        offer, rows = host.offers[slot * STRIDE + node], tree.growth.training.rows(node)
+        names, true = [], []
+        for name, left_bins in _named(offer):
+            column, place, missing_left = name
+            most = int(host.binning.n_bins[column])  # and as a bin missing rows
+            bins = np.minimum(of_rows(host.bins, column, rows).astype(np.int64), most)
+            right = split.goes_right(bins.astype(np.uint8), place, missing_left, most, left_bins)
+            if place == MISSING:
+                right = bins != most
+            names.append(name)
+            true.append(tree.gh[rows[~right]].sum(axis=0))
+        self.nodes.append(Node(slot, node, sums, np.array(true).reshape(sums.shape), names))
+
+    @property
+    def noise(self) -> Sums:
+        """All that was added, (sums, 2·outputs)."""
+        return np.concatenate([node.seen - node.true for node in self.nodes])
+
+
+def _named(offer: Offer) -> Iterator[tuple[Name, bytes]]:
+    """Each sum's name in the order in which they went out, and of categories which these are."""
+    listed: Any = offer.listed
+    for place in offer.order.tolist():
+        rule = int(listed.column[place]), int(listed.bin[place]), bool(listed.missing_left[place])
+        yield rule, b""
+    for one in offer.grouped:
+        for sent, number in enumerate(one.groups.tolist()):
+            _, _, missing_left, left_bins = one.named(np.array([sent]), False)
+            yield (one.column, number, missing_left), left_bins
+        if one.missing:
+            yield (one.column, MISSING, False), b""

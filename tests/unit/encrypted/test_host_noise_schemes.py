@@ -1,0 +1,252 @@
+"""Noise under encryption: of every scheme it arrives whole, in the room that is kept for it."""
+
+import numpy as np
+import pytest
+
+from fedboost.core import binning
+from fedboost.core.split import Candidates
+from fedboost.crypto.api import Pairs
+from fedboost.crypto.masking import Masks
+from fedboost.crypto.packing import GhLayout
+from fedboost.crypto.secrets import Secrets
+from fedboost.encrypted import host_noise, keys, precision
+from fedboost.encrypted.host_noise import MOST, Scale, as_masks
+from fedboost.encrypted.sides import Asked, Expected
+from fedboost.errors import ConfigError, PeerError, ProtocolError
+from tests.support.ciphertexts import arrived, encrypted, short_keys
+from tests.support.federated import GUEST, HOSTS, frame_of, seats_for
+
+SCHEMES = ("plain", "paillier", "okamoto-uchiyama")
+LATTICES = ("lattice", "lattice-4096")
+BITS, ROWS = 8, 3
+SUMS = 100_000  # of gradients and of hessians together
+SIGMA = 0.5
+
+
+def layout_of(public, outputs=1, **more):
+    noise = {"g_noise": 700, "h_noise": 900} | {
+        key: more.pop(key) for key in ("g_noise", "h_noise") if key in more
+    }
+    return GhLayout(BITS, ROWS, public.plaintext_bits, outputs, **noise, **more)
+
+
+def sums_of(private, layout):
+    """A row of the least numbers, one of the greatest, and what noise may make of each."""
+    outputs, most = layout.outputs, 1 << BITS
+    gh = np.array([[-most, 0] * outputs, [most, most] * outputs])
+    rows = encrypted(private, gh, layout)
+    pair = np.array([layout.g_noise, layout.h_noise] * outputs)
+    chosen = np.array([0, 0, 1, 1, 0, 1])
+    signs = np.array([-1, 1, -1, 1, 0, 0])
+    return rows[chosen], gh[chosen], signs[:, None] * pair
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("pack", [True, False])
+@pytest.mark.parametrize("compress", [True, False])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_sums_arrive_with_all_of_their_noise(scheme, pack, compress, outputs):
+    private, public = short_keys(scheme)
+    layout = layout_of(public, outputs, pack=pack, compress=compress)
+    rows, gh, noise = sums_of(private, layout)
+    counts = [4, 2]
+    released = public.release(rows, layout, public.blinders(), counts, as_masks(noise))
+    found = private.decrypt(arrived(released), layout, counts)
+    assert found.tolist() == (gh + noise).tolist()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_where_there_is_noise_no_sum_leaves_without_it_or_with_more(scheme):
+    private, public = short_keys(scheme)
+    layout = layout_of(public)
+    rows, _, noise = sums_of(private, layout)
+    beyond = noise + np.sign(noise)
+    wide = Masks(np.zeros((len(rows), 2, 2), np.int64), 63, 1)
+    for masks in (None, as_masks(beyond), as_masks(noise[:, :1]), as_masks(noise[1:]), wide):
+        with pytest.raises(ProtocolError, match="do not have the masks"):
+            public.release(rows, layout, public.blinders(), masks=masks)
+    bare = layout_of(public, g_noise=0, h_noise=0)
+    with pytest.raises(ProtocolError, match="do not have the masks"):
+        public.release(rows, bare, public.blinders(), masks=as_masks(0 * noise))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_sum_beyond_its_rows_and_the_noise_is_refused(scheme):
+    private, public = short_keys(scheme)
+    layout = layout_of(public)
+    most = 1 << BITS
+    for column, gh in ((0, (most, 0)), (0, (-most, 0)), (1, (0, most)), (1, (0, 0))):
+        rows = encrypted(private, np.array([gh]), layout)
+        whole = rows[:0].joined([rows] * ROWS)
+        total = public.segment_sum(whole, np.arange(ROWS), np.zeros((ROWS, 1), np.int32), 1)
+        sign = -1 if gh == (0, 0) or gh[0] < 0 else 1
+        for more in (0, 1):
+            noise = np.zeros((1, 2), np.int64)
+            noise[0, column] = sign * ((layout.g_noise, layout.h_noise)[column] + more)
+            wider = layout_of(public, g_noise=layout.g_noise + 1, h_noise=layout.h_noise + 1)
+            if wider.lanes[0].bits != layout.lanes[0].bits:
+                pytest.fail("the fields of both must be of one width")
+            released = public.release(total, wider, public.blinders(), masks=as_masks(noise))
+            if more:
+                with pytest.raises(PeerError, match="declared range"):
+                    private.decrypt(arrived(released), layout, [1])
+            else:
+                found = private.decrypt(arrived(released), layout, [1])
+                assert found.tolist() == (ROWS * np.array([gh]) + noise).tolist()
+
+
+def test_a_host_of_iterative_affine_cannot_add_noise():
+    private, public = short_keys("iterative-affine")
+    layout = GhLayout(BITS, ROWS, public.plaintext_bits, g_noise=5, h_noise=5)
+    rows = encrypted(private, np.zeros((1, 2), np.int64), layout)
+    noise = as_masks(np.ones((1, 2), np.int64))
+    with pytest.raises(ConfigError, match="cannot multiply or add numbers that the host knows"):
+        public.release(rows, layout, public.blinders(), masks=noise)
+
+
+def test_rows_of_negative_hessians_are_refused_with_noise_as_without():
+    for noise in (0, 900):
+        layout = GhLayout(BITS, ROWS, 400, h_noise=noise, g_noise=noise)
+        layout.check_values(np.array([[-(1 << BITS), 0]]))
+        with pytest.raises(ConfigError, match="outside the declared"):
+            layout.check_values(np.array([[0, -1]]))
+
+
+def test_without_noise_fields_are_as_wide_as_they_were():
+    layout = GhLayout(42, 1_000_000, 2047)
+    assert (layout.g_bits, layout.h_bits) == (63, 62)
+    assert {digit.noise for lane in layout.lanes for digit in lane.digits} == {0}
+
+
+# How much
+
+
+def cuts(count):
+    """So many candidates of columns that nobody lacks."""
+    column = np.arange(count, dtype=np.int32)
+    return Candidates(column, np.zeros(count, np.int16), np.zeros(count, np.bool_))
+
+
+def seat_of(**said):
+    """A seat at a job of two parties and one row."""
+    values = np.zeros((1, 1), np.float32)
+    frames = {GUEST: frame_of([b"1"], values, [1.0]), HOSTS[0]: frame_of([b"1"], values)}
+    return seats_for("secureboost", frames, said)[HOSTS[0]]
+
+
+def drawn_under(scheme, count):
+    """The noise of so many sums as the guest reads it, in units of σ."""
+    private, public = short_keys(scheme)
+    sigma = 1 << (BITS - 1)
+    layout = layout_of(public, g_noise=MOST * sigma, h_noise=MOST * sigma)
+    gh = np.array([[3, 5]])
+    rows = encrypted(private, gh, layout)
+    noise = host_noise.HostNoise(Scale(np.array([sigma, sigma])), Secrets(scheme.encode() * 32))
+    own = np.concatenate(noise.of_node((0, 0), np.arange(1, dtype=np.int32), cuts(count), ()))
+    every = rows[np.zeros(count, np.int64)]
+    released = public.release(every, layout, public.blinders(), masks=as_masks(own))
+    return (private.decrypt(arrived(released), layout, [count]) - gh) / sigma
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_noise_under_a_key_has_its_sigma(scheme):
+    found = drawn_under(scheme, SUMS // 2)
+    assert found.size >= SUMS
+    assert abs(found.std() - 1) < 0.03
+    assert abs(found.mean()) < 0.03
+
+
+class Pair:
+    """A guest and a host of one job with noise, of the lattice."""
+
+    def __init__(self, scheme, outputs=4, rows=ROWS):
+        ids = [b"%06d" % i for i in range(rows)]
+        values = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
+        label = np.arange(rows) % outputs
+        frames = {GUEST: frame_of(ids, values, label), HOSTS[0]: frame_of(ids, values)}
+        said = {"objective": "multi:softprob", "num_class": outputs, "multi_output": True}
+        said |= {"encryption": {"scheme": scheme}, "host_noise": SIGMA}
+        seats = seats_for("secureboost", frames, said)
+        params = seats[GUEST].params
+        bits = precision.bits_of(params, rows)
+        nonces = tuple(keys.nonce(seats[party]) for party in (GUEST, HOSTS[0]))
+        self.guest = keys.guest_side(seats[GUEST], bits, [rows], nonces)
+        cuts = binning.fit(values, 8, ())
+        told = self.guest.told(0)
+        side = keys.host_side(seats[HOSTS[0]], told, rows, cuts, are_all=True)
+        self.scale = Scale.of(params, bits)
+        most = (1 << bits) - 1
+        self.gh = np.full((rows, 2 * outputs), most)
+        self.given = self.guest.rows(0, self.gh, rows)
+        [part] = self.given.parts()
+        self.held = side.rows(
+            [side.received(part.rows.data, rows)], 0, self.given.key_for(HOSTS[0])
+        )
+
+    def read(self, sums, noise, most):
+        asked = [Asked(0, 0, ROWS, sums, noise)]
+        octets = b"".join(part.data for part in self.held.answers(asked))
+        return self.given.read(octets, [len(sums)], [Expected(ROWS, most)])
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize("scheme", LATTICES)
+def test_noise_under_a_lattice_has_its_sigma(scheme):
+    pair = Pair(scheme)
+    count = SUMS // 8
+    sums = Pairs.of(pair.held.sums(np.arange(ROWS), np.zeros((ROWS, 1), np.int32), 1))
+    every = sums[np.zeros(count, np.int64)]
+    assert pair.held.noise is not None
+    noise = np.concatenate(
+        pair.held.noise.of_node((0, 0), np.arange(ROWS, dtype=np.int32), cuts(count), ())
+    )
+    total = pair.gh.sum(axis=0)
+    found = (pair.read(every, noise, total + pair.scale.most) - total) / pair.scale.sigma
+    assert found.size >= SUMS
+    assert abs(found.std() - 1) < 0.03
+    assert abs(found.mean()) < 0.03
+
+
+@pytest.mark.parametrize("scheme", LATTICES)
+def test_a_lattice_has_room_for_the_greatest_noise_and_the_guest_for_no_more(scheme):
+    pair = Pair(scheme)
+    sums = Pairs.of(pair.held.sums(np.arange(ROWS), np.zeros((ROWS, 1), np.int32), 1))
+    total, most = pair.gh.sum(axis=0), pair.scale.most
+    for sign in (-1, 1):
+        noise = sign * most[None]
+        assert pair.read(sums, noise, total + most).tolist() == (total + noise).tolist()
+    with pytest.raises(PeerError, match="does not decrypt"):
+        pair.read(sums, most[None] + 1, total + most)
+    with pytest.raises(ProtocolError, match="do not have the noise"):
+        pair.read(sums, most[None, :1], total + most)
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES[:1], *LATTICES])
+@pytest.mark.parametrize("rows", [1, 500, 1000, 1 << 17])
+@pytest.mark.parametrize("sigma", [0.1, 1.0, 64.0])
+def test_every_sum_and_its_noise_fits_the_budget(scheme, rows, sigma):
+    seat = seat_of(encryption={"scheme": scheme}, host_noise=sigma)
+    bits = precision.bits_of(seat.params, rows)
+    most = int(Scale.of(seat.params, bits).most[0])
+    if scheme == "plain":
+        assert (rows << bits) + 256 * most <= 1 << 62
+        assert keys.layout(seat.params, bits, rows, 2047).g_noise == most
+        return
+    budget = precision.budget(seat.params, rows, bits)
+    for node in {1, rows}:
+        width = budget.width(node) - budget.parameters.scale_bits
+        assert node * budget.message_most + most < 1 << (width - 1)
+    assert budget.width(rows) <= budget.parameters.modulus_bits
+
+
+def test_precision_that_leaves_no_room_for_noise_is_refused():
+    for scheme, bits in (("plain", 50), ("lattice", 14)):
+        rows = 1000 if scheme == "plain" else 1 << 14
+        for sigma, fits in ((0.0, True), (64.0, False)):
+            said = {"encryption": {"scheme": scheme}, "precision_bits": bits}
+            seat = seat_of(**said, host_noise=sigma)
+            if fits:
+                assert precision.bits_of(seat.params, rows) == bits
+                continue
+            with pytest.raises(ConfigError, match=f"precision_bits is {bits}.*and their noise"):
+                precision.bits_of(seat.params, rows)

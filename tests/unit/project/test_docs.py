@@ -1,0 +1,320 @@
+"""The documents say what the code does: commands exist, links lead somewhere, tables are fresh."""
+
+import importlib
+import re
+import shlex
+import sys
+
+import click
+import pytest
+
+from fedboost import errors, protocols
+from fedboost.messages.reveals import REVEALS
+from fedboost.runtime.client.config import ClientConfig
+from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.store.store import JobState
+from fedboost.runtime.transport.addresses import Timers
+from fedboost.settings import parse, read_yaml
+from tests.conftest import ROOT
+from tests.support import documents
+from tests.support.shown_commands import FENCE, SHELLS, blocks, check, commands, typed
+
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "deploy").glob("*.md")),
+    *sorted((ROOT / "tests").rglob("*.md")),
+]
+LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+names = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
+
+
+def anchors(text: str) -> set[str]:
+    """The names by which headings are linked to."""
+    heads = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_there_are_commands_to_check():
+    readme = (ROOT / "README.md").read_text()
+    assert {tuple(args[:1]) for args in commands(readme, "make")} >= {("demo",), ("test",)}
+    everywhere = "".join(path.read_text() for path in DOCUMENTS)
+    assert len(commands(everywhere, "fedboost")) >= 60
+
+
+def test_a_command_has_the_lines_that_go_on_and_those_shown_below_it():
+    text = "$ echo 'a\n$ b' \\\n  c\na\n\n… c\n$ true # x\n"
+    (block,) = blocks(f"```console\n{text}```\n")
+    echo, true = typed(block)
+    assert (echo.text, echo.shown, echo.line) == ("echo 'a\n$ b' \\\n  c", ("a", "… c"), 2)
+    assert (true.text, true.shown, true.line) == ("true # x", (), 8)
+
+
+@pytest.mark.parametrize("document", documents.everywhere(), ids=str)
+def test_every_block_can_be_run_or_says_that_it_cannot(document):
+    text = document.read_text()
+    assert not re.search(r"^[ \t]+```(console|bash|sh|python)", text, re.MULTILINE), "indented"
+    for block in blocks(text):
+        where = f"{document.name}:{block.line}"
+        assert block.language, f"{where} has no language; ```text for what is none"
+        if block.language == "console":
+            assert block.text.startswith("$ "), f"{where} shows no command; use ```text"
+
+
+def test_every_command_that_is_not_run_stands_somewhere():
+    shown = {
+        documents.not_run(command.text)
+        for path in documents.everywhere()
+        for block in blocks(path.read_text())
+        if block.language in SHELLS
+        for command in typed(block)
+    }
+    assert shown - {None} == set(documents.NOT_RUN)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "fedboost jobs list",
+        "fedboost job submit JOB.yaml --wach",
+        "fedboost job submit",
+        "x=$(fedboost model show)",
+        "fedboost certs create --days never &",
+    ],
+)
+def test_a_command_that_does_not_exist_is_found(wrong):
+    (args,) = commands(f"```console\n$ {wrong}\n```\n", "fedboost")
+    with pytest.raises((AssertionError, click.ClickException)):
+        check(args)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=names)
+def test_every_command_shown_exists_with_its_options(document):
+    for args in commands(document.read_text(), "fedboost"):
+        try:
+            check(args)
+        except (AssertionError, click.ClickException) as error:
+            pytest.fail(f"fedboost {shlex.join(args)}: {error}")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=names)
+def test_every_make_target_shown_exists(document):
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    shown = [word for args in commands(document.read_text(), "make") for word in args]
+    assert {word for word in shown if "=" not in word and not word.startswith("-")} <= targets
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=names)
+def test_every_link_leads_somewhere(document):
+    for target in LINK.findall(FENCE.sub("", document.read_text())):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = document if not path else document.parent / path
+        assert there.exists(), f"{document.name} links to {target}"
+        assert there.resolve().is_relative_to(ROOT.resolve()), f"{target} leaves the project"
+        if anchor:
+            assert anchor in anchors(there.read_text()), f"{document.name} links to {target}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=names)
+def test_every_job_shown_can_be_read(document):
+    import yaml
+
+    from fedboost.data.sources import SourceSpec
+    from fedboost.job import Parties
+    from fedboost.runtime.cluster.supplied import complete
+
+    for block in blocks(document.read_text()):
+        raw = yaml.safe_load(block.text) if block.language == "yaml" else None
+        if isinstance(raw, dict) and {"protocol", "parties"} <= set(raw):
+            everybody = parse(Parties, raw["parties"]).with_data
+            job = {key: value for key, value in raw.items() if key != "sweep"}  # a job for each
+            complete(job, {party: SourceSpec(path="x.csv") for party in everybody})
+
+
+@pytest.fixture(scope="module")
+def generate():
+    """The module that writes documents."""
+    return importlib.import_module("generate")
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """The module that writes docs/reference/."""
+    return importlib.import_module("generate_reference")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def docs_on_the_path():
+    """As `make docs` runs them: the folder of the modules comes first."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    yield
+    sys.path.remove(str(ROOT / "docs"))
+
+
+def test_the_disclosure_table_is_fresh(generate):
+    assert generate.FILE.read_text() == generate.render(), "run: make docs"
+
+
+def test_the_listings_are_the_files(generate):
+    text = generate.GUIDE.read_text()
+    assert text == generate.listed(text), "run: make docs"
+    titles = re.findall(r'title="(fedboost/protocols/echo/\w+\.py)"', text)
+    there = {str(p.relative_to(ROOT)) for p in (ROOT / "fedboost/protocols/echo").glob("*.py")}
+    assert set(titles) == there
+
+
+def test_the_reference_is_fresh(reference):
+    pages = reference.pages()
+    assert {path.name for path in reference.FOLDER.glob("*.md")} == set(pages)
+    for name, text in pages.items():
+        assert (reference.FOLDER / name).read_text() == text, "run: make docs"
+
+
+def test_the_reference_has_every_key_and_command(reference):
+    pages = reference.pages()
+    for kind in (Timers, PartyConfig, CoordinatorConfig, ClientConfig):
+        for key in kind.model_fields:
+            assert f"| `{key}` |" in pages["settings.md"], key
+    for key in Policy.model_fields:
+        assert f"| `{key}` |" in pages["policy.md"], key
+    for name in reference.TRAINING:
+        for key in protocols.named(name).params.model_fields:
+            assert f"| `{key}` |" in pages["job.md"], (name, key)
+    for command in ("fedboost job submit", "fedboost party approve", "fedboost demo"):
+        assert re.search(rf"^#+ {command}$", pages["cli.md"], re.MULTILINE), command
+
+
+def test_what_a_key_means_is_the_comment_on_its_line_or_above_it(reference):
+    said = importlib.import_module("settings_tables").comments(Policy)
+    assert said["peers"] == "parties that may take part in one job with us"
+    assert said["group_rows_min"].startswith("Rows between released cuts")
+
+
+def test_the_tables_of_who_learns_what_are_fresh(generate):
+    text = generate.PRIVACY.read_text()
+    assert text == generate.filled(text), "run: make docs"
+    assert len(re.findall(r"^\| guest \|", text, re.MULTILINE)) > 10
+    assert len(re.findall(r"^\| host \|", text, re.MULTILINE)) > 10
+
+
+def test_every_comment_says_to_whom_a_message_reveals_something(generate):
+    for protocol in protocols.known().values():
+        for step in protocol.flow:
+            if step.gives is not None:
+                kind = step.gives.DESCRIPTOR.full_name
+                named = {role for roles, _ in generate.told(REVEALS[kind][0]) for role in roles}
+                taken = {str(role) for one in protocol.taker(kind) for role in one.roles}
+                assert taken <= named, kind
+
+
+def test_a_comment_that_reveals_to_nobody_is_found(generate):
+    both = generate.told("to the guest, one thing; to the hosts, that it is so.")
+    assert both == [(("guest",), "one thing"), (("host",), "that it is so")]
+    for wrong in ("one thing.", "to whom it may concern, one thing.", "to the guest and so on."):
+        with pytest.raises(ValueError, match="to nobody"):
+            generate.told(wrong)
+
+
+def test_every_message_says_what_it_reveals_and_how_it_is_protected():
+    sent = {
+        step.gives.DESCRIPTOR.full_name
+        for protocol in protocols.known().values()
+        for step in protocol.flow
+        if step.gives is not None
+    }
+    assert sent
+    assert set(REVEALS) == sent
+    assert all(reveals.strip() and protected.strip() for reveals, protected in REVEALS.values())
+
+
+def test_every_comment_that_reveals_reached_the_table():
+    for path in (ROOT / "protos" / "fedboost" / "protocol").glob("*.proto"):
+        text = path.read_text()
+        said = re.findall(r"^// Reveals:", text, re.MULTILINE)
+        package = f"fedboost.{path.stem}."
+        assert len(said) == sum(name.startswith(package) for name in REVEALS), path.name
+
+
+def test_operations_name_every_timer_policy_key_state_and_exit_code():
+    text = (ROOT / "docs" / "operations.md").read_text()
+    for key in (*Timers.model_fields, *Policy.model_fields, "peers", "rows_per_day"):
+        assert f"`{key}`" in text, key
+    for state in JobState:
+        assert f"`{state}`" in text, state
+    codes = {kind.exit_code for kind in errors.BY_CODE.values()} | {0, 130}
+    for code in codes:
+        assert re.search(rf"^\| {code} \|", text, re.MULTILINE), code
+
+
+def test_operations_give_the_timers_defaults():
+    text = (ROOT / "docs" / "operations.md").read_text()
+    shown = dict(re.findall(r"^\| `(\w+_s)` \| ([\d.]+) \|", text, re.MULTILINE))
+    assert shown == {name: f"{field.default:g}" for name, field in Timers.model_fields.items()}
+
+
+SAMPLES = sorted((ROOT / "configs").glob("job-*.yaml"))
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+def test_the_sample_jobs_are_ones_that_this_version_runs(path):
+    from fedboost.job import JobSpec
+
+    job = parse(JobSpec, read_yaml(path))
+    protocol = protocols.named(job.protocol)
+    parse(protocol.params, job.params, section="params")
+
+
+def test_the_sample_job_shows_how_columns_of_text_are_named():
+    import yaml
+
+    from fedboost.data.selection import Selection
+
+    text = (ROOT / "configs" / "job-credit.yaml").read_text()
+    (shown,) = re.findall(r"^  # of a table with text or codes in it: (.+)$", text, re.MULTILINE)
+    assert parse(Selection, yaml.safe_load(shown)).categorical == ["city"]
+
+
+def test_the_readme_shows_how_columns_of_text_are_named():
+    import yaml
+
+    from fedboost.data.sources import SourceSpec
+    from fedboost.runtime.cluster.supplied import complete
+
+    readme = (ROOT / "README.md").read_text()
+    (shown,) = re.findall(r"`(data: \{telco: .+?\}\})`", readme)
+    job, *_ = [block.text for block in blocks(readme) if block.language == "yaml"]
+    sources = {party: SourceSpec(path="x.csv") for party in ("bank", "telco")}
+    spec = complete(yaml.safe_load(job) | yaml.safe_load(shown), sources)
+    assert spec.data["telco"].categorical == ["city"]
+
+
+def test_the_lock_holds_everything_the_project_asks_for():
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"]]
+    for name, extra in project["optional-dependencies"].items():
+        wanted += extra if name != "fuzz" else []  # `make fuzz` installs it where it has wheels
+    pinned = re.findall(r"^([\w.-]+)==[\w.]+", (ROOT / "requirements-dev.lock").read_text(), re.M)
+    locked = {re.sub(r"[-_.]+", "-", name).lower() for name in pinned}
+    asked = {re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", one)[0]).lower() for one in wanted}
+    assert asked <= locked
+    assert not locked & {"fedboost", "pip"}
+
+
+def test_every_document_stands_in_the_navigation():
+    docs = ROOT / "docs"
+    found = {p.relative_to(docs) for kind in ("*.md", "*.ipynb") for p in docs.rglob(kind)}
+    text = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    named = set(re.findall(r"^[^#]*?([\w/.-]+\.md)$", text, re.MULTILINE))
+    there = {str(path.with_suffix(".md")) for path in found} - {"README.md"}
+    assert named == there
+
+
+def test_documents_name_no_path_of_somebodys_machine():
+    for document in DOCUMENTS:
+        assert not re.search(r"(?<![\w.])/(root|home|tmp|work)/", document.read_text()), document

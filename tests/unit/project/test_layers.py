@@ -1,0 +1,42 @@
+"""The layers: what the design says, what imports are held to, and what is there, agree."""
+
+import re
+import tomllib
+
+import pytest
+
+from tests.conftest import ROOT
+
+BLOCK = re.compile(r"```text\n((?:[a-z_ |]+ {2,}.*\n)+)```")
+
+
+def contracts():
+    """Layers by the package that holds them, as `make lint` enforces them."""
+    text = (ROOT / "pyproject.toml").read_text()
+    found = tomllib.loads(text)["tool"]["importlinter"]["contracts"]
+    return {one["containers"][0]: one for one in found if one["type"] == "layers"}
+
+
+def drawn():
+    """Layers of each table in the design, top first: the names before two spaces."""
+    section = (ROOT / "docs" / "design.md").read_text().split("## Layers")[1].split("\n## ")[0]
+    return [
+        [re.split(r" {2,}", line)[0] for line in block.splitlines()]
+        for block in BLOCK.findall(section)
+    ]
+
+
+@pytest.mark.parametrize(("place", "package"), [(0, "fedboost"), (1, "fedboost.runtime")])
+def test_the_design_draws_the_layers_that_imports_are_held_to(place, package):
+    assert drawn()[place] == contracts()[package]["layers"]
+
+
+@pytest.mark.parametrize("package", ["fedboost", "fedboost.runtime"])
+def test_every_package_and_module_has_a_layer(package):
+    contract = contracts()[package]
+    assert contract["exhaustive"] is True
+    named = {name.strip() for layer in contract["layers"] for name in layer.split("|")}
+    folder = ROOT.joinpath(*package.split("."))
+    there = {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
+    there |= {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert there - set(contract.get("exhaustive_ignores", ())) == named

@@ -1,0 +1,259 @@
+"""Which rounds parties keep, and where a later attempt begins."""
+
+import json
+
+import pytest
+
+from fedboost.errors import JobError
+from fedboost.flow import LOOP, Keeps
+from fedboost.messages.job_pb2 import Event, PartyLost
+from fedboost.runtime.coordinator import stage
+from fedboost.runtime.transport.addresses import Timers
+from tests.support.federated import now
+from tests.support.walks import ADDER, BANK, COUNT, PARTIES, STAGE, calls_of, walk_of
+
+KEEP_S = Timers().keep_s
+
+# Rounds and checkpoints
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self):
+        self.now = 100.0
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The coordinator's clock while it walks."""
+    made = Clock()
+    monkeypatch.setattr(stage, "now", lambda: made.now)
+    return made
+
+
+def walked(run, rounds, clock, keeps, took=0.0):
+    """Walks a loop of so many rounds that take `took` seconds each; gives those that were kept."""
+    run.committed = clock.now
+
+    async def walk():
+        for _ in run.rounds("tree", rounds, keeps=keeps):
+            await run(COUNT)
+            clock.now += took
+        await run.commit()
+
+    now(walk())
+    return run.job.controls[BANK].commits
+
+
+def test_every_round_is_kept_by_every_party(clock):
+    job, run, _ = walk_of()
+    assert walked(run, 3, clock, Keeps.EACH) == [1, 2, 3]
+    assert all(control.commits == [1, 2, 3] for control in job.controls.values())
+
+
+def test_short_rounds_are_kept_about_once_a_second(clock):
+    _, run, events = walk_of()
+    kept = walked(run, 10, clock, Keeps.NOW_AND_THEN, took=0.4 * KEEP_S)
+    assert kept == [3, 6, 9]
+    done = [e.round.progress.done for e in events if e.WhichOneof("what") == "round"]
+    assert done == list(range(1, 11))
+
+
+def test_long_rounds_are_kept_each_also_now_and_then(clock):
+    _, run, _ = walk_of()
+    assert walked(run, 3, clock, Keeps.NOW_AND_THEN, took=1.1 * KEEP_S) == [1, 2, 3]
+
+
+def test_a_loop_that_keeps_nothing_shows_no_progress_and_the_next_one_is_the_outermost(clock):
+    _, run, events = walk_of()
+    assert walked(run, 4, clock, Keeps.NOTHING, took=5.0) == []
+    assert not [e for e in events if e.WhichOneof("what") == "round"]
+    assert walked(run, 2, clock, Keeps.EACH) == [1, 2]
+
+
+def test_a_resumed_stage_begins_behind_what_was_kept_but_for_what_keeps_nothing(clock):
+    _, run, _ = walk_of()
+    run.place = (2,)
+    assert run.is_resumed
+    assert list(run.rounds("quantiles", 3, keeps=Keeps.NOTHING)) == [0, 1, 2]
+    assert list(run.rounds("tree", 4)) == [2, 3]
+
+
+def test_a_partys_word_ends_the_loop_that_it_names(clock):
+    job, run, _ = walk_of()
+
+    async def walk():
+        for index in run.rounds("tree", 9):
+            for _ in run.rounds("layer", 9):
+                await run(COUNT)
+                job.controls[BANK].ends = "tree" if index == 1 else "layer"
+                await run(COUNT)
+        await run.commit()
+
+    now(walk())
+    assert job.controls[BANK].commits == [1, 2]
+    assert run.ended == ""
+
+
+# Inside rounds
+
+
+def grown(run, clock, took, *, ends=None):
+    """Walks two rounds of two classes of three layers; gives what was kept and what was grown."""
+    run.committed = clock.now
+    layers = []
+
+    async def walk():
+        for tree in run.rounds("tree", 2):
+            for number in run.rounds("class", 2):
+                for layer in run.rounds("layer", 3, keeps=Keeps.NOW_AND_THEN):
+                    layers.append((tree, number, layer))
+                    run.job.controls[BANK].ends = "layer" if (number, layer) == ends else ""
+                    await run(COUNT)
+                    clock.now += took
+                run.job.controls[BANK].ends = ""
+                await run(COUNT)
+        await run.commit()
+
+    now(walk())
+    return run.job.controls[BANK].commits, layers
+
+
+def test_every_slow_layer_is_kept_by_every_party(clock):
+    job, run, _ = walk_of()
+    kept, _ = grown(run, clock, KEEP_S)
+    assert kept[:8] == [(0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 1, 1), (0, 1, 2), (0, 1, 3), 1,
+                        (1, 0, 1)]  # fmt: skip
+    assert all(control.commits == kept for control in job.controls.values())
+
+
+def test_of_quick_layers_one_a_second_is_kept(clock):
+    _, run, _ = walk_of()
+    assert grown(run, clock, 0.4 * KEEP_S)[0] == [(0, 0, 3), (0, 1, 3), 1, (1, 0, 3), (1, 1, 3), 2]
+    _, run, _ = walk_of()
+    assert grown(run, clock, 0.01 * KEEP_S)[0] == [1, 2]
+
+
+def test_a_coordinator_that_keeps_as_often_as_it_can_keeps_each_layer_in_no_time(clock):
+    job, run, _ = walk_of()
+    job.timers = Timers(keep_s=0)
+    assert len(grown(run, clock, 0.0)[0]) == 2 * 2 * 3 + 2
+
+
+@pytest.mark.parametrize(("took", "kept"), [(0.9 * KEEP_S, [1, 2]), (KEEP_S, [LOOP, 1, 2])])
+def test_what_rounds_stand_on_is_kept_before_them_where_it_took_its_time(clock, took, kept):
+    _, run, _ = walk_of()
+    run.committed = clock.now
+
+    async def walk():
+        for _ in run.rounds("quantiles", 3, keeps=Keeps.NOTHING):
+            await run(COUNT)
+        clock.now += took
+        run.keep()
+        for _ in run.rounds("tree", 2):
+            await run(COUNT)
+        await run.commit()
+
+    now(walk())
+    assert run.job.controls[BANK].commits == kept
+
+
+def test_a_resumed_stage_begins_with_the_first_round_where_what_it_stands_on_was_kept():
+    _, run, _ = walk_of()
+    run.place = LOOP
+    assert run.is_resumed
+    grown = [(tree, layer) for tree in run.rounds("tree", 2) for layer in run.rounds("layer", 2)]
+    assert grown == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_a_resumed_stage_begins_behind_the_layer_that_was_kept(clock):
+    _, run, _ = walk_of()
+    run.place = (1, 0, 2)
+    assert run.is_resumed
+    kept, layers = grown(run, clock, KEEP_S)
+    assert layers == [(1, 0, 2), (1, 1, 0), (1, 1, 1), (1, 1, 2)]
+    assert kept == [(1, 0, 3), (1, 1, 1), (1, 1, 2), (1, 1, 3), 2]
+
+
+def test_a_resumed_stage_behind_the_last_layer_grows_none_of_the_tree(clock):
+    _, run, _ = walk_of()
+    run.place = (0, 1, 3)
+    assert grown(run, clock, 0.0)[1][0] == (1, 0, 0)
+
+
+def test_a_party_may_say_that_the_loop_a_place_is_in_is_over(clock):
+    _, run, _ = walk_of()
+    run.place, run.ended = (0, 0, 1), "layer"
+    assert grown(run, clock, 0.0)[1][:2] == [(0, 1, 0), (0, 1, 1)]
+
+
+def test_a_layer_that_a_party_ends_the_loop_with_is_kept_as_well(clock):
+    _, run, _ = walk_of()
+    assert grown(run, clock, KEEP_S, ends=(0, 1))[0][:3] == [(0, 0, 1), (0, 0, 2), (0, 1, 1)]
+
+
+# Attempts
+
+
+def small_walk(seen):
+    async def walk(run):
+        for index in run.rounds("tree", 3):
+            seen.append(index)
+            await run(COUNT, spares=True)
+
+    return walk
+
+
+@pytest.mark.parametrize(
+    ("kept", "first"),
+    [
+        ({}, 0),
+        (dict.fromkeys(PARTIES, (1, 2)), 2),  # an aggregator keeps nothing
+        ({"*": (1, 2)}, 2),
+        ({"*": (1, (1, 0, 2)), "shop": ((1, 0, 1), (1, 0, 2))}, (1, 0, 2)),
+        ({"*": (1, (1, 0, 2)), "shop": (1, (1, 0, 3))}, 1),
+        ({"*": ((1, 0, 2), 2), "shop": (2, (2, 0, 1))}, 2),
+    ],
+)
+def test_an_attempt_begins_where_all_parties_stood(kept, first):
+    seen: list[int] = []
+    job, _, _ = walk_of(walk=small_walk(seen))
+    for party, control in job.controls.items():
+        control.kept = kept.get(party, kept.get("*", ()))
+    now(job.run())
+    assert seen == list(range(first if isinstance(first, int) else first[0], 3))
+    assert {control.opened for control in job.controls.values()} == {first}
+
+
+def test_a_host_that_was_lost_does_not_hold_up_where_the_others_stood():
+    seen: list[int] = []
+    events = [Event(lost=PartyLost(party="shop", stage=STAGE, round=2))]
+    job, _, _ = walk_of(walk=small_walk(seen), events=events)
+    for party, control in job.controls.items():
+        control.kept = () if party == "shop" else (1, 2)
+    result = now(job.run())
+    assert seen == [2]
+    assert result["lost"] == ["shop"]
+    assert calls_of(job, "shop") == []
+
+
+def test_a_host_that_does_not_hear_the_end_is_lost_and_the_guests_result_says_so():
+    async def walk(run):
+        await run(COUNT, spares=True)
+
+    job, _, events = walk_of(walk=walk)
+    job.controls["shop"].deaf = True
+    result = now(job.run())
+    assert result["lost"] == ["shop"]
+    assert json.loads(job.controls[BANK].heard)["lost"] == ["shop"]
+    assert {job.controls[party].heard for party in ("telco", "mill", ADDER)} == {b"{}"}
+    kinds = [event.WhichOneof("what") for event in events]
+    assert kinds.index("lost") < kinds.index("finished")
+
+
+def test_a_host_lost_before_anything_was_kept_cannot_be_done_without():
+    events = [Event(lost=PartyLost(party="shop", stage=STAGE))]
+    job, _, _ = walk_of(walk=small_walk([]), events=events)
+    with pytest.raises(JobError, match="shop was lost before the others had kept anything"):
+        now(job.run())
