@@ -21,7 +21,7 @@ from benchmarks.plus_tables import Row
 from fedboost.core import fixed_point
 from fedboost.crypto.api import Ciphertexts, PrivateKey, PublicKey
 from fedboost.crypto.lattice import parameters
-from fedboost.crypto.lattice.answers import Shape
+from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES as KEYED
@@ -54,7 +54,7 @@ def rings(scheme: str, plan: Plan) -> Row:
     """Of a lattice; a row has two numbers, a candidate is one of a root of a million rows."""
     own = parameters.BY_NAME[scheme]
     spent = {cost.operation: cost.nanoseconds for cost in lattice.measured(own, plan.ring_rows)}
-    shape = Shape(own, lattice.OUTPUTS, Budget(own, JOB_ROWS).width(JOB_ROWS))
+    shape = AnswerShape(own, lattice.OUTPUTS, Budget(own, JOB_ROWS).width(JOB_ROWS))
     octets = lattice.OUTPUTS * own.word_octets
     return {"ns": spent, ROW_BYTES: octets, CANDIDATE_BYTES: shape.octets}
 

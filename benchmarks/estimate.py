@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from benchmarks import harness, tables
 from benchmarks.estimate_jobs import CASES, Case
 from benchmarks.harness import JobRun, Report, Shown, say
-from fedboost.runtime.estimate.estimate import Estimate, Place, estimate
+from fedboost.runtime.estimate.estimate import Estimate, Placement, estimate
 from fedboost.runtime.estimate.prices import Prices
 from fedboost.runtime.estimate.scenes import from_tables
 
@@ -64,7 +64,7 @@ def measured(case: Case, prices: Prices, *, quick: bool) -> dict[str, Any]:
             pooled = pooled.slice(0, ROWS_MAX)
         sources = case.deal(pooled, Path(folder) / "data")
         spec = case.spec(quick=quick)
-        found = estimate(spec, from_tables(spec, sources), Place(harness.cores()), prices)
+        found = estimate(spec, from_tables(spec, sources), Placement(harness.cores()), prices)
         runs = []
         with harness.daemons(spec, sources, Path(folder) / "cluster") as run:
             for _ in range(TIMES):

@@ -37,7 +37,7 @@ def tree_params(given: Params) -> TreeParams:
 
 def pooled_seconds(table: Table, given: Params, repeats: int) -> list[float]:
     """Of `core.local` on all rows in one place, after a first time."""
-    learned = local.Table(table.values, table.y.astype(np.float64))
+    learned = local.TrainingTable(table.values, table.y.astype(np.float64))
     seconds = []
     for _ in range(1 + repeats):
         started = time.perf_counter()
@@ -84,7 +84,7 @@ def _planted(table: Table, shares: Shares, params: TreeParams) -> list[Boosting]
     counts = Counts(len(y), 0, present, weight_bound=1.0, label_bound=1.0)
     found = []
     for place, share in enumerate(shares.values()):
-        own = local.Table(share.values, share.y.astype(np.float64))
+        own = local.TrainingTable(share.values, share.y.astype(np.float64))
         watched = {"train": Watched.of(own, cuts, objective)}
         found.append(Boosting(rules, (objective, summary, counts), watched, place))
     return found

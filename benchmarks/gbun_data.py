@@ -29,9 +29,9 @@ class Split:
     """A data set in three parts: models learn from `fit`; `validation` and `test` score them."""
 
     name: str
-    fit: local.Table
-    validation: local.Table
-    test: local.Table
+    fit: local.TrainingTable
+    validation: local.TrainingTable
+    test: local.TrainingTable
     classes: int
 
     @property
@@ -55,18 +55,18 @@ def split(name: str, rows: int, seed: int) -> Split:
     if name in OWN_TEST:
         (values, y), (test_values, test_y) = (_sparse(file) for file in OWN_TEST[name])
         values, y = values[:rows], y[:rows]
-        test = local.Table(csc_array(test_values), test_y)
+        test = local.TrainingTable(csc_array(test_values), test_y)
     else:
         table = tables.load(name).sample(rows, SEED)
         out = table.held_out(TEST, seed)
         own = table.y.astype(np.float64)
-        test = local.Table(np.asfortranarray(table.values[out]), own[out])
+        test = local.TrainingTable(np.asfortranarray(table.values[out]), own[out])
         values, y = table.values[~out], own[~out]
     held = np.random.default_rng(seed).random(len(y)) < VALIDATION
     return Split(
         name=name,
-        fit=local.Table(_columnwise(values[~held]), y[~held]),
-        validation=local.Table(_columnwise(values[held]), y[held]),
+        fit=local.TrainingTable(_columnwise(values[~held]), y[~held]),
+        validation=local.TrainingTable(_columnwise(values[held]), y[held]),
         test=test,
         classes=int(y.max()) + 1,
     )
@@ -75,9 +75,9 @@ def split(name: str, rows: int, seed: int) -> Split:
 def logarithms(given: Split) -> Split:
     """The same with sign(x)·log(1 + |x|) for every x, which each party could take by itself."""
 
-    def of(part: local.Table) -> local.Table:
+    def of(part: local.TrainingTable) -> local.TrainingTable:
         assert isinstance(part.values, np.ndarray)
-        return local.Table(np.sign(part.values) * np.log1p(np.abs(part.values)), part.y)
+        return local.TrainingTable(np.sign(part.values) * np.log1p(np.abs(part.values)), part.y)
 
     fit, validation, test = of(given.fit), of(given.validation), of(given.test)
     return replace(given, fit=fit, validation=validation, test=test)

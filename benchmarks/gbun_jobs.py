@@ -304,9 +304,11 @@ def measure_same(name: str, plan: Plan) -> list[Row]:
     ]  # fmt: skip
 
 
-def _pooled(table: Table, params: Params) -> gbun.Trained:
+def _pooled(table: Table, params: Params) -> gbun.TrainedNetworks:
     own = {**params, "eval_metric": tuple(params["eval_metric"])}
-    return gbun.train(local.Table(table.values, table.y.astype(np.float64)), gbun.GbunParams(**own))
+    return gbun.train(
+        local.TrainingTable(table.values, table.y.astype(np.float64)), gbun.GbunParams(**own)
+    )
 
 
 def _frame(table: Table) -> Frame:

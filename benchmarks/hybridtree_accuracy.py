@@ -16,7 +16,7 @@ from benchmarks.plus_tables import Row
 from fedboost.core import binning, local, metrics, objectives
 from fedboost.core.binning import Binning
 from fedboost.core.growth import Rules
-from fedboost.core.local import Table, Watched
+from fedboost.core.local import TrainingTable, Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 
@@ -222,7 +222,7 @@ def all_in_xgboost(one: Experiment, dealt: Dealt) -> Likely:
         "nthread": 1,
     }  # fmt: skip
 
-    def matrix(table: Table) -> xgboost.DMatrix:
+    def matrix(table: TrainingTable) -> xgboost.DMatrix:
         values = np.ascontiguousarray(table.values)
         return xgboost.DMatrix(values, table.y, feature_types=kinds, enable_categorical=True)
 
@@ -247,7 +247,7 @@ def with_one_host(one: Experiment, dealt: Dealt, host: str) -> Likely | None:
     return _local(one, shared.with_host(host), dealt.test.with_host(host))
 
 
-def _local(one: Experiment, train: Table, test: Table) -> Likely:
+def _local(one: Experiment, train: TrainingTable, test: TrainingTable) -> Likely:
     return metrics.one_column(local.train(train, one.params).predict(test.values))
 
 

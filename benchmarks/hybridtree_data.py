@@ -93,21 +93,21 @@ class Parties:
             {host: number[own[kept[host]]] for host, own in self.places.items()},
         )
 
-    def with_host(self, host: str) -> local.Table:
+    def with_host(self, host: str) -> local.TrainingTable:
         """The guest's rows, with the host's columns behind its own, missing where it has no row."""
         return self._table(_widened(self.guest, [(self.places[host], self.hosts[host])]))
 
-    def alone(self) -> local.Table:
+    def alone(self) -> local.TrainingTable:
         """The guest's rows and columns."""
         return self._table(_widened(self.guest, []))
 
-    def whole(self) -> local.Table:
+    def whole(self) -> local.TrainingTable:
         """What all parties have together; a cell is missing where nobody has it."""
         held = [(self.places[host], frame) for host, frame in self.hosts.items()]
         return self._table(_widened(self.guest, held))
 
-    def _table(self, wide: tuple[NDArray[np.float32], tuple[int, ...]]) -> local.Table:
-        return local.Table(wide[0], self.y, categorical=wide[1])
+    def _table(self, wide: tuple[NDArray[np.float32], tuple[int, ...]]) -> local.TrainingTable:
+        return local.TrainingTable(wide[0], self.y, categorical=wide[1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,10 +19,10 @@ from benchmarks.harness import Report, Shown, arguments
 from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.answers import TreeKey
 from fedboost.crypto.lattice.budget import Budget
-from fedboost.crypto.lattice.cells import Cells, Rows
+from fedboost.crypto.lattice.cells import EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.decryption import decrypt
-from fedboost.crypto.lattice.parameters import Parameters
-from fedboost.crypto.lattice.polynomials import DIGEST_BYTES, NONCE_BYTES, Origin, Tree
+from fedboost.crypto.lattice.parameters import LatticeParameters
+from fedboost.crypto.lattice.polynomials import DIGEST_BYTES, NONCE_BYTES, Origin, TreePolynomials
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.secrets import Secrets
 
@@ -48,7 +48,7 @@ def measure(rows: int) -> list[Cost]:
     return [cost for own in parameters.BY_NAME.values() for cost in measured(own, rows)]
 
 
-def measured(own: Parameters, rows: int) -> list[Cost]:
+def measured(own: LatticeParameters, rows: int) -> list[Cost]:
     """One ring; each operation's result is what the next one takes, and sums are checked."""
     seconds: dict[tuple[str, str], float] = {}
 
@@ -64,7 +64,9 @@ def measured(own: Parameters, rows: int) -> list[Cost]:
 
     draw = np.random.default_rng(1)
     budget = Budget(own, rows)
-    tree = Tree(own, Origin(bytes(DIGEST_BYTES), bytes(NONCE_BYTES), (bytes(NONCE_BYTES),)), 0)
+    tree = TreePolynomials(
+        own, Origin(bytes(DIGEST_BYTES), bytes(NONCE_BYTES), (bytes(NONCE_BYTES),)), 0
+    )
     most = budget.message_most
     messages = draw.integers(-most, most + 1, (rows, OUTPUTS), dtype=np.int64)
     secrets = Secrets.from_os()
@@ -74,13 +76,15 @@ def measured(own: Parameters, rows: int) -> list[Cost]:
         return secret, b"".join(block.to_bytes() for block in secret.encrypt())
 
     secret, octets = spent("encrypt", "row", rows, encrypted)
-    received = spent("receive", "row", rows, lambda: Rows.received(tree, octets, messages.shape))
+    received = spent(
+        "receive", "row", rows, lambda: EncryptedRows.received(tree, octets, messages.shape)
+    )
     bins = draw.integers(0, BINS, (rows, COLUMNS), dtype=np.int32)
     few = np.flatnonzero(draw.random(rows) < 1 / SPARSE)
     for name, chosen in (("add, all rows", np.arange(rows)), ("add, a node of few rows", few)):
         work = partial(summed, received, chosen, bins[chosen])
         columns = spent(name, "row and feature", len(chosen) * COLUMNS, work)
-    cells = Cells.concat(columns)
+    cells = LatticeSums.concat(columns)
     spent("subtract", "cell", len(cells), lambda: cells.subtract(cells[::-1]))
     offsets = np.arange(0, len(cells) + 1, BINS)
     running = spent("prefix sum", "cell", len(cells), lambda: cells.prefix_sums(offsets))
@@ -98,7 +102,9 @@ def measured(own: Parameters, rows: int) -> list[Cost]:
     return [Cost(own.name, *key, 1e9 * each) for key, each in seconds.items()]
 
 
-def summed(received: Rows, rows: NDArray[np.int64], bins: NDArray[np.int32]) -> list[Cells]:
+def summed(
+    received: EncryptedRows, rows: NDArray[np.int64], bins: NDArray[np.int32]
+) -> list[LatticeSums]:
     """The cells of all columns."""
     return list(received.segment_sums(rows, bins, BINS))
 

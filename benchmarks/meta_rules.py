@@ -23,7 +23,7 @@ from fedboost.core.params import TreeParams
 from fedboost.core.tree import Tree
 from fedboost.model import meta_rules
 from fedboost.model.conditions import in_words
-from fedboost.model.meta_rules import Found, Rule
+from fedboost.model.meta_rules import Rule, RuleMatch
 
 DATA = ("a9a", "adult", "covtype", "default_credit", "give_credit")
 FILES = {"a9a": "a9a_train", "adult": "adult_train"}
@@ -41,7 +41,7 @@ Gains = dict[Rule, tuple[int, float]]  # rows, and the gain of the best further 
 class Loaded:
     """A data set, and the words for its rules."""
 
-    table: local.Table
+    table: local.TrainingTable
     columns: tuple[str, ...]
     texts: dict[int, list[str]]  # of categorical columns, by their codes
 
@@ -82,13 +82,13 @@ def measured(name: str, params: TreeParams, rows: int) -> Row:
     readings = {
         "leaf": leaves,
         "coarse": meta_rules.found(trees, coarse),
-        "determined": [Found(one.rule, own) for one, own in zip(leaves, ended, strict=True)],
+        "determined": [RuleMatch(one.rule, own) for one, own in zip(leaves, ended, strict=True)],
         "held": [
             one for one in meta_rules.found(trees, inner=True) if _held(told.get(one.rule), limit)
         ],
     }
 
-    def shares(found: Sequence[Found]) -> dict[str, Any]:
+    def shares(found: Sequence[RuleMatch]) -> dict[str, Any]:
         best = max(found, key=lambda one: len(one.trees), default=None)
         return {
             "share": meta_rules.largest_share(found, len(trees)),
@@ -121,7 +121,7 @@ def load(name: str, rows: int) -> Loaded:
         return _mixed(FILES[name], rows)
     table = tables.load(FILES.get(name, name)).sample(rows, SEED)
     y = table.y == ONE_CLASS[name] if name in ONE_CLASS else table.y
-    return Loaded(local.Table(table.values, y.astype(np.float64)), table.columns, {})
+    return Loaded(local.TrainingTable(table.values, y.astype(np.float64)), table.columns, {})
 
 
 def host_columns(name: str, columns: Sequence[str]) -> frozenset[int]:
@@ -130,7 +130,7 @@ def host_columns(name: str, columns: Sequence[str]) -> frozenset[int]:
     return frozenset(columns.index(column) for column in host)
 
 
-def gains_of(trained: Trained, trees: Sequence[Tree], table: local.Table) -> Gains:
+def gains_of(trained: Trained, trees: Sequence[Tree], table: local.TrainingTable) -> Gains:
     """What the training rows say of the rule of every node, layer by layer."""
     cuts = trained.binning
     bins = cuts.transform(table.values)
@@ -179,5 +179,5 @@ def _mixed(file: str, rows: int) -> Loaded:
         read.append(column.to_numpy(zero_copy_only=False).astype(np.float32))
     values = np.asfortranarray(np.stack(read, axis=1))
     kept = np.sort(np.random.default_rng(SEED).permutation(len(y))[:rows])
-    table = local.Table(np.asfortranarray(values[kept]), y[kept], categorical=tuple(texts))
+    table = local.TrainingTable(np.asfortranarray(values[kept]), y[kept], categorical=tuple(texts))
     return Loaded(table, columns, texts)

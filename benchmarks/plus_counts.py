@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.api import Ciphertexts, Encrypted, Released
+from fedboost.crypto.api import BlindedPackages, Ciphertexts, Encrypted
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.residues import ResiduePrivate, ResiduePublic
 from fedboost.crypto.workers import Serial, Workers
@@ -171,7 +171,7 @@ def counting(plaintext_bits: int) -> Iterator[Operations]:
             setattr(owner, name, method)
 
 
-Answer = Ciphertexts | Released | Iterator[Encrypted]
+Answer = Ciphertexts | BlindedPackages | Iterator[Encrypted]
 
 
 def _noting(method: Callable[..., Answer], note: Callable[..., None]) -> Callable[..., Answer]:

@@ -50,7 +50,7 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Growth:
+class GrowthCounts:
     """How trees grow, layer by layer from the root, on average over a job's trees."""
 
     opened: tuple[float, ...]  # nodes that look for a split
@@ -60,7 +60,7 @@ class Growth:
     LIGHTER = 0.2  # share of the rows in the lighter children of a layer, all together
 
     @classmethod
-    def typical(cls, depth: int, rows: float) -> Growth:
+    def typical(cls, depth: int, rows: float) -> GrowthCounts:
         """Where nobody has grown one: nodes die out with depth, and for lack of rows."""
         opened, added = [1.0], [1.0]
         for layer in range(1, depth):
@@ -88,7 +88,7 @@ class Scene:
     common: int  # rows of the guest that a job of all learns from or measures
     shared: Mapping[str, int]  # rows that a host has of the guest's
     held_out: float  # share of the rows
-    growth: Growth | None = None
+    growth: GrowthCounts | None = None
     aggregator: str | None = None
 
     @property
@@ -101,9 +101,9 @@ class Scene:
         """Rows in common that trees learn from."""
         return self.common * (1.0 - self.held_out)
 
-    def grown(self, depth: int, rows: float) -> Growth:
+    def grown(self, depth: int, rows: float) -> GrowthCounts:
         """How trees of this depth grow on so many rows."""
-        return self.growth or Growth.typical(depth, rows)
+        return self.growth or GrowthCounts.typical(depth, rows)
 
     def candidates(self, party: str) -> float:
         """Splits that a party's columns offer in a node, missing values left or right."""
@@ -115,7 +115,7 @@ class Scene:
         return self.columns[party] * (self.bins[party] + self.missing[party])
 
 
-class Tally:
+class PhaseTally:
     """Counts of one phase while it is put together."""
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedboost import needs
 from fedboost.core.params import BoostingParams
-from fedboost.needs import Scene, Tally
+from fedboost.needs import PhaseTally, Scene
 
 WORD_BYTES = 8.0
 OVERHEAD_BYTES = 64.0  # of a message, check words among them
@@ -12,7 +12,7 @@ RANKED = frozenset({"auc", "aucpr", "ks", "map"})  # metrics that take histogram
 RANKED_WORDS, OTHER_WORDS = 4096.0, 16.0  # of them and of others, for each part of the rows
 
 
-def summed(tally: Tally, scene: Scene, words: float) -> Tally:
+def summed(tally: PhaseTally, scene: Scene, words: float) -> PhaseTally:
     """A sum of so many words over everybody, in two exchanges, beside what the tally has."""
     adds_up = scene.aggregator or scene.guest
     octets = WORD_BYTES * words + OVERHEAD_BYTES

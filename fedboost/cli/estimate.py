@@ -21,7 +21,7 @@ from fedboost.job import JobSpec
 from fedboost.report import units
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.runtime.cluster.supplied import complete
-from fedboost.runtime.estimate.estimate import Estimate, Place, estimate
+from fedboost.runtime.estimate.estimate import Estimate, Placement, estimate
 from fedboost.runtime.estimate.prices import Prices, cache_file
 from fedboost.runtime.estimate.scenes import Said, Setting, from_tables, from_words
 from fedboost.runtime.jobs.submitted import check
@@ -125,17 +125,17 @@ def _numbers(text: str | None, everybody: tuple[str, ...], option: str) -> Numbe
     return found
 
 
-def _place(link: str | None, cores: int | None) -> Place:
+def _place(link: str | None, cores: int | None) -> Placement:
     own = cores or len(os.sched_getaffinity(0))
     if link is None:
-        return Place(own)
+        return Placement(own)
     speed, _, delay = link.partition(",")
     fast, late = SPEED.fullmatch(speed.strip()), DELAY.fullmatch(delay.strip() or "0ms")
     if fast is None or late is None:
         raise ConfigError(f"--link {link} is no speed and delay", todo="--link 100MB/s,20ms")
     each = float(fast[1]) * SCALE[fast[2]] / (8.0 if fast[3] == "bit" else 1.0)
     seconds = float(late[1]) * (1e-3 if late[2] == "ms" else 1.0)
-    return Place(own, apart=True, bytes_per_s=each, latency_s=seconds)
+    return Placement(own, apart=True, bytes_per_s=each, latency_s=seconds)
 
 
 def _warnings(found: Estimate, spec: JobSpec) -> Iterator[str]:
@@ -154,7 +154,7 @@ def _warnings(found: Estimate, spec: JobSpec) -> Iterator[str]:
         yield f"the job takes {units.in_seconds(found.seconds['total'])}"
 
 
-def _print(found: Estimate, place: Place, warnings: list[str]) -> None:
+def _print(found: Estimate, place: Placement, warnings: list[str]) -> None:
     console = Console()
     where = "each party on a machine like this one" if place.apart else "all on this machine"
     console.print(f"[bold]{found.name}[/] ({found.protocol}), {where}, {place.cores} cores")

@@ -259,7 +259,7 @@ def delete(model: str, yes: bool, config: Path | None, cluster: Path | None, as_
     return 0
 
 
-def _importance(shares: Sequence[inspection.Share]) -> Table:
+def _importance(shares: Sequence[inspection.ImportanceShare]) -> Table:
     table = Table("importance", "splits", "gain", box=box.SIMPLE_HEAD)
     for share in shares:
         gain = "unknown" if share.gain is None else f"{share.gain:.4g}"

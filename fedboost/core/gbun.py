@@ -25,7 +25,7 @@ from threadpoolctl import ThreadpoolController
 from fedboost.core import metrics, objectives
 from fedboost.core.binning import Values
 from fedboost.core.early_stopping import EarlyStopping
-from fedboost.core.local import History, Table
+from fedboost.core.local import History, TrainingTable
 from fedboost.core.metrics import METRICS
 from fedboost.core.networks import DenseInputs, Inputs, Network, SparseInputs
 from fedboost.core.objectives import Objective, Summary
@@ -228,7 +228,7 @@ def shares(z: Floats, normal: Normal) -> Floats:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedNetworks:
     """Boosted networks: rounds up to the last one, and how they came about."""
 
     params: GbunParams
@@ -251,7 +251,9 @@ class Trained:
         return objectives.transform(self.params.objective, self.margins(values))
 
 
-def train(table: Table, params: GbunParams, validation: Table | None = None) -> Trained:
+def train(
+    table: TrainingTable, params: GbunParams, validation: TrainingTable | None = None
+) -> TrainedNetworks:
     """Boosted networks on one table: what a federation over any rows of it comes to as well.
 
     A DataError says what labels, values or weights cannot be used.
@@ -277,13 +279,13 @@ def train(table: Table, params: GbunParams, validation: Table | None = None) -> 
         if params.early_stopping_rounds is not None:
             stopping = stopping.after(history[-1]["validation"][params.metrics[-1]])
     best = len(rounds) - 1 if stopping.best is None else stopping.best_round
-    return Trained(params, objective.base_margin, scale, tuple(rounds), history, best)
+    return TrainedNetworks(params, objective.base_margin, scale, tuple(rounds), history, best)
 
 
 def _round(
     params: GbunParams,
     objective: Objective,
-    table: Table,
+    table: TrainingTable,
     inputs: Inputs,
     margin: Floats,
     before: list[Round],
@@ -295,7 +297,7 @@ def _round(
 
 
 def _measured(
-    params: GbunParams, parts: Mapping[str, Table], margins: Mapping[str, Floats]
+    params: GbunParams, parts: Mapping[str, TrainingTable], margins: Mapping[str, Floats]
 ) -> dict[str, dict[str, float]]:
     predictions = {
         name: objectives.transform(params.objective, own) for name, own in margins.items()

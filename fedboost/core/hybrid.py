@@ -30,7 +30,7 @@ from fedboost.core.bins import Bins, of_rows
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.groups import Minimum
 from fedboost.core.growth import Growing, Rules, choose
-from fedboost.core.local import Table, Watched
+from fedboost.core.local import TrainingTable, Watched
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.params import MAX_DEPTH, TreeParams
 from fedboost.core.partition import ROOT, Partition, left_child, right_child
@@ -140,7 +140,7 @@ def counted(
 
 
 @dataclass(frozen=True)
-class Part:
+class HostColumns:
     """What one host has of a table's rows."""
 
     values: Values  # float32 (m, its columns), NaN where missing; dense or sparse
@@ -188,7 +188,7 @@ class HybridTree:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedHybrid:
     """The result of a job on pooled data."""
 
     trees: tuple[tuple[HybridTree, ...], ...]  # [round][class, if it has trees of its own]
@@ -197,7 +197,9 @@ class Trained:
     margin: Floats  # (n, outputs) of the training rows
 
 
-def train(table: Table, hosts: Sequence[Part], params: HybridParams) -> Trained:
+def train(
+    table: TrainingTable, hosts: Sequence[HostColumns], params: HybridParams
+) -> TrainedHybrid:
     """HybridTree with scored splits; every host has at least one of the table's rows.
 
     Hosts draw columns as parties 1, 2, … in order, the guest as party 0.
@@ -234,11 +236,11 @@ def train(table: Table, hosts: Sequence[Part], params: HybridParams) -> Trained:
         added = [params.learning_rate * predict(tree, rules, bins, hosts) for tree in trees]
         local.add_to_margin(watched.margin, added)
         rounds.append(tuple(trees))
-    return Trained(tuple(rounds), tuple(cuts), objective.base_margin, watched.margin)
+    return TrainedHybrid(tuple(rounds), tuple(cuts), objective.base_margin, watched.margin)
 
 
 def predict(
-    tree: HybridTree, rules: Sequence[Rules], bins: Sequence[Bins], hosts: Sequence[Part]
+    tree: HybridTree, rules: Sequence[Rules], bins: Sequence[Bins], hosts: Sequence[HostColumns]
 ) -> Floats:
     """float64 (n, outputs): w_b plus the mean δ of each row's hosts; without learning_rate."""
     missing = rules[0].binning.missing

@@ -30,7 +30,7 @@ History = list[dict[str, dict[str, float]]]  # per round: {"train": {"auc": 0.8}
 
 
 @dataclass(frozen=True)
-class Table:
+class TrainingTable:
     """Rows of one table with their labels and weights; the unit a job trains or validates on."""
 
     values: Values  # float32 (n, columns), NaN where missing; dense or sparse
@@ -72,9 +72,9 @@ class Trained:
 
 
 def train(
-    table: Table,
+    table: TrainingTable,
     params: TreeParams,
-    validation: Table | None = None,
+    validation: TrainingTable | None = None,
     column_groups: tuple[int, ...] | None = None,
     cuts: Binning | None = None,
     summary: Summary | None = None,
@@ -124,7 +124,7 @@ class Watched:
         self.row_groups = row_groups or (len(y),)
 
     @classmethod
-    def of(cls, table: Table, cuts: Binning, objective: Objective) -> Watched:
+    def of(cls, table: TrainingTable, cuts: Binning, objective: Objective) -> Watched:
         """A table before the first round."""
         margin = np.tile(objective.base_margin, (len(table.y), 1))
         bins = cuts.transform(table.values)
@@ -231,7 +231,10 @@ def add_to_margin(margin: Floats, added: Sequence[Floats]) -> None:
 
 
 def _check(
-    table: Table, params: TreeParams, validation: Table | None, groups: tuple[int, ...]
+    table: TrainingTable,
+    params: TreeParams,
+    validation: TrainingTable | None,
+    groups: tuple[int, ...],
 ) -> None:
     n_columns = table.values.shape[1]
     if sum(groups) != n_columns or min(groups) < 0 or n_columns == 0:

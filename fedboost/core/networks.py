@@ -137,7 +137,7 @@ class SparseInputs:
         return self.values.tocsr()
 
     @cached_property
-    def _parts(self) -> dict[tuple[int, int], Part]:
+    def _parts(self) -> dict[tuple[int, int], SparseRows]:
         return {}
 
     def _slices(self, outputs: int) -> list[slice]:
@@ -152,7 +152,7 @@ class SparseInputs:
             slices += [slice(i, min(i + most, stop)) for i in range(start, stop, most)]
         return slices
 
-    def _part(self, rows: slice) -> Part:
+    def _part(self, rows: slice) -> SparseRows:
         """A block's columns that have values; made once, as every round goes through all blocks."""
         key = rows.start, rows.stop
         if key not in self._parts:
@@ -160,12 +160,12 @@ class SparseInputs:
             (columns,) = np.nonzero(np.diff(own.indptr))
             ends = np.concatenate([own.indptr[columns], own.indptr[-1:]]).astype(np.int64)
             listed = ends, own.indices.astype(np.int32, copy=False), own.data
-            self._parts[key] = Part(listed, self.ids[columns])
+            self._parts[key] = SparseRows(listed, self.ids[columns])
         return self._parts[key]
 
 
 @dataclass(frozen=True)
-class Part:
+class SparseRows:
     """Some rows of a sparse table, by those columns that have values in them."""
 
     listed: tuple[NDArray[np.int64], Indices, NDArray[np.float32]]  # indptr, indices, data

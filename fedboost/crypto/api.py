@@ -4,7 +4,7 @@ Three types keep apart what must not be mixed:
 
 * `Ciphertexts`: what a party holds, received or computed. It cannot be written to the wire.
 * `Encrypted`: the key owner's own fresh encryptions, which only `PrivateKey.encrypt` makes.
-* `Released`: compressed, blinded answers of a host, which only `PublicKey.release` makes.
+* `BlindedPackages`: compressed, blinded answers of a host, which only `PublicKey.release` makes.
 
 Messages are made of the last two, so that a sum cannot be sent unblinded by mistake (SECURITY.md,
 D5).
@@ -48,7 +48,7 @@ class Held(Protocol):
 H = TypeVar("H", bound=Held)
 
 
-class Adds(Protocol[H]):
+class Adder(Protocol[H]):
     """Sums without seeing."""
 
     def segment_sum(
@@ -175,7 +175,7 @@ class Ciphertexts:
         return f"Ciphertexts({len(self)} × {self.lanes} × {self.width} bytes)"
 
 
-def paired(adds: Adds[Ciphertexts], pairs: Pairs[Ciphertexts]) -> Ciphertexts:
+def paired(adds: Adder[Ciphertexts], pairs: Pairs[Ciphertexts]) -> Ciphertexts:
     """The sums that pairs are, for the schemes whose ciphertexts are numbers."""
     sums, both = pairs.a[pairs.first], pairs.both
     if not len(both):
@@ -218,7 +218,7 @@ class Encrypted(Outgoing):
     __slots__ = ()
 
 
-class Released(Outgoing):
+class BlindedPackages(Outgoing):
     """Packages of sums, each with a fresh random factor and its headroom blinded (by schemes that
     hide anything).
     """
@@ -231,9 +231,9 @@ def seal_encrypted(data: NDArray[np.uint8]) -> Encrypted:
     return Encrypted(data, _SEAL)
 
 
-def seal_released(data: NDArray[np.uint8]) -> Released:
+def seal_released(data: NDArray[np.uint8]) -> BlindedPackages:
     """For the `release` of a scheme and nothing else; a test holds every other caller up."""
-    return Released(data, _SEAL)
+    return BlindedPackages(data, _SEAL)
 
 
 class Blinders(Protocol):
@@ -246,7 +246,7 @@ class Blinders(Protocol):
         """`count` factors never given before, uint8 (count, width); waits for those that lack."""
 
 
-class PublicKey(Adds[Ciphertexts], Protocol):
+class PublicKey(Adder[Ciphertexts], Protocol):
     """A host's side of the schemes whose ciphertexts are numbers."""
 
     @property
@@ -279,7 +279,7 @@ class PublicKey(Adds[Ciphertexts], Protocol):
         blinders: Blinders,
         counts: Sequence[int] | None = None,
         masks: Masks | None = None,
-    ) -> Released:
+    ) -> BlindedPackages:
         """Compresses into packages, blinds them, and lets them go: the only way out of a host.
 
         `counts` are the sums in each of the consecutive groups (None: one group), whose packages

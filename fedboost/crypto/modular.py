@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from fedboost.crypto import fixed_base
 from fedboost.crypto import modular_kernels as kernels
 from fedboost.crypto.api import (
+    BlindedPackages,
     Blinders,
     Ciphertexts,
     Encrypted,
     Pairs,
-    Released,
     paired,
     seal_encrypted,
     seal_released,
@@ -154,7 +154,7 @@ class ModularPublic:
         blinders: Blinders,
         counts: Sequence[int] | None = None,
         masks: Masks | None = None,
-    ) -> Released:
+    ) -> BlindedPackages:
         """Compresses into packages and blinds them: the only way out; see `api.PublicKey`."""
         packages = check_released(ciphertexts, layout, self.plaintext_bits, counts, masks)
         held = ciphertexts.each[packages.members(len(layout.lanes))]

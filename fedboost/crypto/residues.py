@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto.api import (
+    BlindedPackages,
     Blinders,
     Ciphertexts,
     Encrypted,
     Pairs,
-    Released,
     paired,
     seal_encrypted,
     seal_released,
@@ -145,7 +145,7 @@ class ResiduePublic:
         blinders: Blinders,
         counts: Sequence[int] | None = None,
         masks: Masks | None = None,
-    ) -> Released:
+    ) -> BlindedPackages:
         """Packages, their headroom blinded where the host can; see `api.PublicKey`."""
         packages = check_released(ciphertexts, layout, self.plaintext_bits, counts, masks)
         added = [0] * len(packages)

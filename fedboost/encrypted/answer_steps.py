@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from fedboost.encrypted.leaf_answers import Answering
+from fedboost.encrypted.leaf_answers import MaskingHost
 from fedboost.flow import Out
 from fedboost.messages.protocol.encrypted_pb2 import AnswerKey, SharedRows
 
 
-class Answers(Protocol):
+class HasMasks(Protocol):
     """A host's state that has a side in masks."""
 
     @property
-    def answering(self) -> Answering | None:
+    def answering(self) -> MaskingHost | None:
         """The masks; None where there are none."""
 
     @property
@@ -22,27 +22,27 @@ class Answers(Protocol):
         """Our rows."""
 
 
-def offer_answer_key(me: Answers) -> Out:
+def offer_answer_key(me: HasMasks) -> Out:
     """The public half of our key for masks, to the other hosts."""
     assert me.answering is not None
     return Out(send=me.answering.offer())
 
 
-def hear_answer_keys(me: Answers, got: Mapping[str, AnswerKey]) -> Out:
+def hear_answer_keys(me: HasMasks, got: Mapping[str, AnswerKey]) -> Out:
     """The other hosts' keys."""
     assert me.answering is not None
     me.answering.hear(got)
     return Out()
 
 
-def learn_shared(me: Answers, got: SharedRows) -> Out:
+def learn_shared(me: HasMasks, got: SharedRows) -> Out:
     """Which of our rows the other hosts have as well."""
     assert me.answering is not None
     me.answering.learn(got, me.n_rows)
     return Out()
 
 
-def shared_bytes_max(me: Answers) -> int:
+def shared_bytes_max(me: HasMasks) -> int:
     """How large `SharedRows` can be: a bit for each other host and row."""
     others = [] if me.answering is None else me.answering.others
     return len(others) * me.n_rows // 8 + 1024

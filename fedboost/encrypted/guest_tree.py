@@ -16,7 +16,7 @@ from fedboost.core.halfway import Arrays
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.encrypted.grove import STRIDE, Grove
 from fedboost.encrypted.growth import Growth
-from fedboost.encrypted.host_noise import Scale
+from fedboost.encrypted.host_noise import NoiseScale
 from fedboost.encrypted.offers import Best, Shape, best_of
 from fedboost.encrypted.sides import Expected
 from fedboost.errors import PeerError
@@ -30,7 +30,7 @@ Sums = NDArray[np.int64]
 class GuestRules(Rules):
     """What decides how a tree grows whose hosts may add noise to their sums."""
 
-    noise: Scale = field(kw_only=True)
+    noise: NoiseScale = field(kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ MOST = 12
 
 
 @dataclass(frozen=True, eq=False)
-class Scale:
+class NoiseScale:
     """How much noise a sum has, in the integers that gradients are."""
 
     sigma: Sums  # (2·outputs,); 0: none
@@ -75,7 +75,7 @@ class Scale:
 class HostNoise:
     """What a host adds to its sums; it prints nothing."""
 
-    scale: Scale
+    scale: NoiseScale
     secrets: Secrets  # of the job, the same in every attempt
 
     def of_node(

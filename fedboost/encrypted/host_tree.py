@@ -14,7 +14,7 @@ from fedboost.core.groups import Segments
 from fedboost.core.halfway import Arrays, found_under, under
 from fedboost.core.partition import parent, sibling
 from fedboost.core.split import Candidates
-from fedboost.crypto.api import Adds, H, Pairs
+from fedboost.crypto.api import Adder, H, Pairs
 from fedboost.crypto.sparse import fill_skipped
 from fedboost.encrypted.cells import Cells, Rows
 from fedboost.encrypted.growth import Growth
@@ -186,7 +186,7 @@ class HostTree(Generic[H]):
             first_group += sum(len(one.sums) for one in columns)
         return found, np.concatenate(base), np.concatenate(absent)
 
-    def _prefix_sums(self, key: Adds[H], cells: H, nodes: int) -> H:
+    def _prefix_sums(self, key: Adder[H], cells: H, nodes: int) -> H:
         """Of each column that thresholds divide, node after node, the sums up to each bin.
 
         They run within a column's bins; the cell of missing rows stays outside.
@@ -221,7 +221,7 @@ class HostTree(Generic[H]):
             first += len(sums)
         return found
 
-    def _group_sums(self, key: Adds[H], cells: H, grouped: Sequence[Sequence[Categories]]) -> H:
+    def _group_sums(self, key: Adder[H], cells: H, grouped: Sequence[Sequence[Categories]]) -> H:
         """The sums of the groups of categorical columns, node after node."""
         places, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         by_category = np.flatnonzero(self._by_category)

@@ -11,7 +11,7 @@ from fedboost.crypto.lattice.polynomials import NONCE_BYTES, Origin
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES, is_lattice
 from fedboost.encrypted import precision
-from fedboost.encrypted.host_noise import HostNoise, Scale
+from fedboost.encrypted.host_noise import HostNoise, NoiseScale
 from fedboost.encrypted.packed import HostKey, PackedGuest, PackedHost
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.encrypted.ring import RingGuest, RingHost
@@ -51,7 +51,7 @@ def layout(
     params: EncryptedTreeParams, value_bits: int, n_rows: int, plaintext_bits: int
 ) -> GhLayout:
     """How gradients of `value_bits` bits of at most `n_rows` rows are packed (section 4.2)."""
-    g_noise, h_noise = Scale.of(params, value_bits).most[:2].tolist()
+    g_noise, h_noise = NoiseScale.of(params, value_bits).most[:2].tolist()
     return GhLayout(
         value_bits=value_bits,
         n_rows=n_rows,
@@ -164,7 +164,7 @@ def _noise(seat: Seat, got: pb.EncryptionKey) -> HostNoise | None:
     """What we add to sums, in this attempt as in every other; None where the job asks for none."""
     if not seat.params.host_noise:
         return None
-    scale = Scale.of(seat.params, got.value_bits)
+    scale = NoiseScale.of(seat.params, got.value_bits)
     return HostNoise(scale, seat.job_secrets.child("host noise"))
 
 

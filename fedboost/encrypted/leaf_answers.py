@@ -94,7 +94,7 @@ class Precision:
 
 
 @dataclass
-class Answering:
+class MaskingHost:
     """A host's masks; it prints nothing of them."""
 
     seat: Seat

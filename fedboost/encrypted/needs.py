@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fedboost import needs
-from fedboost.crypto.lattice.answers import Shape
+from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES, is_lattice
 from fedboost.encrypted import keys, precision
 from fedboost.encrypted.host_tree import CELLS_OCTETS_MAX, KEPT_OCTETS_MAX
 from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.needs import Growth, Phase, Scene, Tally
+from fedboost.needs import GrowthCounts, Phase, PhaseTally, Scene
 
 ENCRYPT, RECEIVE, ADD, ADD_FEW = "encrypt", "receive", "add", "add, few rows"
 SUBTRACT, RUN, ANSWER, DECRYPT = "subtract", "prefix sum", "answer", "decrypt"
@@ -105,7 +105,7 @@ class Cipher:
             return each * nodes * self.width
         budget = precision.budget(self.params, self.n)
         width = budget.width(max(2, min(self.n, round(rows))))
-        return sums * Shape(budget.parameters, 2 * self.outputs, width).octets
+        return sums * AnswerShape(budget.parameters, 2 * self.outputs, width).octets
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Crowd:
 
 def keyed(stage: str, scene: Scene, cipher: Cipher) -> Phase:
     """The key and its tables, at every party's cores."""
-    tally = Tally()
+    tally = PhaseTally()
     for party in scene.parties:
         tally.add(party, cipher.op(START), 1.0)
     for host in scene.hosts:
@@ -132,7 +132,7 @@ def keyed(stage: str, scene: Scene, cipher: Cipher) -> Phase:
 
 def gradients(stage: str, crowds: Sequence[Crowd], times: float, *, apart: bool) -> Phase:
     """Gradients to every host; `apart` where hosts have rows, so ciphertexts, of their own."""
-    tally = Tally()
+    tally = PhaseTally()
     for place, crowd in enumerate(crowds):
         cipher, scene = crowd.cipher, crowd.scene
         count = crowd.rows * cipher.lanes
@@ -146,19 +146,19 @@ def gradients(stage: str, crowds: Sequence[Crowd], times: float, *, apart: bool)
 
 
 def layers(
-    stage: str, crowds: Sequence[Crowd], growth: Growth, span: tuple[int, int], times: float
+    stage: str, crowds: Sequence[Crowd], growth: GrowthCounts, span: tuple[int, int], times: float
 ) -> list[Phase]:
     """Every layer of `span`: sums at the hosts, answers to the guest, divisions to all."""
     found = []
     for layer, (opened, share) in enumerate(growth.layers(*span)):
-        tally = Tally()
+        tally = PhaseTally()
         for crowd in crowds:
             _sums(tally, crowd, (layer, opened, share))
         found.append(tally.phase(stage, "grow a layer", exchanges=4.0, times=times))
     return found
 
 
-def _sums(tally: Tally, crowd: Crowd, at: tuple[int, float, float]) -> None:
+def _sums(tally: PhaseTally, crowd: Crowd, at: tuple[int, float, float]) -> None:
     layer, opened, share = at
     cipher, scene, host = crowd.cipher, crowd.scene, crowd.host
     params, trees = cipher.params, crowd.trees
@@ -184,10 +184,10 @@ def _sums(tally: Tally, crowd: Crowd, at: tuple[int, float, float]) -> None:
 
 
 def local_layers(
-    stage: str, scene: Scene, growth: Growth, span: tuple[int, int], rows: float, times: float
+    stage: str, scene: Scene, growth: GrowthCounts, span: tuple[int, int], rows: float, times: float
 ) -> Phase:
     """Layers that the guest looks at on its own columns."""
-    tally = Tally()
+    tally = PhaseTally()
     for opened, share in growth.layers(*span):
         tally.add(scene.guest, needs.HISTOGRAM, rows * share * scene.columns[scene.guest])
         tally.add(scene.guest, needs.NODE, opened * scene.cells(scene.guest))
@@ -195,7 +195,9 @@ def local_layers(
     return tally.phase(stage, "grow on own columns", exchanges=0.0, times=times)
 
 
-def host_octets(scene: Scene, cipher: Cipher, host: str, rows: float, growth: Growth) -> float:
+def host_octets(
+    scene: Scene, cipher: Cipher, host: str, rows: float, growth: GrowthCounts
+) -> float:
     """Bytes that a host holds: the rows' ciphertexts, the cells of two layers, an answer."""
     opened = max(growth.opened)
     layer = opened * scene.cells(host) * cipher.cell_octets
@@ -206,7 +208,7 @@ def host_octets(scene: Scene, cipher: Cipher, host: str, rows: float, growth: Gr
     return held + cells + 2.0 * answer
 
 
-def guest_octets(scene: Scene, cipher: Cipher, rows: float, growth: Growth) -> float:
+def guest_octets(scene: Scene, cipher: Cipher, rows: float, growth: GrowthCounts) -> float:
     """Bytes that a guest holds: gradients on their way, and answers of all hosts."""
     opened = max(growth.opened)
     answers = sum(

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.lattice.answers import Shape, TreeKey
+from fedboost.crypto.lattice.answers import AnswerShape, TreeKey
 from fedboost.crypto.lattice.budget import Budget
-from fedboost.crypto.lattice.cells import CellAdds, Cells, Rows
+from fedboost.crypto.lattice.cells import CellAdds, EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.decryption import decrypt
-from fedboost.crypto.lattice.parameters import Parameters
-from fedboost.crypto.lattice.polynomials import Origin, Tree
+from fedboost.crypto.lattice.parameters import LatticeParameters
+from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.lattice.words import Words, words_of
 from fedboost.crypto.secrets import Secrets
@@ -94,9 +94,11 @@ class RingGuestRows(GuestRows):
         one = self._shape(self.secret.budget.rows).octets
         return max(one, min(PART_OCTETS_MAX, min(sum(sums), ANSWERS_EACH) * one))
 
-    def _shape(self, rows: int) -> Shape:
+    def _shape(self, rows: int) -> AnswerShape:
         secret = self.secret
-        return Shape(secret.tree.parameters, secret.outputs, secret.budget.width(max(1, rows)))
+        return AnswerShape(
+            secret.tree.parameters, secret.outputs, secret.budget.width(max(1, rows))
+        )
 
 
 @dataclass(frozen=True)
@@ -126,16 +128,16 @@ class RingGuest(GuestSide):
         """Fresh secrets for these rows."""
         budget = precision.budget(self.params, n_rows, self.value_bits)
         origin = Origin(self.seat.context, self.nonces[0], self.nonces[1:])
-        own = Tree(budget.parameters, origin, tree)
+        own = TreePolynomials(budget.parameters, origin, tree)
         secret = TreeSecret(own, budget, np.ascontiguousarray(gh), self.seat.secrets)
         return RingGuestRows(secret, self.seat.table.hosts, self.seat.workers.threads)
 
 
 @dataclass(frozen=True)
-class RingHostRows(HostRows[Cells]):
+class RingHostRows(HostRows[LatticeSums]):
     """Rows with the keys of their trees."""
 
-    held: Rows
+    held: EncryptedRows
     key: TreeKey
     budget: Budget
     secrets: Secrets
@@ -152,15 +154,17 @@ class RingHostRows(HostRows[Cells]):
         """A vector and its numbers."""
         return 8 * (self.held.tree.parameters.ring + self.held.numbers.shape[1])
 
-    def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> Cells:
+    def sums(
+        self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
+    ) -> LatticeSums:
         """Sums of windows."""
         return self.held.segment_sum(rows, cells, n_cells, self.workers)
 
-    def answers(self, nodes: Sequence[Asked[Cells]]) -> Iterator[pb.Ciphertexts]:
+    def answers(self, nodes: Sequence[Asked[LatticeSums]]) -> Iterator[pb.Ciphertexts]:
         """Re-randomised, flooded, rounded and cut as wide as each node's rows make them."""
         for node in nodes:
             width = self.budget.width(max(1, node.rows))
-            octets = Shape(self.budget.parameters, self.held.numbers.shape[1], width).octets
+            octets = AnswerShape(self.budget.parameters, self.held.numbers.shape[1], width).octets
             each = max(1, min(ANSWERS_EACH, PART_OCTETS_MAX // octets))
             for start in range(0, len(node.sums), each):
                 part = node.sums[start : start + each]
@@ -192,8 +196,8 @@ class RingHost(HostSide):
     def rows(self, parts: Sequence[Words], tree: int, key: bytes) -> RingHostRows:
         """The rows with the windows of our own derivation."""
         own, place = self.seat, self.seat.table.hosts.index(self.seat.party)
-        of = Tree(self.budget.parameters, self.origin, tree)
-        held = Rows.of(of, np.concatenate(parts))
+        of = TreePolynomials(self.budget.parameters, self.origin, tree)
+        held = EncryptedRows.of(of, np.concatenate(parts))
         keys = TreeKey.received(of, place, key, self.columns)
         threads = own.workers.threads
         return RingHostRows(held, keys, self.budget, own.secrets, threads, self.noise)
@@ -206,7 +210,7 @@ class RingHost(HostSide):
         return blocks * own.ring * self.columns * own.word_octets
 
 
-def _blocks_each(own: Parameters, columns: int) -> int:
+def _blocks_each(own: LatticeParameters, columns: int) -> int:
     """How many blocks of N rows go into a part."""
     return max(1, min(BLOCKS_EACH, PART_OCTETS_MAX // (own.ring * columns * own.word_octets)))
 

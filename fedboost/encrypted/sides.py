@@ -17,7 +17,7 @@ from typing import Any, Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.api import Adds, H, Pairs
+from fedboost.crypto.api import Adder, H, Pairs
 from fedboost.encrypted.host_noise import HostNoise
 from fedboost.encrypted.precision import Rounding
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -109,7 +109,7 @@ class HostRows(ABC, Generic[H]):
 
     @property
     @abstractmethod
-    def adds(self) -> Adds[H]:
+    def adds(self) -> Adder[H]:
         """What adds up cells."""
 
     @property

@@ -57,7 +57,7 @@ COLUMNS_MAX = 1 << 20
 TREES_MAX = ROUNDS_MAX * NUM_CLASS_MAX
 
 
-class Split(Settings):
+class HostSplit(Settings):
     """One split in a host's file."""
 
     tree: int = Field(ge=0, lt=TREES_MAX)
@@ -86,7 +86,7 @@ class HostShard(Settings):
     trees: int = Field(ge=0)
     columns: list[str] = Field(max_length=COLUMNS_MAX)
     categories: dict[str, list[str]] = Field(default_factory=dict)
-    splits: list[Split]
+    splits: list[HostSplit]
 
 
 def own_shard(shard: Artefact) -> str:
@@ -171,7 +171,7 @@ def _check_categories(read: HostShard, **where: str) -> None:
             raise DataError("the shard splits on categories that it does not list once", **where)
 
 
-def _left_bins(split: Split, known: dict[str, list[str]]) -> bytes:
+def _left_bins(split: HostSplit, known: dict[str, list[str]]) -> bytes:
     if split.column not in known:
         return b""
     own = set(split.categories)
@@ -179,7 +179,7 @@ def _left_bins(split: Split, known: dict[str, list[str]]) -> bytes:
     return categories.as_set(np.array(places, np.int64))
 
 
-def _threshold(split: Split) -> np.float32:
+def _threshold(split: HostSplit) -> np.float32:
     if split.categories:
         return categories.NO_THRESHOLD
     return np.float32(np.inf if split.threshold is None else split.threshold)

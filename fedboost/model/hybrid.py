@@ -108,13 +108,13 @@ class Tops:
     """The guest's parts of all trees, for many rows at once."""
 
     arrays: Mapping[str, NDArray[np.generic]]
-    shape: vertical.Shape
+    shape: vertical.TreeShape
 
     @classmethod
     def of(cls, shard: Artefact) -> Tops:
         """Those of the guest's shard."""
         own = {n: a for n, a in shard.arrays.items() if not n.startswith("below_")}
-        return cls(own, vertical.Shape.of(own))
+        return cls(own, vertical.TreeShape.of(own))
 
     def bottom(self, values: Values, rows: slice) -> Places:
         """The bottom nodes that rows of a table reach, int64 (rows, trees): places in the arrays.

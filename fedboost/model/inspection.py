@@ -18,7 +18,7 @@ from fedboost.model.vertical import LEAF, OwnSplit
 
 
 @dataclass(frozen=True)
-class Share:
+class ImportanceShare:
     """What the trees owe to one column, or to all columns of another party."""
 
     party: str
@@ -61,7 +61,7 @@ def facts(stored: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def importance(shard: Artefact) -> list[Share]:
+def importance(shard: Artefact) -> list[ImportanceShare]:
     """Gain and splits, greatest first: own columns by name, everybody else's as one sum.
 
     Of a whole model every column is the party's own. Networks owe nothing to single columns: none.
@@ -73,7 +73,7 @@ def importance(shard: Artefact) -> list[Share]:
     if shard.facts["role"] != GUEST:
         counts = np.bincount(shard.arrays["feature"].astype(np.int64), minlength=len(columns))
         shares = [
-            Share(shard.facts["party"], name, int(count), None)
+            ImportanceShare(shard.facts["party"], name, int(count), None)
             for name, count in zip(columns, counts, strict=True)
             if count
         ]
@@ -86,7 +86,9 @@ def importance(shard: Artefact) -> list[Share]:
         key = (owner_name(shard, node.owner), column)
         gain, count = summed.get(key, (0.0, 0))
         summed[key] = (gain + node.gain, count + 1)
-    shares = [Share(*key, splits=count, gain=gain) for key, (gain, count) in summed.items()]
+    shares = [
+        ImportanceShare(*key, splits=count, gain=gain) for key, (gain, count) in summed.items()
+    ]
     return sorted(shares, key=lambda share: -(share.gain or 0.0))
 
 
@@ -157,7 +159,7 @@ def shared_rules(
 
 def _trees(shard: Artefact) -> list[Tree]:
     """A guest's trees, in which each split of another party asks for a column of its own."""
-    arrays, shape = shard.arrays, vertical.Shape.of(shard.arrays)
+    arrays, shape = shard.arrays, vertical.TreeShape.of(shard.arrays)
     others = arrays["owner"].astype(np.int64) > vertical.GUEST
     feature = arrays["feature"].astype(np.int32)
     feature[others] = len(shard.facts["columns"]) + np.arange(np.count_nonzero(others))

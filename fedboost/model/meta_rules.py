@@ -45,7 +45,7 @@ LEVEL = 0.05  # chance that a meta-rule is taken for none
 
 
 @dataclass(frozen=True)
-class Found:
+class RuleMatch:
     """A rule and the numbers of the trees, from 0, of which it is a leaf."""
 
     rule: Rule
@@ -73,7 +73,9 @@ def node_rules(tree: Tree, cuts: Binning | None = None) -> dict[int, Rule]:
     return {node: tuple(sorted(known.items(), key=_column)) for node, known in reached.items()}
 
 
-def found(trees: Sequence[Tree], cuts: Binning | None = None, inner: bool = False) -> list[Found]:
+def found(
+    trees: Sequence[Tree], cuts: Binning | None = None, inner: bool = False
+) -> list[RuleMatch]:
     """All rules of the trees, those of most trees first, then those with fewest conditions.
 
     `cuts` as `node_rules`. With `inner` a tree counts, too, where the rule leads to a node that is
@@ -86,16 +88,16 @@ def found(trees: Sequence[Tree], cuts: Binning | None = None, inner: bool = Fals
         for rule in dict.fromkeys(own):
             if rule:
                 holders.setdefault(rule, []).append(number)
-    listed = [Found(rule, tuple(numbers)) for rule, numbers in holders.items()]
+    listed = [RuleMatch(rule, tuple(numbers)) for rule, numbers in holders.items()]
     return sorted(listed, key=lambda one: (-len(one.trees), len(one.rule)))
 
 
-def largest_share(rules: Sequence[Found], trees: int) -> float:
+def largest_share(rules: Sequence[RuleMatch], trees: int) -> float:
     """Figure 3a: the largest share of so many trees of which one of the rules is a leaf, or 0."""
     return max((len(one.trees) for one in rules), default=0) / max(1, trees)
 
 
-def repeated_share(rules: Sequence[Found], trees: int) -> float:
+def repeated_share(rules: Sequence[RuleMatch], trees: int) -> float:
     """The share of so many trees that have any of the rules together with another tree, or 0."""
     having = {number for one in rules if len(one.trees) > 1 for number in one.trees}
     return len(having) / max(1, trees)

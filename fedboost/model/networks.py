@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import gbun
-from fedboost.core.gbun import Normal, Round, Scale, Trained
+from fedboost.core.gbun import Normal, Round, Scale, TrainedNetworks
 from fedboost.core.networks import Network
 from fedboost.data.frame import Frame
 from fedboost.errors import DataError
@@ -31,7 +31,7 @@ FEATURE = re.compile(r"f(0|[1-9][0-9]{0,8})")  # how sparse columns are called: 
 Floats = NDArray[np.float64]
 
 
-def shard(trained: Trained, names: Sequence[str]) -> Artefact:
+def shard(trained: TrainedNetworks, names: Sequence[str]) -> Artefact:
     """What a job leaves at every party: the rounds up to the best one, and how they came about.
 
     `names` are the dense columns in the order in which networks read them; none of sparse rows.

@@ -115,7 +115,7 @@ def arrays_to_nodes(arrays: Mapping[str, NDArray[np.generic]]) -> list[GuestNode
 
 
 @dataclass(frozen=True)
-class Shape:
+class TreeShape:
     """Where a row goes from each node: places in the flat arrays."""
 
     roots: NDArray[np.int64]  # (trees,)
@@ -123,7 +123,7 @@ class Shape:
     right: NDArray[np.int64]
 
     @classmethod
-    def of(cls, arrays: Mapping[str, NDArray[np.generic]]) -> Shape:
+    def of(cls, arrays: Mapping[str, NDArray[np.generic]]) -> TreeShape:
         """The shape of a guest's shard; a DataError where a split's children are missing."""
         tree = arrays["tree"].astype(np.int64).tolist()
         node = arrays["node"].astype(np.int64).tolist()
@@ -152,7 +152,7 @@ class Whole:
     columns: list[tuple[str, str]]
     texts: list[list[str]]  # per column the categories that the model knows; none: a number
     arrays: Arrays  # the guest's, every split filled in
-    shape: Shape
+    shape: TreeShape
 
     @property
     def categories(self) -> list[int]:
@@ -194,7 +194,7 @@ def join(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
         arrays["left_bins"][places] = shard["left_bins"][own]
         columns += [(host, name) for name in hosts[host].facts["columns"]]
         known += _known(hosts[host])
-    return Whole(guest.facts, columns, known, arrays, Shape.of(arrays))
+    return Whole(guest.facts, columns, known, arrays, TreeShape.of(arrays))
 
 
 def _known(shard: Artefact) -> list[list[str]]:
@@ -241,7 +241,11 @@ def goes_right(
 
 
 def descend_own(
-    arrays: Mapping[str, NDArray[np.generic]], shape: Shape, values: Values, at: Places, first: int
+    arrays: Mapping[str, NDArray[np.generic]],
+    shape: TreeShape,
+    values: Values,
+    at: Places,
+    first: int,
 ) -> None:
     """Moves rows, in place, down the guest's own nodes until each stands at a leaf or at somebody
     else's.

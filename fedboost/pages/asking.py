@@ -19,7 +19,7 @@ from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.policy import declared
-from fedboost.runtime.store.store import Job
+from fedboost.runtime.store.store import StoredJob
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Asking:
     told: str  # what the coordinator hears from us
 
 
-def read(node: PartyNode, job: Job) -> Asking:
+def read(node: PartyNode, job: StoredJob) -> Asking:
     """A job from the party's store; a FedboostError where this version cannot read it."""
     terms = manifest.decode(job.manifest)
     digest = manifest.sha256(job.manifest)

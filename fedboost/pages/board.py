@@ -16,7 +16,7 @@ from fedboost.report.story import Story
 from fedboost.report.tables import Column, Row, absent, details, names, section, table
 from fedboost.runtime.jobs.manifest import outline
 from fedboost.runtime.jobs.submitted import KEY_BYTES
-from fedboost.runtime.store.store import FINAL, Job, JobState
+from fedboost.runtime.store.store import FINAL, JobState, StoredJob
 
 ENDED_PER_PAGE = 25
 RESUMABLE = (JobState.PAUSED, JobState.FAILED)
@@ -32,7 +32,7 @@ class May:
 
 
 def board(
-    active: Sequence[JobStatus], ended: Sequence[Job], at: int, may: May, said: str = ""
+    active: Sequence[JobStatus], ended: Sequence[StoredJob], at: int, may: May, said: str = ""
 ) -> list[object]:
     """The jobs that go on, a card each, and those that have ended, `at` being the page of these."""
     head = tag("h1", "Jobs")
@@ -86,7 +86,7 @@ def _edge(state: str) -> str:
     return "edge-go" if state == JobState.RUNNING else "edge-wait"
 
 
-def _ended_row(job: Job) -> Row:
+def _ended_row(job: StoredJob) -> Row:
     terms = outline(job.manifest)
     return [
         join(tag("a", job.name, href=f"/jobs/{job.id}"), " ", parts.badge(job.state)),
@@ -98,7 +98,7 @@ def _ended_row(job: Job) -> Row:
     ]
 
 
-def _came_to(job: Job) -> str:
+def _came_to(job: StoredJob) -> str:
     """The metrics that count, or why there are none."""
     if job.result is None:
         return job.reason or units.NOTHING

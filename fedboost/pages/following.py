@@ -16,7 +16,7 @@ from fedboost.runtime.coordinator.costs import condensed
 from fedboost.runtime.coordinator.job_status import at_rest
 from fedboost.runtime.coordinator.journals import Journals
 from fedboost.runtime.coordinator.node import RESTS, CoordinatorNode
-from fedboost.runtime.store.store import Job
+from fedboost.runtime.store.store import StoredJob
 from fedboost.runtime.transport.identity import Peer
 
 JOURNALS_MAX = 16  # that are kept at hand, those looked at last
@@ -39,12 +39,12 @@ class Followed:
         self._journals = Journals(node.store)
         self._read: OrderedDict[str, _Read] = OrderedDict()
 
-    async def jobs(self) -> list[Job]:
+    async def jobs(self) -> list[StoredJob]:
         """All jobs, the newest first."""
         self._check()
         return list(reversed(await asyncio.to_thread(self._node.store.jobs)))
 
-    async def status(self, job: Job) -> JobStatus:
+    async def status(self, job: StoredJob) -> JobStatus:
         """How a job stands, and who is waited for since when."""
         if job.state not in RESTS:
             return await self._node.status(self._user, job_pb2.JobId(id=job.id))

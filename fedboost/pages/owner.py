@@ -18,7 +18,7 @@ from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import Band, Column, Row, absent, details, names, section, table
 from fedboost.runtime.ledger.ledger import Amount
 from fedboost.runtime.policy.decisions import REASON_CHARS_MAX, Decision
-from fedboost.runtime.store.store import FINAL, Job, JobState
+from fedboost.runtime.store.store import FINAL, JobState, StoredJob
 
 PAST_PER_PAGE = 25
 OVER = (*FINAL, JobState.FAILED)
@@ -28,7 +28,7 @@ OVER = (*FINAL, JobState.FAILED)
 class OwnedJobView:
     """A job of the party's store, and what its owner may read of it."""
 
-    job: Job
+    job: StoredJob
     owned: OwnedJob
     decision: Decision | None  # of its owner
 
@@ -331,7 +331,7 @@ def _passed(job: str, amounts: Sequence[Amount]) -> Html:
     return section("passed", title, table("By kind and peer", heads, rows, folds=True), more)
 
 
-def _audit(stored: Job, audited: AuditView, session: BrowserSession) -> Html:
+def _audit(stored: StoredJob, audited: AuditView, session: BrowserSession) -> Html:
     """What attacks on the party's own record have found, and how to have them run."""
     found = audit.audit(audited.findings)
     start: Html | str = ""

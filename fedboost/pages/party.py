@@ -32,7 +32,7 @@ from fedboost.runtime.ledger.ledger import Row as LedgerRow
 from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.policy.judgement import checker
 from fedboost.runtime.policy.reading import owned
-from fedboost.runtime.store.store import FINAL, Job
+from fedboost.runtime.store.store import FINAL, StoredJob
 from fedboost.runtime.store.transcripts import Transcripts
 from fedboost.runtime.transport.identity import Peer
 
@@ -220,7 +220,7 @@ class _Pages:
     def _seen(self, id_: str) -> OwnedJobView:
         return self._read(self._node.store.job(id_))
 
-    def _read(self, job: Job) -> OwnedJobView:
+    def _read(self, job: StoredJob) -> OwnedJobView:
         config, decision = self._node.config, self._node.states.decision(job)
         try:
             return OwnedJobView(job, owned(config, job, self._node.spending.said(job)), decision)

@@ -16,7 +16,7 @@ from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.model import inspection, networks, shards, whole
-from fedboost.model.inspection import Share
+from fedboost.model.inspection import ImportanceShare
 from fedboost.sdk.tables import TableLike, rows_of
 
 
@@ -34,7 +34,7 @@ class Model:
         what = "whole" if self.is_whole else f"the shard of {self.facts['party']}"
         return f"Model({self.id!r}, {self.facts['protocol']}, {what})"
 
-    def importance(self) -> list[Share]:
+    def importance(self) -> list[ImportanceShare]:
         """Gain and splits by column, greatest first; other parties' columns as one sum each."""
         return inspection.importance(self._shard)
 

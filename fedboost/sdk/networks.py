@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from fedboost.core import gbun
-from fedboost.core.gbun import GbunParams, Trained
-from fedboost.core.local import Table
+from fedboost.core.gbun import GbunParams, TrainedNetworks
+from fedboost.core.local import TrainingTable
 from fedboost.model import networks
 from fedboost.protocols.gbun.params import GbunJobParams
 from fedboost.sdk import labels, seats
@@ -34,7 +34,7 @@ class _Gbun(Horizontal):
 
     _protocol_name = "gbun"
 
-    trained_: Trained  # of a single table
+    trained_: TrainedNetworks  # of a single table
 
     def fit(self, X: Rows, y: Labels, sample_weight: Any = None, eval_set: EvalSet = None) -> Self:
         """Trains on (n, columns) numbers and n labels; NaN is a missing value.
@@ -63,7 +63,7 @@ class _Gbun(Horizontal):
         """None: networks owe nothing to single columns."""
         raise AttributeError("feature_importances_: networks owe nothing to single columns")
 
-    def _table(self, X: Rows, y: Labels, weight: Any, *, learns: bool) -> Table:
+    def _table(self, X: Rows, y: Labels, weight: Any, *, learns: bool) -> TrainingTable:
         whole = seats.single(X, None)
         if isinstance(y, str):
             y, name = whole.rows.column(y).to_numpy(), y
@@ -77,7 +77,9 @@ class _Gbun(Horizontal):
         else:
             whole = self._same_columns(whole)
         frame = self._numbers(whole).rows.frame(whole.rows.names, ())
-        return Table(frame.values, self._job_labels(own), labels.weights(weight, whole.rows.n_rows))
+        return TrainingTable(
+            frame.values, self._job_labels(own), labels.weights(weight, whole.rows.n_rows)
+        )
 
     def _numbers(self, whole: PartyRows) -> PartyRows:
         """The table, of which no column may hold categories."""
@@ -89,7 +91,7 @@ class _Gbun(Horizontal):
             )
         return whole
 
-    def _train(self, table: Table, held: Table | None) -> None:
+    def _train(self, table: TrainingTable, held: TrainingTable | None) -> None:
         own = parse(GbunParams, self._job_params(GbunParams, **self._learned_settings()))
         self.trained_ = gbun.train(table, own, held)
         names = () if self.trained_.scale is None else self.columns_[WHOLE]

@@ -8,7 +8,7 @@ from scipy.sparse import csc_array
 
 from fedboost.core.split import cover, leaf_value
 from fedboost.encrypted.guest_tree import GuestTree
-from fedboost.encrypted.host_noise import MOST, Scale
+from fedboost.encrypted.host_noise import MOST, NoiseScale
 from fedboost.errors import PeerError
 from fedboost.runtime.cluster import local
 from tests.equivalence.test_secureboost_whole_jobs import (
@@ -71,7 +71,7 @@ def test_a_job_with_noise_ends_and_its_noise_is_what_it_should_be(params, how, m
     now(room.walk())
     guest = room.state(GUEST)
     assert_true_totals(guest)
-    scale = Scale.of(room.params, guest.rules.fixed.bits)
+    scale = NoiseScale.of(room.params, guest.rules.fixed.bits)
     ratio = watched.noise / scale.sigma
     assert len(ratio) > 50
     assert (watched.noise != 0).mean() > 0.99
@@ -84,7 +84,7 @@ def test_without_missing_rows_the_noise_is_sigma(monkeypatch):
     room = noisy({"max_depth": 4, "n_estimators": 4}, {"missing": 0.0}, (1, 8)).room()
     watched = Watched.of(room, monkeypatch)
     now(room.walk())
-    scale = Scale.of(room.params, room.state(GUEST).rules.fixed.bits)
+    scale = NoiseScale.of(room.params, room.state(GUEST).rules.fixed.bits)
     ratio = watched.noise / scale.sigma
     assert abs(ratio.std() - 1) < 4 / np.sqrt(2 * ratio.size)
 
@@ -114,7 +114,7 @@ def test_hybridtree_has_noise_in_every_sum_of_its_hosts(params, how, monkeypatch
     now(room.walk())
     guest = room.state(GUEST)
     assert np.isfinite(guest.margin).all()
-    scale = Scale.of(room.params, guest.rules.fixed.bits)
+    scale = NoiseScale.of(room.params, guest.rules.fixed.bits)
     assert scale.sigma[0] * 16 == scale.sigma[1]
     ratio = watched.noise / scale.sigma
     assert (watched.noise != 0).mean() > 0.99
@@ -168,7 +168,7 @@ def tree_before_division(sigma):
     rows = tree.growth.everyone.rows(0)
     left = rows[~divisions[0]]
     sums = tree.gh[left[~room.seats[GUEST].validation[left]]].sum(axis=0)
-    return tree, divisions, sums, Scale.of(room.params, guest.rules.fixed.bits).most
+    return tree, divisions, sums, NoiseScale.of(room.params, guest.rules.fixed.bits).most
 
 
 @pytest.mark.pairs
@@ -226,7 +226,7 @@ def test_sums_may_be_beyond_their_rows_by_the_noise_and_no_more():
     guest = room.state(GUEST)
     [tree] = guest.grove.trees
     assert isinstance(tree, GuestTree)
-    most = Scale.of(room.params, guest.rules.fixed.bits).most
+    most = NoiseScale.of(room.params, guest.rules.fixed.bits).most
     rows = tree.growth.training.rows(0)
     assert tree.expected()[0].most.tolist() == (np.abs(tree.gh[rows]).sum(axis=0) + most).tolist()
 

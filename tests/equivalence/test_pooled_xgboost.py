@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedboost.core import local, metrics
-from fedboost.core.local import Table
+from fedboost.core.local import TrainingTable
 from fedboost.core.params import TreeParams
 
 xgb = pytest.importorskip("xgboost")
@@ -35,7 +35,9 @@ def test_auc_is_within_half_a_percent_of_xgboosts(data_file, name):
     values, y = load(data_file(f"{name}.parquet"))
     order = np.random.Generator(np.random.Philox(7)).permutation(len(y))
     train, held = np.split(order, [int(0.7 * len(y))])
-    ours = local.train(Table(values[train], y[train]), PARAMS, Table(values[held], y[held]))
+    ours = local.train(
+        TrainingTable(values[train], y[train]), PARAMS, TrainingTable(values[held], y[held])
+    )
     theirs = xgb.train(XGB_PARAMS, xgb.DMatrix(values[train], y[train]), ROUNDS)
     for part, rows in (("train", train), ("validation", held)):
         scores = theirs.predict(xgb.DMatrix(values[rows])).astype(np.float64)
@@ -72,7 +74,9 @@ def test_where_cuts_coincide_the_margins_are_xgboosts(objective, base, more):
         "reg:tweedie": np.maximum(signal + 1, 0.0),
     }.get(objective, signal)
     shared = {"max_depth": 4, "learning_rate": 0.3, "base_score": base, **more}
-    ours = local.train(Table(values, y), TreeParams(objective=objective, n_estimators=8, **shared))
+    ours = local.train(
+        TrainingTable(values, y), TreeParams(objective=objective, n_estimators=8, **shared)
+    )
     settings = {**shared, "objective": objective, "tree_method": "hist", "nthread": 1}
     theirs = xgb.train(settings, xgb.DMatrix(values, y), 8)
     margins = theirs.predict(xgb.DMatrix(values), output_margin=True).reshape(len(y), -1)

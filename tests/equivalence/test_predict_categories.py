@@ -88,7 +88,9 @@ def test_tables_of_texts_grow_the_trees_of_one_table(trained):
     held = validation_rows(trained.ids, VALIDATION["fraction"], int(VALIDATION["seed"]))
     columns = [name for _, name in trained.whole.columns]
     categorical = tuple(c for c, name in enumerate(columns) if name in {"branch", "city", "member"})
-    table, check = (local.Table(values[rows], y[rows], None, categorical) for rows in (~held, held))
+    table, check = (
+        local.TrainingTable(values[rows], y[rows], None, categorical) for rows in (~held, held)
+    )
     params = TreeParams(n_estimators=8, max_depth=3, max_bin=MAX_BIN)
     pooled = local.train(table, params, check, (2, 2, 2))
     assert pooled.margins(values).tobytes() == trained.margin.tobytes()

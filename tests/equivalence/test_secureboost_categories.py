@@ -111,7 +111,7 @@ def test_adult_scores_as_xgboost_with_its_own_categories(data_file):
     known = {"columns": train.columns, "categories": train.categories}
     values = {part: columns.values(known, frame) for part, frame in frames.items()}
     params = TreeParams(n_estimators=25, max_depth=5, max_bin=64)
-    table = local.Table(values["train"], train.label, categorical=train.categorical)
+    table = local.TrainingTable(values["train"], train.label, categorical=train.categorical)
     ours = local.train(table, params)
     kinds = ["c" if name in texts else "float" for name in train.columns]
     rows = {

@@ -34,8 +34,10 @@ class Pooled:
         values = np.concatenate(list(self.columns.values()), axis=1)
         out = validation_rows(self.ids, self.held or 0.0, 7)
         own = TreeParams(**{k: v for k, v in params.items() if k not in OWN})
-        table = local.Table(np.asfortranarray(values[~out]), self.y[~out])
-        check = local.Table(np.asfortranarray(values[out]), self.y[out]) if out.any() else None
+        table = local.TrainingTable(np.asfortranarray(values[~out]), self.y[~out])
+        check = (
+            local.TrainingTable(np.asfortranarray(values[out]), self.y[out]) if out.any() else None
+        )
         trained = local.train(table, own, check)
         margin = np.tile(trained.base_margin, (len(values), 1))
         for trees in trained.rounds:

@@ -168,7 +168,7 @@ def test_reuters_stays_sparse_and_scores_as_xgboost(data_file, tmp_path):
     wide = min(train.values.shape[1], test.values.shape[1])
     trained_on, tested_on = (csc_array(one.values[:, :wide]) for one in (train, test))
     with mock.patch.object(bins.SparseBins, "dense", side_effect=AssertionError):
-        ours = local.train(local.Table(trained_on, train.label), params)
+        ours = local.train(local.TrainingTable(trained_on, train.label), params)
         predicted = ours.predict(tested_on)[:, 0]
     said = {"objective": "binary:logistic", "max_depth": 5, "eta": 0.3, "max_bin": 32}
     # XGBoost takes what a sparse matrix does not store for missing; written out it has zeros.

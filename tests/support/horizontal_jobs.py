@@ -80,7 +80,7 @@ class Job:
     def part(self, rows):
         """Some rows, bool (n,), as one table, party after party."""
         groups = tuple(int(rows[span].sum()) for span in self.spans.values())
-        return local.Table(
+        return local.TrainingTable(
             values=self.dealt(rows),
             y=self.y[rows],
             weight=None if self.weight is None else self.weight[rows],

@@ -15,7 +15,7 @@ from scipy.sparse import csc_array
 from fedboost.core import hybrid, local, objectives
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.growth import Rules
-from fedboost.core.hybrid import HybridParams, HybridTree, Part, Subtrees
+from fedboost.core.hybrid import HostColumns, HybridParams, HybridTree, Subtrees
 from fedboost.core.metrics import METRICS
 from fedboost.core.objectives import Summary
 from fedboost.core.partition import left_child, right_child
@@ -58,18 +58,18 @@ class Job:
         known = {k: v for k, v in self.params.items() if k in HybridParams.model_fields}
         return HybridParams(**known)
 
-    def part(self, chosen: NDArray[np.bool_]) -> tuple[local.Table, list[Part]]:
+    def part(self, chosen: NDArray[np.bool_]) -> tuple[local.TrainingTable, list[HostColumns]]:
         """The chosen rows, and what each host has of them."""
         place = np.cumsum(chosen) - 1
         weight = None if self.weight is None else self.weight[chosen]
         values = np.asfortranarray(self.columns[GUEST][chosen])
-        table = local.Table(values, self.y[chosen], weight, self.categorical(GUEST))
+        table = local.TrainingTable(values, self.y[chosen], weight, self.categorical(GUEST))
         parts = []
         for host, rows in self.rows.items():
             mine = chosen[rows]
             own = np.asfortranarray(self.columns[host][mine])
             at, kinds = place[rows[mine]].astype(np.int32), self.categorical(host)
-            parts.append(Part(own, at, kinds, self.least))
+            parts.append(HostColumns(own, at, kinds, self.least))
         return table, parts
 
     def categorical(self, party: str) -> tuple[int, ...]:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from fedboost.crypto.lattice import answers, budget, parameters
 from fedboost.crypto.lattice.answers import TreeKey
 from fedboost.crypto.lattice.budget import Budget
-from fedboost.crypto.lattice.cells import Cells, Rows
-from fedboost.crypto.lattice.parameters import Parameters
-from fedboost.crypto.lattice.polynomials import Origin, Tree
+from fedboost.crypto.lattice.cells import EncryptedRows, LatticeSums
+from fedboost.crypto.lattice.parameters import LatticeParameters
+from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
 from fedboost.crypto.lattice.product import multiplier
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.secrets import Secrets
@@ -28,13 +28,13 @@ LATTICE = parameters.named("lattice")
 LATTICE_4096 = parameters.named("lattice-4096")
 
 
-def unguarded(name: str = "lattice", **changes: Any) -> Parameters:
+def unguarded(name: str = "lattice", **changes: Any) -> LatticeParameters:
     """Parameters that the guard refuses, for attacks that must succeed and rings of few numbers."""
     with mock.patch.object(parameters, "check_strength"):
         return dataclasses.replace(parameters.named(name), **changes)
 
 
-def unlimited(weak: Parameters, rows: int) -> Budget:
+def unlimited(weak: LatticeParameters, rows: int) -> Budget:
     """A budget whose sums may be wrong as often as they like."""
     with mock.patch.object(budget, "FAILURE_MOST", 1.0):
         return Budget(weak, rows)
@@ -48,7 +48,7 @@ class Grown:
     """Both sides of one tree."""
 
     secret: TreeSecret
-    rows: Rows
+    rows: EncryptedRows
     key: TreeKey
     messages: NDArray[np.int64]
 
@@ -56,19 +56,23 @@ class Grown:
     def budget(self) -> Budget:
         return self.secret.budget
 
-    def cells(self, cells: NDArray[np.int32], n_cells: int) -> Cells:
+    def cells(self, cells: NDArray[np.int32], n_cells: int) -> LatticeSums:
         """All rows by (n, columns) cells: column after column."""
-        return Cells.concat(list(self.rows.segment_sums(np.arange(len(self.rows)), cells, n_cells)))
+        return LatticeSums.concat(
+            list(self.rows.segment_sums(np.arange(len(self.rows)), cells, n_cells))
+        )
 
 
 def grown(
-    messages: NDArray[np.int64], own: Parameters = LATTICE, tree: Tree | None = None
+    messages: NDArray[np.int64],
+    own: LatticeParameters = LATTICE,
+    tree: TreePolynomials | None = None,
 ) -> Grown:
     """Secrets, rows that arrived, and keys that arrived, for messages int64 (n, outputs)."""
-    tree = tree or Tree(own, ORIGIN, 3)
+    tree = tree or TreePolynomials(own, ORIGIN, 3)
     secret = TreeSecret(tree, unlimited(own, len(messages)), messages, GUEST)
     octets = b"".join(part.to_bytes() for part in secret.encrypt())
-    rows = Rows.received(tree, octets, messages.shape)
+    rows = EncryptedRows.received(tree, octets, messages.shape)
     with contextlib.ExitStack() as stack:
         if own.ring < RING_LEAST:  # too few coefficients to tell a random key from another
             stack.enter_context(mock.patch.object(answers, "_check_spread"))
@@ -77,7 +81,7 @@ def grown(
 
 
 def drawn_messages(
-    rows: int, own: Parameters = LATTICE, outputs: int = 2, seed: int = 0
+    rows: int, own: LatticeParameters = LATTICE, outputs: int = 2, seed: int = 0
 ) -> NDArray[np.int64]:
     """Random messages over the whole of what the budget allows."""
     most = unlimited(own, rows).message_most

@@ -85,7 +85,9 @@ class Job:
         weight = None if self.weight is None else self.weight[rows]
         values = np.asfortranarray(self.values[rows])
         least = self.group_rows_min
-        return local.Table(values, self.y[rows], weight, self.categorical, group_rows_min=least)
+        return local.TrainingTable(
+            values, self.y[rows], weight, self.categorical, group_rows_min=least
+        )
 
     def room(self):
         frames = {}

@@ -85,7 +85,9 @@ def labels(frame: Frame, params: TreeParams) -> NDArray[np.float64]:
 def trained(frame: Frame, **params: Any) -> Trained:
     """What pooled training makes of the table."""
     settings = TreeParams(**{"n_estimators": 4, "max_depth": 4, "max_bin": 6, **params})
-    table = local.Table(frame.values, labels(frame, settings), categorical=frame.categorical)
+    table = local.TrainingTable(
+        frame.values, labels(frame, settings), categorical=frame.categorical
+    )
     return local.train(table, settings)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from fedboost.crypto.lattice.budget import Budget
-from fedboost.crypto.lattice.cells import Rows
-from fedboost.crypto.lattice.polynomials import Tree
+from fedboost.crypto.lattice.cells import EncryptedRows
+from fedboost.crypto.lattice.polynomials import TreePolynomials
 from tests.support.lattices import HOST, LATTICE, LATTICE_4096, ORIGIN, grown, ternary_of
 
 HERE = Path(__file__).parent
@@ -30,7 +30,7 @@ def test_polynomials_are_shake256_of_the_written_derivation():
     )  # fmt: skip
     octets = hashlib.shake_256(hashed).digest(8 * 2048)
     words = [int.from_bytes(octets[i : i + 8], "little") % 2**53 for i in range(0, 16384, 8)]
-    assert Tree(LATTICE, ORIGIN, 3).of_rows(5).tolist() == words
+    assert TreePolynomials(LATTICE, ORIGIN, 3).of_rows(5).tolist() == words
 
 
 def test_derivation_encryption_and_answers_are_the_same_in_every_release(golden):
@@ -43,7 +43,7 @@ def test_derivation_encryption_and_answers_are_the_same_in_every_release(golden)
         cells = of.cells(np.arange(3000, dtype=np.int32)[:, None] % 40, 40)
         width = Budget(own, 3000).width(3000)
         released = of.key.release(cells, width, HOST).to_bytes()
-        received = Rows.received(tree, rows, MESSAGES.shape)
+        received = EncryptedRows.received(tree, rows, MESSAGES.shape)
         lines[own.name] = {
             "a": [f"{word:016x}" for word in tree.of_rows(1)[:3].tolist()],
             "a_digest": digest(tree.of_rows(1).tobytes()),

@@ -22,11 +22,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.api import Pairs, Released, seal_released
+from fedboost.crypto.api import BlindedPackages, Pairs, seal_released
 from fedboost.crypto.lattice import samples
-from fedboost.crypto.lattice.cells import CellAdds, Cells
-from fedboost.crypto.lattice.parameters import Parameters
-from fedboost.crypto.lattice.polynomials import Tree
+from fedboost.crypto.lattice.cells import CellAdds, LatticeSums
+from fedboost.crypto.lattice.parameters import LatticeParameters
+from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.product import Spectrum, multiplier
 from fedboost.crypto.lattice.words import (
     Octets,
@@ -49,10 +49,10 @@ BATCH = 32  # answers made together; what is drawn depends on it
 
 
 @dataclass(frozen=True)
-class Shape:
+class AnswerShape:
     """Where the parts of an answer lie: for every 8 outputs a vector, then their numbers."""
 
-    parameters: Parameters
+    parameters: LatticeParameters
     outputs: int
     width: int  # W: `Budget.width`
 
@@ -87,13 +87,13 @@ class Shape:
 class TreeKey:
     """The public keys of a tree as a host holds them, and its own polynomial a'."""
 
-    tree: Tree
+    tree: TreePolynomials
     leading: Words  # (outputs, N): c with (b'·v)_0 = Σ c_k·v_k
     fixed: Spectrum  # of a'
     digest: bytes  # of the keys and everything that a' comes from
 
     @classmethod
-    def received(cls, tree: Tree, host: int, octets: bytes, outputs: int) -> TreeKey:
+    def received(cls, tree: TreePolynomials, host: int, octets: bytes, outputs: int) -> TreeKey:
         """What `TreeSecret.public_keys` gave, for the host at that place of the manifest.
 
         A PeerError unless the size is right, every number below q, and every key as evenly spread
@@ -110,20 +110,20 @@ class TreeKey:
 
     def release(
         self,
-        sums: Cells | Pairs[Cells],
+        sums: LatticeSums | Pairs[LatticeSums],
         width: int,
         secrets: Secrets,
         workers: Workers | None = None,
         noise: Sums | None = None,
-    ) -> Released:
-        """The sums as answers of `Shape.octets` each, for W = `Budget.width` of their node.
+    ) -> BlindedPackages:
+        """The sums as answers of `AnswerShape.octets` each, for W = `Budget.width` of their node.
 
         `secrets` are the host's own, for this release; see above for what a second use of them
         tells: only whether whole batches of sums were equal. `noise` int64 (n, outputs) is added
         to the sums first, where the budget has room for any. A ProtocolError for cells of other
         outputs or another ring, and for a width that is no budget's.
         """
-        shape = Shape(self.tree.parameters, len(self.leading), width)
+        shape = AnswerShape(self.tree.parameters, len(self.leading), width)
         if not shape.parameters.scale_bits < width <= shape.parameters.modulus_bits:
             raise ProtocolError(f"answers modulo 2^{width} hold no sums")
         pairs = sums if isinstance(sums, Pairs) else Pairs.of(sums)
@@ -145,7 +145,9 @@ class TreeKey:
         return f"TreeKey({len(self.leading)} outputs)"
 
 
-def answer(key: TreeKey, pairs: Pairs[Cells], noise: Sums, shape: Shape, seed: bytes) -> Octets:
+def answer(
+    key: TreeKey, pairs: Pairs[LatticeSums], noise: Sums, shape: AnswerShape, seed: bytes
+) -> Octets:
     """A batch of answers, uint8 (n, shape.octets), drawn from this secret seed and the sums with
     their noise.
     """
@@ -190,7 +192,7 @@ def _drawn(secrets: Secrets, count: int, each: int, use: str) -> Octets:
     return octets.reshape(count, each)
 
 
-def _check_spread(keys: Words, parameters: Parameters) -> None:
+def _check_spread(keys: Words, parameters: LatticeParameters) -> None:
     """A PeerError unless about half of each key's coefficients lie near zero modulo q.
 
     Of N random ones at least a quarter and at most three quarters do, but for one key in 2^360

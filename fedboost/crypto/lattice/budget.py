@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedboost.crypto.lattice.parameters import Parameters
+from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.errors import ConfigError
 
 MESSAGE_BITS_MOST = 16
@@ -26,7 +26,7 @@ class Budget:
     A ConfigError where messages would have too few bits or sums would be wrong too often.
     """
 
-    parameters: Parameters
+    parameters: LatticeParameters
     rows: int  # the most that any sum adds up: those of the job
     bits: int = MESSAGE_BITS_MOST  # a message is to have no more, also where more fit
     spare: int = 0  # how many rows' messages the noise is worth that a host adds to a sum

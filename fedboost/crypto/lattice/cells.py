@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto.api import Index, Pairs
-from fedboost.crypto.lattice.parameters import Parameters
-from fedboost.crypto.lattice.polynomials import Tree
+from fedboost.crypto.lattice.parameters import LatticeParameters
+from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.words import Words, words_of
 from fedboost.crypto.shapes import check_cells, check_segments
 from fedboost.crypto.workers import Serial, Workers
@@ -37,57 +37,59 @@ CellNumbers = NDArray[np.int32]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Cells:
+class LatticeSums:
     """Sums of rows: never on the wire, for they show which rows they add up."""
 
-    parameters: Parameters
+    parameters: LatticeParameters
     vectors: Words  # (n, N) below q
     scalars: Words  # (n, outputs) below q
 
     @classmethod
-    def concat(cls, parts: Sequence[Cells]) -> Cells:
+    def concat(cls, parts: Sequence[LatticeSums]) -> LatticeSums:
         """All parts, one after the other; at least one."""
         vectors = np.concatenate([part.vectors for part in parts])
         scalars = np.concatenate([part.scalars for part in parts])
         return cls(parts[0].parameters, vectors, scalars)
 
-    def joined(self, others: Sequence[Cells]) -> Cells:
+    def joined(self, others: Sequence[LatticeSums]) -> LatticeSums:
         """These and all the others, one after the other."""
-        return Cells.concat([self, *others])
+        return LatticeSums.concat([self, *others])
 
-    def replaced(self, places: NDArray[np.integer], values: Cells) -> Cells:
+    def replaced(self, places: NDArray[np.integer], values: LatticeSums) -> LatticeSums:
         """A copy with others at these places."""
         vectors, scalars = self.vectors.copy(), self.scalars.copy()
         vectors[places], scalars[places] = values.vectors, values.scalars
-        return Cells(self.parameters, vectors, scalars)
+        return LatticeSums(self.parameters, vectors, scalars)
 
     @property
     def outputs(self) -> int:
         """Numbers in a sum."""
         return self.scalars.shape[1]
 
-    def segment_sum(self, rows: NDArray[np.integer], cells: CellNumbers, n_cells: int) -> Cells:
+    def segment_sum(
+        self, rows: NDArray[np.integer], cells: CellNumbers, n_cells: int
+    ) -> LatticeSums:
         """Adds cell `rows[i]` of these into each cell of `cells[i]`; see `api.Adds`."""
         check_cells(rows, cells, n_cells)
         sums = [np.zeros((n_cells, part.shape[1]), np.uint64) for part in self._parts]
         for part, total in zip(self._parts, sums, strict=True):
             for column in cells.T:
                 _gather(part, rows[column >= 0].astype(np.int64), column[column >= 0], total)
-        return Cells(self.parameters, *(total & self.parameters.mask for total in sums))
+        return LatticeSums(self.parameters, *(total & self.parameters.mask for total in sums))
 
-    def add(self, other: Cells) -> Cells:
+    def add(self, other: LatticeSums) -> LatticeSums:
         """self[i] + other[i]; a ProtocolError unless there are as many of both."""
         self._check_pairs(other)
         sums = [a + b for a, b in zip(self._parts, other._parts, strict=True)]
-        return Cells(self.parameters, *(part & self.parameters.mask for part in sums))
+        return LatticeSums(self.parameters, *(part & self.parameters.mask for part in sums))
 
-    def subtract(self, other: Cells) -> Cells:
+    def subtract(self, other: LatticeSums) -> LatticeSums:
         """self[i] − other[i]; a ProtocolError unless there are as many of both."""
         self._check_pairs(other)
         less = [a - b for a, b in zip(self._parts, other._parts, strict=True)]
-        return Cells(self.parameters, *(part & self.parameters.mask for part in less))
+        return LatticeSums(self.parameters, *(part & self.parameters.mask for part in less))
 
-    def prefix_sums(self, offsets: NDArray[np.integer]) -> Cells:
+    def prefix_sums(self, offsets: NDArray[np.integer]) -> LatticeSums:
         """Running sums within each segment self[offsets[s]:offsets[s + 1]].
 
         A ProtocolError unless the offsets span all cells.
@@ -96,22 +98,22 @@ class Cells:
         sums = [np.empty_like(part) for part in self._parts]
         for part, total in zip(self._parts, sums, strict=True):
             _run(part, np.asarray(offsets, np.int64), self.parameters.mask, total)
-        return Cells(self.parameters, *sums)
+        return LatticeSums(self.parameters, *sums)
 
     @property
     def _parts(self) -> tuple[Words, Words]:
         return self.vectors, self.scalars
 
-    def _check_pairs(self, other: Cells) -> None:
+    def _check_pairs(self, other: LatticeSums) -> None:
         if self.vectors.shape != other.vectors.shape or self.outputs != other.outputs:
             raise ProtocolError(f"{len(self)} and {len(other)} cells are no pairs")
 
     def __len__(self) -> int:
         return len(self.vectors)
 
-    def __getitem__(self, index: Index) -> Cells:
+    def __getitem__(self, index: Index) -> LatticeSums:
         """Those at these places; a copy unless `index` is a slice."""
-        return Cells(self.parameters, self.vectors[index], self.scalars[index])
+        return LatticeSums(self.parameters, self.vectors[index], self.scalars[index])
 
     def __repr__(self) -> str:
         return f"Cells({len(self)} × ({self.vectors.shape[1]} + {self.outputs}))"
@@ -121,24 +123,24 @@ class CellAdds:
     """Sums of cells; implements `api.Adds`."""
 
     def segment_sum(
-        self, held: Cells, rows: NDArray[np.integer], cells: CellNumbers, n_cells: int
-    ) -> Cells:
-        """See `Cells.segment_sum`."""
+        self, held: LatticeSums, rows: NDArray[np.integer], cells: CellNumbers, n_cells: int
+    ) -> LatticeSums:
+        """See `LatticeSums.segment_sum`."""
         return held.segment_sum(rows, cells, n_cells)
 
-    def add(self, a: Cells, b: Cells) -> Cells:
+    def add(self, a: LatticeSums, b: LatticeSums) -> LatticeSums:
         """a[i] + b[i]."""
         return a.add(b)
 
-    def subtract(self, a: Cells, b: Cells) -> Cells:
+    def subtract(self, a: LatticeSums, b: LatticeSums) -> LatticeSums:
         """a[i] − b[i]."""
         return a.subtract(b)
 
-    def prefix_sums(self, cells: Cells, offsets: NDArray[np.integer]) -> Cells:
+    def prefix_sums(self, cells: LatticeSums, offsets: NDArray[np.integer]) -> LatticeSums:
         """Running sums within each segment."""
         return cells.prefix_sums(offsets)
 
-    def pairs(self, pairs: Pairs[Cells]) -> Cells:
+    def pairs(self, pairs: Pairs[LatticeSums]) -> LatticeSums:
         """The sums that these are."""
         own, other = pairs.a, pairs.b
         vectors = np.empty((len(pairs), own.vectors.shape[1]), np.uint64)
@@ -146,19 +148,21 @@ class CellAdds:
         mask = own.parameters.mask
         _add_pairs(own.vectors, pairs.first, other.vectors, pairs.second, mask, vectors)
         _add_pairs(own.scalars, pairs.first, other.scalars, pairs.second, mask, scalars)
-        return Cells(own.parameters, vectors, scalars)
+        return LatticeSums(own.parameters, vectors, scalars)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Rows:
+class EncryptedRows:
     """A tree's encrypted rows as a host holds them."""
 
-    tree: Tree
+    tree: TreePolynomials
     numbers: Words  # (n, outputs): b, below q
     windows: Words  # (blocks, 2·N): E of each block
 
     @classmethod
-    def received(cls, tree: Tree, octets: bytes, shape: tuple[int, int]) -> Rows:
+    def received(
+        cls, tree: TreePolynomials, octets: bytes, shape: tuple[int, int]
+    ) -> EncryptedRows:
         """What `TreeSecret.encrypt` gave, all blocks one after the other, of (rows, outputs).
 
         A PeerError unless the size is right and every number below q.
@@ -166,7 +170,7 @@ class Rows:
         return cls.of(tree, words_of(octets, shape, tree.parameters, "rows"))
 
     @classmethod
-    def of(cls, tree: Tree, numbers: Words) -> Rows:
+    def of(cls, tree: TreePolynomials, numbers: Words) -> EncryptedRows:
         """Rows whose b, uint64 (n, outputs), have been checked."""
         ring = tree.parameters.ring
         windows = np.empty((-(-len(numbers) // ring), 2 * ring), dtype=np.uint64)
@@ -184,7 +188,7 @@ class Rows:
         cells: CellNumbers,
         n_cells: int,
         workers: Workers | None = None,
-    ) -> Iterator[Cells]:
+    ) -> Iterator[LatticeSums]:
         """`segment_sum` of each column by itself, made when it is asked for."""
         self._check(rows, cells, n_cells)
         for column in range(cells.shape[1]):
@@ -196,7 +200,7 @@ class Rows:
         cells: CellNumbers,
         n_cells: int,
         workers: Workers | None = None,
-    ) -> Cells:
+    ) -> LatticeSums:
         """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adds`.
 
         Fastest with `rows` ascending, and columns that have their own cells. The sums are the same
@@ -217,7 +221,7 @@ class Rows:
         _add_numbers(self.numbers, chosen, cells, scalars)
         vectors &= parameters.mask
         scalars &= parameters.mask
-        return Cells(parameters, vectors, scalars)
+        return LatticeSums(parameters, vectors, scalars)
 
     def _check(self, rows: NDArray[np.integer], cells: CellNumbers, n_cells: int) -> None:
         fits = cells.dtype == np.int32 and cells.ndim == 2 and len(rows) == len(cells)

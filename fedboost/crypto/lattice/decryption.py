@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.lattice.answers import Shape
+from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.lattice.words import Octets, Words, unpack
 from fedboost.crypto.workers import Serial, Workers
@@ -32,7 +32,7 @@ def decrypt(
     with bits where none belong, and for sums beyond that.
     """
     budget = secret.budget
-    shape = Shape(secret.tree.parameters, secret.outputs, budget.width(node_rows))
+    shape = AnswerShape(secret.tree.parameters, secret.outputs, budget.width(node_rows))
     sums = _rounded(opened(secret, answers, count, shape, workers), shape)
     bound = np.int64(node_rows * budget.message_most) if most is None else most
     if (np.abs(sums) > bound).any():
@@ -41,7 +41,11 @@ def decrypt(
 
 
 def opened(
-    secret: TreeSecret, answers: bytes, count: int, shape: Shape, workers: Workers | None = None
+    secret: TreeSecret,
+    answers: bytes,
+    count: int,
+    shape: AnswerShape,
+    workers: Workers | None = None,
 ) -> Sums:
     """Δ times the sums plus what noise there is, int64 (count, outputs); see `decrypt`."""
     if count < 0 or len(answers) != count * shape.octets:
@@ -55,7 +59,7 @@ def opened(
     return np.concatenate([np.empty((0, shape.outputs), np.int64), *parts])
 
 
-def _opened_batch(octets: Octets, secrets: NDArray[np.int8], shape: Shape) -> Sums:
+def _opened_batch(octets: Octets, secrets: NDArray[np.int8], shape: AnswerShape) -> Sums:
     found = np.empty((len(octets), shape.outputs), dtype=np.int64)
     for group, spans in zip(shape.groups, shape.spans(), strict=True):
         found[:, group] = _opened_group(octets, spans, secrets[group], shape)
@@ -63,7 +67,7 @@ def _opened_batch(octets: Octets, secrets: NDArray[np.int8], shape: Shape) -> Su
 
 
 def _opened_group(
-    octets: Octets, spans: tuple[slice, slice], secrets: NDArray[np.int8], shape: Shape
+    octets: Octets, spans: tuple[slice, slice], secrets: NDArray[np.int8], shape: AnswerShape
 ) -> Sums:
     vectors = np.empty((len(octets), shape.parameters.ring), dtype=np.uint64)
     numbers = np.empty((len(octets), len(secrets)), dtype=np.uint64)
@@ -75,7 +79,7 @@ def _opened_group(
     return (numbers << np.uint64(unused)).view(np.int64) >> unused
 
 
-def _rounded(numbers: Sums, shape: Shape) -> Sums:
+def _rounded(numbers: Sums, shape: AnswerShape) -> Sums:
     scale = shape.parameters.scale_bits
     whole = numbers >> scale
     return whole + (numbers >> (scale - 1) & 1)

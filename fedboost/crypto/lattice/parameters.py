@@ -27,7 +27,7 @@ MESSAGE_ROOM_BITS = 29  # above the scale, for messages and their sums
 
 
 @dataclass(frozen=True)
-class Parameters:
+class LatticeParameters:
     """Polynomials of `ring` coefficients modulo 2^modulus_bits, and what is added to them.
 
     A ConfigError for anything weaker than `lattice`, or if answers could not be decrypted.
@@ -79,7 +79,7 @@ class Parameters:
         return math.erfc(2.0**self.scale_bits / (2 * math.sqrt(2) * self.sigma(rows)))
 
 
-def check_strength(parameters: Parameters) -> None:
+def check_strength(parameters: LatticeParameters) -> None:
     """A ConfigError unless at least as strong as `lattice`."""
     most = MODULUS_BITS_MOST.get(parameters.ring)
     if most is None or not 0 < parameters.modulus_bits <= min(most, WORD_BITS):
@@ -96,14 +96,16 @@ def check_strength(parameters: Parameters) -> None:
         )
 
 
-BY_NAME: dict[str, Parameters] = {}
-BY_NAME["lattice"] = Parameters("lattice", 2048, 53, scale_bits=24, drop_bits=16, flood=2.0**20)
-BY_NAME["lattice-4096"] = Parameters(
+BY_NAME: dict[str, LatticeParameters] = {}
+BY_NAME["lattice"] = LatticeParameters(
+    "lattice", 2048, 53, scale_bits=24, drop_bits=16, flood=2.0**20
+)
+BY_NAME["lattice-4096"] = LatticeParameters(
     "lattice-4096", 4096, 64, scale_bits=35, drop_bits=26, flood=2.0**31
 )
 
 
-def named(name: str) -> Parameters:
+def named(name: str) -> LatticeParameters:
     """The parameters of that name; a ConfigError names those there are."""
     if name not in BY_NAME:
         raise ConfigError(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.lattice.parameters import Parameters
+from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.errors import PeerError
 
 DIGEST_BYTES = 32  # of the manifest: SHA-256
@@ -55,10 +55,10 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Tree:
+class TreePolynomials:
     """One tree of an attempt, and the polynomials that belong to it."""
 
-    parameters: Parameters
+    parameters: LatticeParameters
     origin: Origin
     number: int
 

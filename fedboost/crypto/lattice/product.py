@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.lattice.parameters import Parameters
+from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.kernels import kernel
 
 BOUND_MOST = 2.0**-6  # proven distance to an integer, of which 1/2 would be wrong
@@ -117,7 +117,7 @@ def _made(ring: int, modulus_bits: int) -> Multiplier:
     return Multiplier(ring, modulus_bits)
 
 
-def multiplier(parameters: Parameters) -> Multiplier:
+def multiplier(parameters: LatticeParameters) -> Multiplier:
     """The products of these parameters' ring."""
     return _made(parameters.ring, parameters.modulus_bits)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedboost.crypto.api import Encrypted, seal_encrypted
 from fedboost.crypto.lattice import samples
 from fedboost.crypto.lattice.budget import Budget
-from fedboost.crypto.lattice.polynomials import Polynomial, Tree
+from fedboost.crypto.lattice.polynomials import Polynomial, TreePolynomials
 from fedboost.crypto.lattice.product import multiplier
 from fedboost.crypto.lattice.words import Words, octets_of
 from fedboost.crypto.secrets import Secrets
@@ -36,7 +36,9 @@ class TreeSecret:
     the job.
     """
 
-    def __init__(self, tree: Tree, budget: Budget, messages: Messages, secrets: Secrets) -> None:
+    def __init__(
+        self, tree: TreePolynomials, budget: Budget, messages: Messages, secrets: Secrets
+    ) -> None:
         _check(messages, budget, tree)
         self.tree = tree
         self.budget = budget
@@ -115,7 +117,7 @@ def rounded(values: NDArray[np.float64], secrets: Secrets) -> Messages:
     return (whole + (uniform >= 1.0 - (values - whole))).astype(np.int64)
 
 
-def _check(messages: Messages, budget: Budget, tree: Tree) -> None:
+def _check(messages: Messages, budget: Budget, tree: TreePolynomials) -> None:
     if messages.dtype != np.int64 or messages.ndim != 2 or messages.shape[1] < 1:
         raise ConfigError(
             f"messages must be int64 (n, outputs), got {messages.dtype} {messages.shape}"

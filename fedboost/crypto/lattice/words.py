@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.lattice.parameters import Parameters
+from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.errors import PeerError
 from fedboost.kernels import kernel
 
@@ -19,14 +19,16 @@ def low_bits(bits: int) -> np.uint64:
     return np.uint64((1 << bits) - 1)
 
 
-def octets_of(words: Words, parameters: Parameters) -> Octets:
+def octets_of(words: Words, parameters: LatticeParameters) -> Octets:
     """Numbers below q, uint64 (n, k), as uint8 (n, k · word_octets): little-endian."""
     count, each = words.shape
     octets = np.ascontiguousarray(words, dtype="<u8").view(np.uint8).reshape(count, each, 8)
     return octets[:, :, : parameters.word_octets].reshape(count, -1)
 
 
-def words_of(octets: bytes, shape: tuple[int, int], parameters: Parameters, what: str) -> Words:
+def words_of(
+    octets: bytes, shape: tuple[int, int], parameters: LatticeParameters, what: str
+) -> Words:
     """The numbers that `octets_of` wrote; a PeerError unless all are there and below q."""
     width = parameters.word_octets
     if len(octets) != shape[0] * shape[1] * width:

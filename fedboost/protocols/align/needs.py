@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fedboost import needs
 from fedboost.crypto.id_digests import DIGEST_BYTES
 from fedboost.crypto.intersection import POINT_BYTES
-from fedboost.needs import Needs, Phase, Scene, Tally
+from fedboost.needs import Needs, Phase, PhaseTally, Scene
 from fedboost.protocols.align.params import AlignParams
 
 STAGE = "align"
@@ -23,7 +23,7 @@ def counted(_: AlignParams, scene: Scene) -> Needs:
 
 def _phases(scene: Scene) -> Iterator[Phase]:
     ring = scene.parties
-    first = Tally()
+    first = PhaseTally()
     for place, party in enumerate(ring):
         own = float(scene.rows[party])
         first.add(party, needs.HASH, own)
@@ -31,7 +31,7 @@ def _phases(scene: Scene) -> Iterator[Phase]:
         first.send((party, ring[(place + 1) % len(ring)]), POINT_BYTES * own)
     yield first.phase(STAGE, "blind the own ids")
     for passed in range(1, len(ring)):
-        tally, is_last = Tally(), passed == len(ring) - 1
+        tally, is_last = PhaseTally(), passed == len(ring) - 1
         for place, party in enumerate(ring):
             theirs = float(scene.rows[ring[place - passed]])
             tally.add(party, needs.CHECK, theirs)
@@ -47,13 +47,13 @@ def _opened(scene: Scene) -> Iterator[Phase]:
     common, guest = float(scene.common), scene.guest
     asked = guest
     for host in reversed(scene.hosts):
-        tally = Tally()
+        tally = PhaseTally()
         tally.send((asked, host), POINT_BYTES * common)
         if host == scene.hosts[0]:
             tally.send((host, guest), POINT_BYTES * common)
         asked = host
         yield tally.phase(STAGE, "open what is common")
-    tally = Tally()
+    tally = PhaseTally()
     tally.add(guest, needs.DIGEST, common)
     for host in scene.hosts:
         tally.send((guest, host), DIGEST_BYTES * common)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedboost import needs
 from fedboost.crypto.id_digests import DIGEST_BYTES
 from fedboost.crypto.intersection import POINT_BYTES
-from fedboost.needs import Needs, Scene, Tally
+from fedboost.needs import Needs, PhaseTally, Scene
 from fedboost.protocols.align_pairs.params import AlignPairsParams
 
 STAGE = "align-pairs"
@@ -15,7 +15,7 @@ POINT_MEMORY = 2200.0  # bytes of an id while sets are moved: numbers, keys, wha
 def counted(_: AlignPairsParams, scene: Scene) -> Needs:
     """Both sets of every pair, there and back; then digests of what is common."""
     guest, own = scene.guest, float(scene.rows[scene.guest])
-    blind, move, compare = Tally(), Tally(), Tally()
+    blind, move, compare = PhaseTally(), PhaseTally(), PhaseTally()
     for host in scene.hosts:
         theirs, common = float(scene.rows[host]), float(scene.shared[host])
         for party, count, other in ((guest, own, host), (host, theirs, guest)):

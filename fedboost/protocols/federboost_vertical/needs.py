@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedboost import needs
 from fedboost.core import forest
 from fedboost.core.params import TreeParams
-from fedboost.needs import Needs, Scene, Tally
+from fedboost.needs import Needs, PhaseTally, Scene
 from fedboost.protocols.federboost_vertical.buckets import width
 from fedboost.protocols.federboost_vertical.params import FederBoostVerticalParams
 
@@ -16,7 +16,7 @@ SPLIT_BYTES, BATCH_S = 18.0, 1.0
 def counted(params: FederBoostVerticalParams, scene: Scene) -> Needs:
     """Buckets, trees on all columns, each host's splits."""
     guest, rows = scene.guest, float(scene.common)
-    told, close = Tally(), Tally()
+    told, close = PhaseTally(), PhaseTally()
     told.add(guest, needs.FIT, rows * scene.columns[guest])
     trees = float(forest.starts(params)[-1])
     for host in scene.hosts:
@@ -30,7 +30,7 @@ def counted(params: FederBoostVerticalParams, scene: Scene) -> Needs:
             told.send((host, guest), values * width(params.buckets) / 8 + 256)
         splits = trees * 2.0 ** min(params.max_depth, 6) * scene.columns[host]
         close.send((guest, host), SPLIT_BYTES * splits / max(1, sum(scene.columns.values())) + 64)
-    grown = Tally()
+    grown = PhaseTally()
     columns = sum(scene.columns.values()) * params.column_rate
     grow(grown, guest, params, scene, columns)
     close.add(guest, needs.DISK, rows * sum(scene.columns[host] for host in scene.hosts) + 1e6)
@@ -44,7 +44,7 @@ def counted(params: FederBoostVerticalParams, scene: Scene) -> Needs:
     return Needs(phases, memory)
 
 
-def grow(tally: Tally, party: str, params: TreeParams, scene: Scene, columns: float) -> None:
+def grow(tally: PhaseTally, party: str, params: TreeParams, scene: Scene, columns: float) -> None:
     """One tree on a party's own rows, all columns binned."""
     rows = scene.training * (params.subsample if params.goss is None else 0.3)
     growth = scene.grown(params.max_depth, rows)

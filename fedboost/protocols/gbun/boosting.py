@@ -13,7 +13,7 @@ from fedboost.aggregation.counts import Counts
 from fedboost.aggregation.measures import Measures
 from fedboost.core import gbun
 from fedboost.core.fixed_point import SUM_BITS, power_of_two_above
-from fedboost.core.gbun import GbunParams, Normal, Round, Scale, Trained
+from fedboost.core.gbun import GbunParams, Normal, Round, Scale, TrainedNetworks
 from fedboost.core.local import Watched
 from fedboost.core.networks import Inputs, Network
 from fedboost.core.objectives import Objective, Summary
@@ -165,9 +165,9 @@ class Boosting:
     # The result
 
     @property
-    def trained(self) -> Trained:
+    def trained(self) -> TrainedNetworks:
         """The model so far."""
-        return Trained(
+        return TrainedNetworks(
             *(self.params, self.objective.base_margin, self.scale, tuple(self.rounds)),
             *(self.measures.history, self.measures.best_round),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedboost import needs
 from fedboost.aggregation import counts
 from fedboost.aggregation.needs import metric_words, summed
-from fedboost.needs import Needs, Phase, Scene, Tally
+from fedboost.needs import Needs, Phase, PhaseTally, Scene
 from fedboost.protocols.gbun.columns import EXPONENTS
 from fedboost.protocols.gbun.params import GbunJobParams
 
@@ -25,11 +25,13 @@ def counted(params: GbunJobParams, scene: Scene) -> Needs:
     shape = f"{columns}x{params.outputs}"
     phases = [
         _exchanged(
-            summed(Tally(), scene, BOUNDS_EACH * columns + BOUNDS), "count rows and labels", 1.0
+            summed(PhaseTally(), scene, BOUNDS_EACH * columns + BOUNDS),
+            "count rows and labels",
+            1.0,
         ),
-        _exchanged(summed(Tally(), scene, SUMS_EACH * columns), "sum the columns", 2.0),
+        _exchanged(summed(PhaseTally(), scene, SUMS_EACH * columns), "sum the columns", 2.0),
     ]
-    first, second, third = Tally(), Tally(), Tally()
+    first, second, third = PhaseTally(), PhaseTally(), PhaseTally()
     for party in scene.parties:
         own = float(scene.rows[party])
         training = own * (1.0 - scene.held_out)
@@ -57,6 +59,6 @@ def counted(params: GbunJobParams, scene: Scene) -> Needs:
     return Needs(phases, memory)
 
 
-def _exchanged(tally: Tally, name: str, times: float, calls: float = 1.0) -> Phase:
+def _exchanged(tally: PhaseTally, name: str, times: float, calls: float = 1.0) -> Phase:
     """A vector of everybody's there and its total back."""
     return tally.phase(STAGE, name, exchanges=2.0, calls=calls, times=times)

@@ -22,7 +22,7 @@ from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted import keys, leaf_answers, precision
 from fedboost.encrypted.growth import read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, Won
-from fedboost.encrypted.host_noise import Scale
+from fedboost.encrypted.host_noise import NoiseScale
 from fedboost.encrypted.leaf_answers import Precision
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices
 from fedboost.encrypted.packed import PackedGuest
@@ -116,7 +116,7 @@ def begin(seat: Seat) -> Guest:
         weight=own.weight,
         base_margin=objective.base_margin,
         margin=np.tile(objective.base_margin, (frame.n_rows, 1)),
-        rules=GuestRules(params, cuts, fixed, noise=Scale.of(params, fixed.bits)),
+        rules=GuestRules(params, cuts, fixed, noise=NoiseScale.of(params, fixed.bits)),
         bins=cuts.transform(frame.values),
         views=hosts,
         record=GuestRecord(seat, {host: view.rows for host, view in hosts.items()}),

@@ -27,7 +27,7 @@ from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.grove import Grove
 from fedboost.encrypted.growth import Growth, about_divisions, about_leaves, read_sample
 from fedboost.encrypted.host_tree import HostTree
-from fedboost.encrypted.leaf_answers import Answering, Precision, answered
+from fedboost.encrypted.leaf_answers import MaskingHost, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.meter import Meter, ordered
 from fedboost.encrypted.offers import Named, Offer, choices_bytes_max, read_choices
@@ -71,7 +71,7 @@ class Host:
     gradients: HostRows[Any] | None = None
     offers: dict[int, Offer] = field(default_factory=dict)  # of this layer
     # With unscored splits
-    answering: Answering | None = None
+    answering: MaskingHost | None = None
     leaves: list[LeafValues] = field(default_factory=list)  # of finished trees
     earlier_key: bytes = b""  # of an attempt that this one carries on
 
@@ -97,7 +97,7 @@ def begin(seat: Seat) -> Host:
     bins = cuts.transform(frame.values)
     if isinstance(bins, SparseBins) and not seat.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
-    answering = Answering(seat) if seat.params.split == "unscored" else None
+    answering = MaskingHost(seat) if seat.params.split == "unscored" else None
     meter, record = Meter.of(seat), HostRecord(seat, cuts, bins)
     return Host(seat, cuts, bins, meter, record, answering=answering)
 

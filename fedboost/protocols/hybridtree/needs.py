@@ -8,7 +8,7 @@ from fedboost import needs as counts
 from fedboost.core import forest
 from fedboost.encrypted import needs
 from fedboost.encrypted.needs import Cipher, Crowd
-from fedboost.needs import Growth, Needs, Scene, Tally
+from fedboost.needs import GrowthCounts, Needs, PhaseTally, Scene
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 
 STAGE = "hybridtree"
@@ -26,7 +26,7 @@ def counted(params: HybridTreeParams, scene: Scene) -> Needs:
     crowds = [
         Crowd(scene, cipher, host, 1, rows * share, rows * share) for host, rows in held.items()
     ]
-    begin, close = Tally(), Tally()
+    begin, close = PhaseTally(), PhaseTally()
     for party in scene.parties:
         own = scene.common if party == scene.guest else scene.shared[party]
         begin.add(party, counts.FIT, float(own) * scene.columns[party])
@@ -51,8 +51,8 @@ def counted(params: HybridTreeParams, scene: Scene) -> Needs:
     return Needs(phases, memory, assumed)
 
 
-def _below(params: HybridTreeParams, opened: float) -> Growth:
+def _below(params: HybridTreeParams, opened: float) -> GrowthCounts:
     """A host's layers: its roots are the bottom nodes of the guest's tree."""
     bottom = 2.0 * opened
-    own = Growth.typical(params.host_depth, 1e9)
+    own = GrowthCounts.typical(params.host_depth, 1e9)
     return replace(own, opened=tuple(bottom * nodes for nodes in own.opened))

@@ -14,7 +14,7 @@ from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import rounds, vertical
 from fedboost.model.batches import Batches, finish, restore, snapshot
-from fedboost.model.vertical import Shape
+from fedboost.model.vertical import TreeShape
 
 __all__ = (
     "ask_hosts",
@@ -34,13 +34,13 @@ Places = NDArray[np.int64]
 class Guest(Batches):
     """What the guest remembers between steps."""
 
-    shape: Shape = field(init=False)
+    shape: TreeShape = field(init=False)
     at: Places = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, trees) in nodes
     asked: dict[str, Places] = field(default_factory=dict)  # per host: places in `at`, flat
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.shape = Shape.of(self.model.arrays)
+        self.shape = TreeShape.of(self.model.arrays)
         self.start_batch()
 
     def start_batch(self) -> None:

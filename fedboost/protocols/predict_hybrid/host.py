@@ -17,7 +17,7 @@ from fedboost.encrypted.answer_steps import (
     offer_answer_key,
     shared_bytes_max,
 )
-from fedboost.encrypted.leaf_answers import Answering, Precision, answered
+from fedboost.encrypted.leaf_answers import MaskingHost, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.packed import HostKey
 from fedboost.errors import PeerError, ProtocolError
@@ -49,7 +49,7 @@ class Host:
     scored: int = 0  # rows of finished batches
     batches: int = 0
     # With unscored splits
-    answering: Answering | None = None
+    answering: MaskingHost | None = None
     keys: HostKey | None = None
     leaves: list[LeafValues] | None = None  # by tree
 
@@ -64,7 +64,7 @@ def begin(seat: Seat) -> Host:
     me = Host(seat, seat.artefacts[MODEL], columns.of_seat(seat))
     facts = me.model.facts
     if facts["split"] == "unscored":
-        me.answering = Answering(seat)
+        me.answering = MaskingHost(seat)
         said = facts["encryption"]
         scheme = SCHEMES[said["scheme"]]
         octets = me.model.arrays[hybrid.KEY].tobytes()

@@ -17,7 +17,7 @@ from fedboost.encrypted import keys, precision
 from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.growth import Division, about_divisions, read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTree, Won
-from fedboost.encrypted.host_noise import Scale
+from fedboost.encrypted.host_noise import NoiseScale
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, Shape, read_offers, write_choices
 from fedboost.encrypted.record import GuestRecord, seen
 from fedboost.encrypted.rounds import Labels, Rounds
@@ -90,7 +90,7 @@ def begin(seat: Seat) -> Guest:
         first_round=start.rounds,
         history=start.history,
         forest=start.forest,
-        rules=GuestRules(params, cuts, fixed, noise=Scale.of(params, fixed.bits)),
+        rules=GuestRules(params, cuts, fixed, noise=NoiseScale.of(params, fixed.bits)),
         bins=cuts.transform(frame.values),
         record=GuestRecord(seat, dict.fromkeys(seat.table.hosts, np.arange(frame.n_rows))),
         nodes=start.nodes,

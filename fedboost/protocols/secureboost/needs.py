@@ -9,7 +9,7 @@ from fedboost import needs as counts
 from fedboost.encrypted import needs
 from fedboost.encrypted.needs import Cipher, Crowd
 from fedboost.flow import Table
-from fedboost.needs import Needs, Phase, Scene, Tally
+from fedboost.needs import Needs, Phase, PhaseTally, Scene
 from fedboost.protocols.secureboost import plan
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.protocols.secureboost.plan import Plan
@@ -36,7 +36,7 @@ def counted(params: SecureBoostParams, scene: Scene) -> Needs:
 
 
 def _begin(scene: Scene) -> Phase:
-    tally = Tally()
+    tally = PhaseTally()
     for party in scene.parties:
         tally.add(party, counts.FIT, float(scene.common) * scene.columns[party])
     return tally.phase(STAGE, "bin the columns", exchanges=0.0)
@@ -64,6 +64,6 @@ def _grown(
         if span[1] > span[0]:
             found = needs.local_layers(STAGE, scene, growth, span, each, times * size)
             yield found
-    tally = Tally()
+    tally = PhaseTally()
     tally.add(scene.guest, counts.TREE_ROW, float(scene.common) * size)
     yield tally.phase(STAGE, "close a round", exchanges=0.0, calls=3.0, times=times)

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from fedboost.messages.job_pb2 import Event, JobStatus, Waiting
 from fedboost.runtime.jobs import manifest
-from fedboost.runtime.store.store import Job, JobState
+from fedboost.runtime.store.store import JobState, StoredJob
 
 
-def outlined(job: Job) -> JobStatus:
+def outlined(job: StoredJob) -> JobStatus:
     """Which job it is and in which state, without what only its journal says."""
     terms = manifest.outline(job.manifest)
     return JobStatus(
@@ -24,7 +24,7 @@ def outlined(job: Job) -> JobStatus:
     )
 
 
-def at_rest(job: Job, journal: Iterable[Event]) -> JobStatus:
+def at_rest(job: StoredJob, journal: Iterable[Event]) -> JobStatus:
     """The status of a job that nobody drives now; its `journal` may be condensed."""
     status = outlined(job)
     for event in journal:
@@ -39,6 +39,6 @@ def at_rest(job: Job, journal: Iterable[Event]) -> JobStatus:
     return status
 
 
-def awaited(job: Job) -> Waiting:
+def awaited(job: StoredJob) -> Waiting:
     """Whose return a paused job waits for."""
     return Waiting(party=job.waiting_for, step="its return", since=job.since)

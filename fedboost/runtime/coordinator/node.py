@@ -48,7 +48,7 @@ from fedboost.runtime.jobs.submitted import (
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.clock import pauses
 from fedboost.runtime.store.forgetting import Forgetting, check_over
-from fedboost.runtime.store.store import Job, JobState, Store
+from fedboost.runtime.store.store import JobState, Store, StoredJob
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.identity import Identity, Peer, greeting
 from fedboost.settings import parse
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 RESTS = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED, JobState.FINISHED)
 
 
-class PartyLink(walker.Control, Answering, Protocol):
+class PartyCalls(walker.Control, Answering, Protocol):
     """What the coordinator asks of a party, in and out of a job."""
 
 
@@ -79,7 +79,7 @@ class CoordinatorNode:
         config: CoordinatorConfig,
         identity: Callable[[], Identity],
         store: Store,
-        link: Callable[[str], PartyLink],
+        link: Callable[[str], PartyCalls],
     ) -> None:
         self.config = config
         self.store = store
@@ -321,12 +321,12 @@ class CoordinatorNode:
             timers=self.config.timers,
         )
 
-    def _needed(self, job: Job) -> list[str]:
+    def _needed(self, job: StoredJob) -> list[str]:
         """The parties without which a job cannot go on: all but those that it has lost for good."""
         lost = self._journals.lost(job.id)
         return [p for p in manifest.outline(job.manifest).parties if p not in lost]
 
-    def _goes_on_alone(self, job: Job) -> bool:
+    def _goes_on_alone(self, job: StoredJob) -> bool:
         """Whether a paused job waits for nothing but somebody's return."""
         states = self._journals.states(job.id)
         return job.state is JobState.PAUSED and bool(states) and states[-1].goes_on
@@ -344,7 +344,7 @@ class CoordinatorNode:
         except FedboostError as error:
             self._rest(id_, JobState.FAILED, error)
 
-    def _begin_again(self, job: Job) -> None:
+    def _begin_again(self, job: StoredJob) -> None:
         """A new attempt at a job that rests; a ConfigError where it is another version's."""
         manifest.outline(job.manifest).check_version()
         self._errands.drop(job.id)
@@ -446,7 +446,7 @@ class CoordinatorNode:
             events=condensed(self._journals.events(job)),
         )
 
-    def _status(self, job: Job) -> JobStatus:
+    def _status(self, job: StoredJob) -> JobStatus:
         driven = self._driven.get(job.id)
         if driven is None:
             return at_rest(job, self._journals.events(job.id))

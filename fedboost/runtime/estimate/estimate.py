@@ -33,7 +33,7 @@ WIRE_SHARE = 1.004  # protobuf's own beside payloads
 
 
 @dataclass(frozen=True)
-class Place:
+class Placement:
     """Where parties run: all on one machine, or each on one like it with links between them."""
 
     cores: int
@@ -88,7 +88,7 @@ class Estimate:
 def estimate(
     spec: JobSpec,
     setting: Setting,
-    place: Place,
+    place: Placement,
     prices: Prices,
     say: Callable[[str], None] | None = None,
 ) -> Estimate:
@@ -128,7 +128,7 @@ def _counted(stage: str, spec: JobSpec, params: Any, scene: Scene) -> Needs:
 
 
 def _begin(scene: Scene) -> Needs:
-    tally = needs.Tally()
+    tally = needs.PhaseTally()
     for party in scene.parties:
         rows = float(scene.rows[party])
         tally.add(party, needs.READ_ROW, rows)
@@ -142,7 +142,7 @@ class _Clock:
     """Prices at work."""
 
     prices: Mapping[str, float]
-    place: Place
+    place: Placement
     scene: Scene
     started: set[str] = field(default_factory=set)  # parties whose workers run
     loaded: set[str] = field(default_factory=set)  # those whose workers have ciphers

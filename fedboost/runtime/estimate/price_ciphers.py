@@ -15,10 +15,10 @@ from fedboost.crypto.api import Ciphertexts, PrivateKey, PublicKey
 from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.answers import TreeKey
 from fedboost.crypto.lattice.budget import Budget
-from fedboost.crypto.lattice.cells import Cells, Rows
+from fedboost.crypto.lattice.cells import EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.decryption import decrypt
-from fedboost.crypto.lattice.parameters import Parameters
-from fedboost.crypto.lattice.polynomials import DIGEST_BYTES, NONCE_BYTES, Origin, Tree
+from fedboost.crypto.lattice.parameters import LatticeParameters
+from fedboost.crypto.lattice.polynomials import DIGEST_BYTES, NONCE_BYTES, Origin, TreePolynomials
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES
@@ -121,10 +121,12 @@ class Operations:
         return Ciphertexts.received(found.to_bytes(), len(found), found.width)
 
 
-def _ring(own: Parameters, timed: Timed) -> Iterator[tuple[str, float]]:
+def _ring(own: LatticeParameters, timed: Timed) -> Iterator[tuple[str, float]]:
     draw = np.random.default_rng(1)
     budget = Budget(own, RING_ROWS)
-    tree = Tree(own, Origin(bytes(DIGEST_BYTES), bytes(NONCE_BYTES), (bytes(NONCE_BYTES),)), 0)
+    tree = TreePolynomials(
+        own, Origin(bytes(DIGEST_BYTES), bytes(NONCE_BYTES), (bytes(NONCE_BYTES),)), 0
+    )
     most = budget.message_most
     messages = draw.integers(-most, most + 1, (RING_ROWS, OUTPUTS), dtype=np.int64)
     secrets, host = Secrets.from_os(), Secrets.from_os()
@@ -138,13 +140,16 @@ def _ring(own: Parameters, timed: Timed) -> Iterator[tuple[str, float]]:
     yield needs.START, 0.0
     secret = TreeSecret(tree, budget, messages, secrets)
     octets = b"".join(block.to_bytes() for block in secret.encrypt())
-    yield needs.RECEIVE, timed(lambda: float(len(Rows.received(tree, octets, messages.shape))))
-    held = Rows.received(tree, octets, messages.shape)
+    yield (
+        needs.RECEIVE,
+        timed(lambda: float(len(EncryptedRows.received(tree, octets, messages.shape)))),
+    )
+    held = EncryptedRows.received(tree, octets, messages.shape)
     bins = draw.integers(0, BINS, (RING_ROWS, COLUMNS), dtype=np.int32)
     few = np.flatnonzero(draw.random(RING_ROWS) < 1 / SPARSE)
     for name, chosen in ((needs.ADD, np.arange(RING_ROWS)), (needs.ADD_FEW, few)):
         yield name, timed(partial(_summed, held, chosen, bins[chosen]))
-    cells = Cells.concat(list(held.segment_sums(few, bins[few], BINS)))
+    cells = LatticeSums.concat(list(held.segment_sums(few, bins[few], BINS)))
     yield needs.SUBTRACT, timed(lambda: float(len(cells.subtract(cells[::-1]))))
     offsets = np.arange(0, len(cells) + 1, BINS)
     yield needs.RUN, timed(lambda: float(len(cells.prefix_sums(offsets))))
@@ -157,6 +162,6 @@ def _ring(own: Parameters, timed: Timed) -> Iterator[tuple[str, float]]:
     yield needs.DECRYPT, timed(lambda: float(len(decrypt(secret, answers, count, len(few)))))
 
 
-def _summed(held: Rows, rows: Any, bins: Any) -> float:
+def _summed(held: EncryptedRows, rows: Any, bins: Any) -> float:
     list(held.segment_sums(rows, bins, BINS))
     return float(bins.size)

@@ -166,7 +166,7 @@ def _ciphers(workers: Workers) -> None:
 def _tree(workers: Workers) -> None:
     """What trees' kernels load, as they do at every party."""
     values = np.arange(ROWS, dtype=np.float32)[:, None]
-    table = local.Table(values, (values[:, 0] > 1).astype(np.float64))
+    table = local.TrainingTable(values, (values[:, 0] > 1).astype(np.float64))
     workers.map(local.train, [(table, TreeParams(n_estimators=1))])
 
 

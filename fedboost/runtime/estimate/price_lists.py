@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from fedboost import needs
 from fedboost.core import binning, gbun, histogram, local
-from fedboost.core.local import Table
+from fedboost.core.local import TrainingTable
 from fedboost.core.networks import Network
 from fedboost.core.params import TreeParams
 from fedboost.crypto import id_digests, intersection, noise
@@ -130,7 +130,7 @@ def _trees(timed: Timed) -> Found:
     def grow(rows: int) -> float:
         values = np.round(draw.normal(size=(rows, COLUMNS)), 2).astype(np.float32)
         y = (values[:, 0] + draw.normal(size=rows) > 0).astype(np.float64)
-        trained = local.train(Table(values, y), params)
+        trained = local.train(TrainingTable(values, y), params)
         return float(sum(~tree.is_leaf[0] + len(tree.node) for (tree,) in trained.rounds))
 
     few, many = 1000, 30_000

@@ -23,7 +23,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import GUEST, Role
 from fedboost.job import JobSpec
-from fedboost.needs import Growth, Scene
+from fedboost.needs import GrowthCounts, Scene
 from fedboost.settings import parse
 
 REHEARSED_ROUNDS = 2  # the later rounds of a job grow like these
@@ -101,7 +101,7 @@ def from_words(spec: JobSpec, said: Said) -> Setting:
     assumed = [
         "all ids of the smaller table are in common",
         "every column has as many bins as it may, and no missing values",
-        f"trees grow as wide as {Growth.SURVIVE:.0%} of what each layer could have",
+        f"trees grow as wide as {GrowthCounts.SURVIVE:.0%} of what each layer could have",
     ]
     return Setting(scene, assumed if not protocol.is_horizontal else assumed[1:])
 
@@ -179,7 +179,9 @@ def _max_bin(params: Any, role: Role) -> int:
     return int(getattr(params, "max_bin", 32))
 
 
-def _rehearsed(spec: JobSpec, params: TreeParams, frames: Mapping[str, Frame]) -> Growth | None:
+def _rehearsed(
+    spec: JobSpec, params: TreeParams, frames: Mapping[str, Frame]
+) -> GrowthCounts | None:
     """How the first trees grow on the tables as if they were one; None where they are too large,
     or no such trees grow.
     """
@@ -203,14 +205,14 @@ def _rehearsed(spec: JobSpec, params: TreeParams, frames: Mapping[str, Frame]) -
         return None
 
 
-def _pooled(spec: JobSpec, frames: Mapping[str, Frame]) -> local.Table | None:
+def _pooled(spec: JobSpec, frames: Mapping[str, Frame]) -> local.TrainingTable | None:
     """One table of the rows to learn from; a horizontal job's rows one below the other."""
     guest = frames[spec.parties.table().guest]
     if protocols.named(spec.protocol).is_horizontal:
         values = np.concatenate([frame.values for frame in frames.values()])
         label = np.concatenate([_label(frame) for frame in frames.values()])
         rows = np.arange(min(len(label), REHEARSED_ROWS))
-        return local.Table(values[rows], label[rows], categorical=guest.categorical)
+        return local.TrainingTable(values[rows], label[rows], categorical=guest.categorical)
     ids = set.intersection(*(set(frame.ids) for frame in frames.values()))
     chosen = sorted(ids)[:REHEARSED_ROWS]
     if not chosen:
@@ -227,7 +229,7 @@ def _pooled(spec: JobSpec, frames: Mapping[str, Frame]) -> local.Table | None:
         first += len(frame.columns)
     place = {row: number for number, row in enumerate(guest.ids)}
     label = _label(guest)[[place[row] for row in chosen]]
-    return local.Table(np.concatenate(parts, axis=1), label, categorical=tuple(kinds))
+    return local.TrainingTable(np.concatenate(parts, axis=1), label, categorical=tuple(kinds))
 
 
 def _label(frame: Frame) -> NDArray[np.float64]:
@@ -235,7 +237,7 @@ def _label(frame: Frame) -> NDArray[np.float64]:
     return frame.label
 
 
-def _grown(params: TreeParams, table: local.Table) -> Growth:
+def _grown(params: TreeParams, table: local.TrainingTable) -> GrowthCounts:
     """Layers of some rounds' trees: nodes that were open, and rows that were added up."""
     summary = Summary.of(params, table.y, table.weights)
     objective = objectives.start(params, summary)
@@ -259,4 +261,4 @@ def _grown(params: TreeParams, table: local.Table) -> Growth:
             grown.append(growing.tree())
             trees += 1
         seen.advance(grown, cuts.missing)
-    return Growth(tuple((opened / trees).tolist()), tuple((added / trees).tolist()))
+    return GrowthCounts(tuple((opened / trees).tolist()), tuple((added / trees).tolist()))

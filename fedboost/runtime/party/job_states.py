@@ -12,7 +12,7 @@ from enum import StrEnum
 from fedboost.errors import FedboostError, PeerError, PolicyError, ProtocolError, StoreError
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.policy.decisions import Decision, Decisions, Verdict
-from fedboost.runtime.store.store import FINAL, Job, JobState, Store
+from fedboost.runtime.store.store import FINAL, JobState, Store, StoredJob
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class JobStates:
             raise PolicyError(self.denial(decision), party=self._party, job=id_)
         return decision is not None or not asks
 
-    def proposed(self, id_: str, name: str, text: bytes, *, consents: bool) -> Job:
+    def proposed(self, id_: str, name: str, text: bytes, *, consents: bool) -> StoredJob:
         """The job as it stands now that it was proposed, for the first time or again.
 
         A PeerError where it was proposed otherwise before; a PolicyError where it is cancelled.
@@ -107,7 +107,7 @@ class JobStates:
             raise PolicyError(job.reason, party=self._party, job=id_)
         return self._happens(job, event)
 
-    def approve(self, id_: str, user: str) -> Job:
+    def approve(self, id_: str, user: str) -> StoredJob:
         """Notes that somebody approves the job as it was proposed; refused once it is over."""
         self._decide(id_, Verdict.APPROVED, user, "")
         return self._store.job(id_)
@@ -116,7 +116,7 @@ class JobStates:
         """Notes that somebody denies the job, for good; gives what everybody else is told."""
         return self.denial(self._decide(id_, Verdict.DENIED, user, reason))
 
-    def decision(self, job: Job) -> Decision | None:
+    def decision(self, job: StoredJob) -> Decision | None:
         """What was decided about a job."""
         return self.decisions.of(job.id, manifest.sha256(job.manifest))
 
@@ -170,14 +170,16 @@ class JobStates:
             self.ends(id_, event, reason)
 
     @staticmethod
-    def _check(job: Job, event: JobEvent) -> JobState:
+    def _check(job: StoredJob, event: JobEvent) -> JobState:
         """Where an event leads from here; a ProtocolError where it may not happen."""
         after = TABLE.get((job.state, event))
         if after is None:
             raise ProtocolError(f"a job that is {job.state} cannot {event}", job=job.id)
         return after
 
-    def _happens(self, job: Job, event: JobEvent, reason: str = "", waiting_for: str = "") -> Job:
+    def _happens(
+        self, job: StoredJob, event: JobEvent, reason: str = "", waiting_for: str = ""
+    ) -> StoredJob:
         """Moves the job; what changes neither its state nor its reason is not written."""
         after = self._check(job, event)
         if after is job.state and (job.state in FINAL or not reason):

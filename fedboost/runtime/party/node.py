@@ -50,7 +50,7 @@ from fedboost.runtime.policy.spending import Spending
 from fedboost.runtime.process import memory
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.store.forgetting import Forgetting
-from fedboost.runtime.store.store import Job, JobState, Store
+from fedboost.runtime.store.store import JobState, Store, StoredJob
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.identity import Peer, greeting
 
@@ -423,7 +423,7 @@ class PartyNode:
             self._works[job].fault = error
         return error if "figures" in self.config.policy.tells else quiet
 
-    async def _forget(self, id_: str, keeps_model: bool) -> Job:
+    async def _forget(self, id_: str, keeps_model: bool) -> StoredJob:
         forgotten = await asyncio.to_thread(self._forgetting.forget, id_, keeps_model=keeps_model)
         self._works.pop(id_, None)  # of one that has failed
         return forgotten

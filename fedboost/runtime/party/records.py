@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedboost.errors import PolicyError
 from fedboost.runtime.jobs import manifest
-from fedboost.runtime.store.store import Job, Store
+from fedboost.runtime.store.store import Store, StoredJob
 from fedboost.runtime.transport.identity import Peer
 
 
@@ -14,7 +14,7 @@ def check_leader(caller: Peer) -> None:
         raise PolicyError(f"{caller} does not lead jobs")
 
 
-def led(store: Store, caller: Peer, id_: str, attempt: int) -> Job | None:
+def led(store: Store, caller: Peer, id_: str, attempt: int) -> StoredJob | None:
     """The job, if the caller leads it and speaks of its last attempt or a later one."""
     check_leader(caller)
     for job in store.jobs():

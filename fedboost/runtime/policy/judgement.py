@@ -26,7 +26,7 @@ from fedboost.runtime.policy.account import Owned
 from fedboost.runtime.policy.alignments import count_alignment
 from fedboost.runtime.policy.held_out import HeldOut
 from fedboost.runtime.policy.summed import Summed
-from fedboost.runtime.store.store import GOING, Job, Store, day
+from fedboost.runtime.store.store import GOING, Store, StoredJob, day
 from fedboost.runtime.transport.identity import (
     Identity,
     Peer,
@@ -302,7 +302,7 @@ class Judge:
         except PolicyError as error:
             raise error.at(party=self.config.name) from None
 
-    def _leader(self, job: Job) -> str:
+    def _leader(self, job: StoredJob) -> str:
         """Whose job it is; read once, as a manifest never changes."""
         if job.id not in self._leaders:
             self._leaders[job.id] = outline(job.manifest).coordinator

@@ -10,10 +10,10 @@ from fedboost.messages.job_pb2 import Told
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.policy import declared
-from fedboost.runtime.store.store import Job
+from fedboost.runtime.store.store import StoredJob
 
 
-def owned(config: PartyConfig, job: Job, tells: str = "") -> party_pb2.OwnedJob:
+def owned(config: PartyConfig, job: StoredJob, tells: str = "") -> party_pb2.OwnedJob:
     """A job as its party's owner sees it; `tells` says what sums tell of its table."""
     terms = manifest.decode(job.manifest)
     selection = terms.spec.data.get(config.name)
@@ -36,7 +36,7 @@ def owned(config: PartyConfig, job: Job, tells: str = "") -> party_pb2.OwnedJob:
 
 
 def owned_by(
-    config: PartyConfig, jobs: Iterable[Job], tells: Callable[[Job], str]
+    config: PartyConfig, jobs: Iterable[StoredJob], tells: Callable[[StoredJob], str]
 ) -> party_pb2.OwnedJobs:
     """All jobs of a party."""
     return party_pb2.OwnedJobs(jobs=[owned(config, job, tells(job)) for job in jobs])

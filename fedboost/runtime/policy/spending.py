@@ -29,7 +29,7 @@ from fedboost.runtime.policy import account as accounts
 from fedboost.runtime.policy.account import Account, AccountEntry, Guests, Owned
 from fedboost.runtime.policy.reading import values_told
 from fedboost.runtime.policy.remedies import in_words, remedies
-from fedboost.runtime.store.store import Job, JobState
+from fedboost.runtime.store.store import JobState, StoredJob
 from fedboost.settings import Settings, parse
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Spending:
 
     # For the owner
 
-    def said(self, job: Job) -> str:
+    def said(self, job: StoredJob) -> str:
         """What a job has told or could tell, in a sentence; empty where sums tell nothing."""
         entry = self.account.entry(job.id)
         if entry is not None and entry.planned:

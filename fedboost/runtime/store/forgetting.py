@@ -21,7 +21,7 @@ from fedboost.errors import ConfigError, JobError, PolicyError
 from fedboost.model import shards
 from fedboost.runtime.store.disclosures import Disclosures
 from fedboost.runtime.store.rows_in_common import RowsInCommon
-from fedboost.runtime.store.store import GOING, Job, JobState, Store
+from fedboost.runtime.store.store import GOING, JobState, Store, StoredJob
 from fedboost.runtime.store.transcripts import Transcripts
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Forgetting:
         for kind in OF_MODELS:
             _sweep(store.folder / kind)
 
-    def forget(self, id_: str, *, keeps_model: bool = False) -> Job:
+    def forget(self, id_: str, *, keeps_model: bool = False) -> StoredJob:
         """Removes a job that is over, and gives what it was; a JobError where it is not over.
 
         With `keeps_model` its model and what it disclosed stay, for later jobs.
@@ -109,7 +109,7 @@ class Forgetting:
             sql.execute("UPDATE forgotten SET whole = 1 WHERE job = ?", (id_,))
 
 
-def check_over(job: Job) -> Job:
+def check_over(job: StoredJob) -> StoredJob:
     """The job itself; a JobError unless it is over."""
     if job.state in OVER:
         return job

@@ -70,7 +70,7 @@ GOING = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED)  # may still tell 
 
 
 @dataclass(frozen=True)
-class Job:
+class StoredJob:
     """One job as the store has it; times in seconds since 1970, UTC."""
 
     id: str
@@ -87,7 +87,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Event:
+class JournalEvent:
     """Entry `n` (from 1) of a job's journal."""
 
     n: int
@@ -138,7 +138,7 @@ class Store:
 
     def add_job(
         self, id_: str, name: str, manifest: bytes, state: JobState, *, reason: str = ""
-    ) -> Job:
+    ) -> StoredJob:
         """A new job, which is not over; a ProtocolError where the id is taken."""
         if state in (JobState.FAILED, *FINAL):
             raise ProtocolError(f"a job cannot begin as {state}", job=job_id(id_))
@@ -154,7 +154,7 @@ class Store:
             )
         return self.job(id_)
 
-    def job(self, id_: str) -> Job:
+    def job(self, id_: str) -> StoredJob:
         """The job; a JobError where there is none."""
         rows = self._read("SELECT * FROM jobs WHERE id = ?", (id_,))
         if not rows:
@@ -162,7 +162,7 @@ class Store:
         with self._sound():
             return _job(rows[0])
 
-    def jobs(self, *states: JobState) -> list[Job]:
+    def jobs(self, *states: JobState) -> list[StoredJob]:
         """All jobs, or those in one of `states`, oldest first."""
         rows = self._read("SELECT * FROM jobs ORDER BY created, id")
         with self._sound():
@@ -181,7 +181,7 @@ class Store:
         reason: str = "",
         waiting_for: str = "",
         event: Mapping[str, Any] | None = None,
-    ) -> Job:
+    ) -> StoredJob:
         """Put the job into `state`; a ProtocolError where `MOVES` does not lead there.
 
         Moving to the state it is in changes reason and owner of the wait and keeps `since`,
@@ -267,7 +267,7 @@ class Store:
         sql.executemany("INSERT INTO events (job, n, at, json) VALUES (?, ?, ?, ?)", rows)
         return int(last + len(rows))
 
-    def events(self, id_: str, after: int = 0) -> list[Event]:
+    def events(self, id_: str, after: int = 0) -> list[JournalEvent]:
         """The job's journal behind entry `after`, in order."""
         text = "SELECT * FROM events WHERE job = ? AND n > ? ORDER BY n"
         with self._sound():
@@ -343,17 +343,17 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _job(row: tuple[Any, ...]) -> Job:
+def _job(row: tuple[Any, ...]) -> StoredJob:
     values = whole(row)
     values[3] = JobState(values[3])
     values[-1] = None if values[-1] is None else json.loads(values[-1])
-    return Job(*values)
+    return StoredJob(*values)
 
 
-def _events(rows: list[tuple[Any, ...]], after: int) -> Iterator[Event]:
+def _events(rows: list[tuple[Any, ...]], after: int) -> Iterator[JournalEvent]:
     """A journal's entries behind `after`; a ValueError where one is damaged, or missing."""
     for place, row in enumerate(rows):
         _, n, at, text = whole(row)
         if n != after + 1 + place:
             raise ValueError
-        yield Event(n, at, json.loads(text))
+        yield JournalEvent(n, at, json.loads(text))

@@ -105,7 +105,7 @@ def test_the_room_trains_the_pooled_trees_and_scores_true_values():
     given = federboost_jobs.params("susy_30k", n_estimators=5, buckets=8, max_bin=8)
     trained = federboost_room.train(table, dealt, given, held)
     own = {name: given[name] for name in given if name in TreeParams.model_fields}
-    learned = local.Table(table.values[~held], table.y[~held].astype(np.float64))
+    learned = local.TrainingTable(table.values[~held], table.y[~held].astype(np.float64))
     pooled = local.train(learned, TreeParams(**own)).predict(test.values)[:, 0]
     found = federboost_room.predict(trained.shards, test, dealt)
     assert found.tolist() == pooled.tolist()

@@ -101,7 +101,7 @@ def test_the_room_trains_the_pooled_trees_of_rows(aggregator):
         ranked = np.sort(column)
         cuts.append((ranked[119:-1:120] + ranked[120::120]) / 2)
     params = federboost_horizontal_floor.tree_params(asked)
-    learned = local.Table(table.values, table.y.astype(np.float64))
+    learned = local.TrainingTable(table.values, table.y.astype(np.float64))
     pooled = local.train(learned, params, cuts=Binning(8, tuple(cuts)))
     found = federboost_room.predict_whole(trained.shards, table)
     assert found == pytest.approx(pooled.predict(table.values)[:, 0], abs=1e-6)

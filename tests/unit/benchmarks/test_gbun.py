@@ -149,7 +149,7 @@ def test_rounds_are_chosen_by_validation_and_best_by_test(small):
 
 def test_a_point_without_a_solution_is_no_run():
     same = np.zeros((20, 2), np.float32)
-    part = local.Table(same, np.arange(20.0) % 2)
+    part = local.TrainingTable(same, np.arange(20.0) % 2)
     given = gbun_data.Split("toy", part, part, part, 2)
     assert gbun_accuracy.trained(GBUN, given, Point(4, 0.3, 0.0), 2) is None
     assert gbun_accuracy.trained(GBUN, given, Point(4, 0.3, 0.5), 2) is not None

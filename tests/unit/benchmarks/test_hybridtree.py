@@ -27,7 +27,7 @@ from benchmarks.hybridtree_accuracy import (
 from benchmarks.hybridtree_data import Dealing
 from benchmarks.hybridtree_plan import MAIN, SKEW, Plan
 from fedboost.core import hybrid, local, objectives
-from fedboost.core.hybrid import HybridParams, Part
+from fedboost.core.hybrid import HostColumns, HybridParams
 from fedboost.errors import ConfigError
 
 COLUMNS = ("age", "job", "hours", "town")
@@ -157,7 +157,7 @@ def test_the_protocol_scores_rows_as_the_pooled_twin_does(small):
     done = hybridtree_room.predict(model, dealt.train)
     guest = dealt.train.alone()
     hosts = [
-        Part(frame.values, dealt.train.places[host].astype(np.int32), frame.categorical)
+        HostColumns(frame.values, dealt.train.places[host].astype(np.int32), frame.categorical)
         for host, frame in dealt.train.hosts.items()
     ]
     own = HybridParams(guest_depth=2, host_depth=2, n_estimators=3, learning_rate=0.1)
@@ -176,7 +176,9 @@ def test_a_single_host_learns_from_shared_rows_alone(small):
     own = np.asarray(dealt.train.hosts["host2"].values)
     joined = np.asfortranarray(np.hstack([np.asarray(dealt.train.guest.values)[rows], own]))
     kinds = dealt.train.with_host("host2").categorical
-    trained = local.train(local.Table(joined, dealt.train.y[rows], categorical=kinds), SMALL.params)
+    trained = local.train(
+        local.TrainingTable(joined, dealt.train.y[rows], categorical=kinds), SMALL.params
+    )
     test = dealt.test.with_host("host2")
     assert np.array_equal(found, trained.predict(test.values)[:, 0])
     lacks = np.setdiff1d(np.arange(150), dealt.test.places["host2"])

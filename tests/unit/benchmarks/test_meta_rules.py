@@ -82,7 +82,7 @@ def test_texts_become_categories(tmp_path, monkeypatch):
 def test_words_name_categories_by_the_bins_that_trees_have():
     # Two bins for three categories: the most frequent ones have them.
     values = np.array([[0], [2], [2], [1], [1]], np.float32)
-    table = local.Table(values, np.zeros(5), categorical=(0,))
+    table = local.TrainingTable(values, np.zeros(5), categorical=(0,))
     data = measuring.Loaded(table, ("job",), {0: ["a", "b", "c"]})
     rule = ((0, Condition(categories=0b10, missing=False)),)
     assert data.words(rule, binning.fit(values, 2, (0,))) == "job in {'c'}"
@@ -90,7 +90,7 @@ def test_words_name_categories_by_the_bins_that_trees_have():
 
 def test_rows_told_are_those_that_satisfy_the_rule():
     toy = closed_accounts(500)
-    table = local.Table(toy.values, toy.y.astype(np.float64))
+    table = local.TrainingTable(toy.values, toy.y.astype(np.float64))
     trained = local.train(table, SMALL)
     trees = [tree for (tree,) in trained.rounds]
     gains = measuring.gains_of(trained, trees, table)

@@ -9,7 +9,7 @@ from scipy.sparse import csc_array
 
 from fedboost.core import gbun, networks, objectives
 from fedboost.core.gbun import GbunParams, Normal, Scale
-from fedboost.core.local import Table
+from fedboost.core.local import TrainingTable
 from fedboost.core.networks import Network
 from fedboost.core.objectives import Summary
 from fedboost.errors import ConfigError, DataError, JobError
@@ -36,13 +36,13 @@ def table(objective="binary:logistic", n=300, columns=5, seed=1, **how):
     values[draw.random(values.shape) < how.get("missing", 0.0)] = np.nan
     weight = draw.uniform(0.1, 3.0, n) if how.get("weighted") else None
     own = csc_array(values) if how.get("sparse") else np.asfortranarray(values)
-    return Table(own, labels_for(objective, logit), weight)
+    return TrainingTable(own, labels_for(objective, logit), weight)
 
 
 def some(rows, chosen):
     """Some of a table's rows."""
     weight = None if rows.weight is None else rows.weight[chosen]
-    return Table(rows.values[chosen], rows.y[chosen], weight)
+    return TrainingTable(rows.values[chosen], rows.y[chosen], weight)
 
 
 def naive(rows, params):

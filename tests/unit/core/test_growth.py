@@ -14,7 +14,7 @@ from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
 from fedboost.core.grove import Grove, planted
 from fedboost.core.growth import Growing, Rules, choose
-from fedboost.core.local import Table, Watched
+from fedboost.core.local import TrainingTable, Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT
@@ -231,7 +231,7 @@ def train_apart(table, params, n_columns):
     rules, objective = shared(table, params)
     places = np.split(np.arange(len(table.y)), np.cumsum(table.row_groups)[:-1])
     seats = [
-        Watched.of(Table(table.values[own], table.y[own]), rules.binning, objective)
+        Watched.of(TrainingTable(table.values[own], table.y[own]), rules.binning, objective)
         for own in places
     ]
     rounds = []
@@ -275,7 +275,9 @@ def train_apart(table, params, n_columns):
 def test_rounds_of_parties_that_hold_the_rows_are_those_of_one_table(how):
     values, logit = sample(14)
     params = params_for(**{"n_estimators": 3, **how})
-    table = Table(values, labels_for(params.objective, logit), row_groups=(90, 10, 200, 100))
+    table = TrainingTable(
+        values, labels_for(params.objective, logit), row_groups=(90, 10, 200, 100)
+    )
     expected = local.train(table, params)
     for found, trees in zip(train_apart(table, params, 4), expected.rounds, strict=True):
         for own in found:
@@ -287,8 +289,10 @@ def test_rounds_of_parties_that_hold_the_rows_are_those_of_one_table(how):
 def test_a_grove_goes_on_while_one_tree_grows_and_closes_all():
     values, logit = sample(15)
     params = params_for("binary:logistic", max_depth=2, forest={"n_trees": 3})
-    rules, objective = shared(Table(values, labels_for("binary:logistic", logit)), params)
-    seat = Watched.of(Table(values, labels_for("binary:logistic", logit)), rules.binning, objective)
+    rules, objective = shared(TrainingTable(values, labels_for("binary:logistic", logit)), params)
+    seat = Watched.of(
+        TrainingTable(values, labels_for("binary:logistic", logit)), rules.binning, objective
+    )
     gradients = objective.gradients(seat.margin, seat.y, seat.weight)
     drawn = sampling.of_round(params, gradients[0], 0, 0)
 

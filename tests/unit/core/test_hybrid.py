@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedboost.core import binning, fixed_point, hybrid, local, objectives
 from fedboost.core.growth import Rules
-from fedboost.core.hybrid import HybridParams, Part
+from fedboost.core.hybrid import HostColumns, HybridParams
 from fedboost.core.objectives import Summary
 from fedboost.core.params import Goss, TreeParams
 from fedboost.errors import ConfigError
@@ -100,11 +100,11 @@ def tables(seed, rows=60, hosts=2, missing=0.0, label="number"):
         own = np.sort(draw.choice(rows, rows // 2, replace=False)).astype(np.int32)
         values = grid(draw, len(own), 2, missing)
         pull[own] += np.nansum(values, axis=1)
-        parts.append(Part(values, own))
+        parts.append(HostColumns(values, own))
     noisy = pull + draw.normal(size=rows)
     y = noisy if label == "number" else (noisy > 0).astype(np.float64)
     weight = draw.uniform(0.5, 2.0, rows)
-    return local.Table(guest, y, weight), parts
+    return local.TrainingTable(guest, y, weight), parts
 
 
 def trained_once(table, parts, **said):
@@ -167,9 +167,9 @@ def test_a_host_adds_nothing_below_bottom_nodes_where_it_had_no_row_to_learn_fro
     assert len(set(at.tolist())) == 4
     (seen,) = np.nonzero(at == at[0])  # the host learns below one bottom node of four
     draw = np.random.default_rng(0)
-    learnt = [Part(grid(draw, len(seen), 2), seen.astype(np.int32))]
+    learnt = [HostColumns(grid(draw, len(seen), 2), seen.astype(np.int32))]
     params, trained = trained_once(table, learnt, **said)
-    everywhere = [Part(grid(draw, len(at), 2), np.arange(len(at), dtype=np.int32))]
+    everywhere = [HostColumns(grid(draw, len(at), 2), np.arange(len(at), dtype=np.int32))]
     found, bottom, again = values_of(trained, params, table, everywhere)
     assert again.tolist() == at.tolist()  # what a host has does not move the guest's part
     unseen = at != at[0]
@@ -179,7 +179,7 @@ def test_a_host_adds_nothing_below_bottom_nodes_where_it_had_no_row_to_learn_fro
 
 def test_a_host_without_a_row_in_a_rounds_sample_adds_nothing():
     table, parts = tables(5, hosts=1)
-    few = [Part(parts[0].values[:1], parts[0].rows[:1])]
+    few = [HostColumns(parts[0].values[:1], parts[0].rows[:1])]
     params = HybridParams(objective="reg:squarederror", n_estimators=6, subsample=0.5)
     trained = hybrid.train(table, few, params)
     grown = [tree.hosts[0].values for (tree,) in trained.trees]
@@ -194,9 +194,9 @@ def test_a_host_that_has_all_rows_continues_the_tree_where_the_guest_has_no_colu
     y = np.nansum(x, axis=1) + draw.normal(size=80)
     weight = draw.uniform(0.5, 2.0, 80)
     said: dict[str, Any] = {"objective": "reg:squarederror", "reg_lambda": 0.0, "n_estimators": 3}
-    blank = local.Table(np.empty((80, 0), np.float32), y, weight)
-    found = hybrid.train(blank, [Part(x, rows)], HybridParams(**said, host_depth=3))
-    whole = local.train(local.Table(x, y, weight), TreeParams(**said, max_depth=3))
+    blank = local.TrainingTable(np.empty((80, 0), np.float32), y, weight)
+    found = hybrid.train(blank, [HostColumns(x, rows)], HybridParams(**said, host_depth=3))
+    whole = local.train(local.TrainingTable(x, y, weight), TreeParams(**said, max_depth=3))
     expected = whole.margins(x)
     np.testing.assert_allclose(found.margin, expected, rtol=0, atol=GAP_MAX)
     for (tree,), (same,) in zip(found.trees, whole.rounds, strict=True):

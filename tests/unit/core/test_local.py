@@ -9,7 +9,7 @@ import pytest
 from fedboost.core import binning, fixed_point, local, metrics, objectives, sampling
 from fedboost.core.categories import members
 from fedboost.core.growth import Growing, Rules
-from fedboost.core.local import Table
+from fedboost.core.local import TrainingTable
 from fedboost.core.params import OBJECTIVES, TreeParams
 from fedboost.errors import ConfigError, DataError
 
@@ -156,15 +156,15 @@ def test_the_order_of_rows_does_not_change_one_bit(objective):
     y, weight = labels_for(objective, logit), np.random.default_rng(1).uniform(0.5, 2, 400)
     params = params_for(objective, n_estimators=4)
     order = np.random.default_rng(2).permutation(400)
-    one = local.train(Table(values, y, weight), params)
-    other = local.train(Table(values[order], y[order], weight[order]), params)
+    one = local.train(TrainingTable(values, y, weight), params)
+    other = local.train(TrainingTable(values[order], y[order], weight[order]), params)
     same_trees(one, other)
     assert np.array_equal(one.base_margin, other.base_margin)
 
 
 def test_threads_do_not_change_one_bit():
     values, logit = sample(2)
-    table = Table(values, labels_for("binary:logistic", logit))
+    table = TrainingTable(values, labels_for("binary:logistic", logit))
     params = params_for("binary:logistic", n_estimators=5, subsample=0.8, colsample_bytree=0.6)
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda _: local.train(table, params), range(6)))
@@ -176,7 +176,7 @@ def test_threads_do_not_change_one_bit():
 def test_every_objective_learns_and_history_is_the_models_own_score(objective):
     values, logit = sample(3)
     y = labels_for(objective, logit)
-    train, held = Table(values[:300], y[:300]), Table(values[300:], y[300:])
+    train, held = TrainingTable(values[:300], y[:300]), TrainingTable(values[300:], y[300:])
     params = params_for(objective, n_estimators=15)
     result = local.train(train, params, held)
     name = params.metrics[-1]
@@ -194,14 +194,16 @@ def test_vector_leaves_learn_all_classes_with_one_tree_a_round():
     values, logit = sample(4)
     y = labels_for("multi:softprob", logit)
     params = params_for("multi:softprob", n_estimators=15, multi_output=True, eval_metric="merror")
-    result = local.train(Table(values, y), params)
+    result = local.train(TrainingTable(values, y), params)
     assert all(len(trees) == 1 and trees[0].value.shape[1] == 3 for trees in result.rounds)
     assert result.history[-1]["train"]["merror"] < 0.25
 
 
 def test_leaves_of_absolute_error_are_medians_of_residuals():
     values, logit = sample(5)
-    result = local.train(Table(values, logit), params_for("reg:absoluteerror", n_estimators=1))
+    result = local.train(
+        TrainingTable(values, logit), params_for("reg:absoluteerror", n_estimators=1)
+    )
     ((tree,),) = result.rounds
     leaves = tree.leaf_of_values(values)
     for leaf in np.unique(leaves):
@@ -212,9 +214,9 @@ def test_leaves_of_absolute_error_are_medians_of_residuals():
 def test_early_stopping_predicts_with_the_best_round():
     values, logit = sample(6)
     y = labels_for("binary:logistic", logit + np.random.default_rng(0).normal(0, 2, 400))
-    held = Table(values[200:], y[200:])
+    held = TrainingTable(values[200:], y[200:])
     params = params_for("binary:logistic", n_estimators=200, early_stopping_rounds=3)
-    result = local.train(Table(values[:200], y[:200]), params, held)
+    result = local.train(TrainingTable(values[:200], y[:200]), params, held)
     series = [one["validation"]["logloss"] for one in result.history]
     assert len(series) < 200
     assert result.best_round == int(np.argmin(series)) == len(series) - 4
@@ -226,18 +228,24 @@ def test_validation_rows_do_not_influence_the_trees():
     values, logit = sample(7)
     y = labels_for("binary:logistic", logit)
     params = params_for("binary:logistic", n_estimators=3)
-    alone = local.train(Table(values[:300], y[:300]), params)
-    watched = local.train(Table(values[:300], y[:300]), params, Table(values[300:] * 9, y[300:]))
+    alone = local.train(TrainingTable(values[:300], y[:300]), params)
+    watched = local.train(
+        TrainingTable(values[:300], y[:300]), params, TrainingTable(values[300:] * 9, y[300:])
+    )
     same_trees(alone, watched)
 
 
 def test_missing_values_learn_a_side():
     x = np.array([np.nan] * 50 + list(range(100)), dtype=np.float32)
     y = np.array([1.0] * 50 + [1.0] * 50 + [0.0] * 50)
-    result = local.train(Table(x[:, None], y), params_for("binary:logistic", n_estimators=5))
+    result = local.train(
+        TrainingTable(x[:, None], y), params_for("binary:logistic", n_estimators=5)
+    )
     assert metrics.evaluate("auc", y, result.predict(x[:, None])) > 0.99
     only = np.where(y == 1.0, np.nan, x).astype(np.float32)
-    result = local.train(Table(only[:, None], y), params_for("binary:logistic", n_estimators=1))
+    result = local.train(
+        TrainingTable(only[:, None], y), params_for("binary:logistic", n_estimators=1)
+    )
     assert result.history[0]["train"]["logloss"] < 0.6
     ((tree,),) = result.rounds
     assert not tree.missing_left[0]
@@ -247,7 +255,7 @@ def test_missing_values_learn_a_side():
 def test_labels_without_gain_give_a_single_leaf():
     values, _ = sample(8)
     result = local.train(
-        Table(values, np.full(400, 3.0)), params_for("reg:squarederror", n_estimators=2)
+        TrainingTable(values, np.full(400, 3.0)), params_for("reg:squarederror", n_estimators=2)
     )
     assert [trees[0].n_nodes for trees in result.rounds] == [1, 1]
     assert result.predict(values).tolist() == [[3.0]] * 400
@@ -257,14 +265,14 @@ def test_moving_columns_to_another_party_moves_only_their_numbers():
     values, logit = sample(9)
     y = labels_for("binary:logistic", logit)
     params = params_for("binary:logistic", n_estimators=3)
-    here = local.train(Table(values, y), params)
-    there = local.train(Table(values[:, [2, 3, 0, 1]], y), params, column_groups=(2, 2))
+    here = local.train(TrainingTable(values, y), params)
+    there = local.train(TrainingTable(values[:, [2, 3, 0, 1]], y), params, column_groups=(2, 2))
     assert np.array_equal(here.margins(values), there.margins(values[:, [2, 3, 0, 1]]))
 
 
 def test_cut_points_and_summary_may_come_from_elsewhere():
     values, logit = sample(12)
-    table = Table(values, labels_for("count:poisson", logit))
+    table = TrainingTable(values, labels_for("count:poisson", logit))
     params = params_for("count:poisson", n_estimators=3)
     plain = local.train(table, params)
     summary = objectives.Summary.of(params, table.y, table.weights)
@@ -281,9 +289,9 @@ def test_parties_that_hold_the_rows_sample_their_own():
     values, logit = sample(13)
     y = labels_for("binary:logistic", logit)
     params = params_for("binary:logistic", n_estimators=3, subsample=0.5)
-    alone = local.train(Table(values, y), params)
-    same_trees(alone, local.train(Table(values, y, row_groups=(400,)), params))
-    shared = local.train(Table(values, y, row_groups=(150, 250)), params)
+    alone = local.train(TrainingTable(values, y), params)
+    same_trees(alone, local.train(TrainingTable(values, y, row_groups=(400,)), params))
+    shared = local.train(TrainingTable(values, y, row_groups=(150, 250)), params)
     assert not np.array_equal(alone.margins(values), shared.margins(values))
 
 
@@ -302,9 +310,9 @@ def test_parties_that_hold_the_rows_sample_their_own():
 def test_what_does_not_fit_together_is_refused(changes, kind, text):
     values, logit = sample(10)
     y = changes.get("y", labels_for("binary:logistic", logit))
-    held = Table(values, changes["held"]) if "held" in changes else None
+    held = TrainingTable(values, changes["held"]) if "held" in changes else None
     params = params_for("binary:logistic", n_estimators=1, **changes.get("params", {}))
-    table = Table(values, y, row_groups=changes.get("row_groups", ()))
+    table = TrainingTable(values, y, row_groups=changes.get("row_groups", ()))
     with pytest.raises(kind, match=text):
         local.train(table, params, held, changes.get("groups"))
 
@@ -314,7 +322,8 @@ def test_fewer_bits_of_precision_give_nearly_the_same_model():
     y = labels_for("binary:logistic", logit)
     losses = [
         local.train(
-            Table(values, y), params_for("binary:logistic", n_estimators=8, precision_bits=bits)
+            TrainingTable(values, y),
+            params_for("binary:logistic", n_estimators=8, precision_bits=bits),
         ).history[-1]["train"]["logloss"]
         for bits in (12, 40)
     ]

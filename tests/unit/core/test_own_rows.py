@@ -11,7 +11,7 @@ from scipy.sparse import csc_array
 
 from fedboost.core import binning, local, own_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, as_set
-from fedboost.core.local import Table
+from fedboost.core.local import TrainingTable
 from fedboost.core.own_rows import OwnRows
 from fedboost.core.partition import left_child, right_child
 from fedboost.core.split import goes_right
@@ -246,8 +246,8 @@ def test_rounds_with_a_least_are_those_of_one_table(how):
     values, logit = sample(14)
     params = params_for(**{"n_estimators": 3, **how})
     y = labels_for(params.objective, logit)
-    whole = Table(values, y, row_groups=(90, 10, 200, 100), own_rows_min=(5, 5, 3, 8))
-    expected, free = local.train(whole, params), local.train(Table(values, y), params)
+    whole = TrainingTable(values, y, row_groups=(90, 10, 200, 100), own_rows_min=(5, 5, 3, 8))
+    expected, free = local.train(whole, params), local.train(TrainingTable(values, y), params)
     for found, trees in zip(train_apart(whole, params, 4), expected.rounds, strict=True):
         for own in found:
             for one, other in zip(own, trees, strict=True):
@@ -261,6 +261,6 @@ def test_a_least_is_said_of_every_party():
     for groups, least in (((), (5, 5)), ((100, 300), (5,))):
         with pytest.raises(ConfigError, match="own_rows_min is said of"):
             local.train(
-                Table(values, y, row_groups=groups, own_rows_min=least),
+                TrainingTable(values, y, row_groups=groups, own_rows_min=least),
                 params_for("binary:logistic"),
             )

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.crypto.lattice import samples
-from fedboost.crypto.lattice.answers import BATCH, Shape, TreeKey
-from fedboost.crypto.lattice.cells import Cells
+from fedboost.crypto.lattice.answers import BATCH, AnswerShape, TreeKey
+from fedboost.crypto.lattice.cells import LatticeSums
 from fedboost.crypto.lattice.decryption import decrypt, opened
 from fedboost.crypto.lattice.words import field_octets, octets_of, pack, unpack
 from fedboost.crypto.secrets import Secrets
@@ -85,7 +85,7 @@ def test_every_eight_outputs_have_a_vector_of_their_own(outputs):
     width = of.budget.width(500)
     octets = released(of, of.cells(column, 5), width)
     groups = -(-outputs // 8)
-    shape = Shape(LATTICE, outputs, width)
+    shape = AnswerShape(LATTICE, outputs, width)
     assert len(shape.groups) == groups
     assert len(octets) == 5 * shape.octets >= 5 * groups * 256 * (width - 16)
     assert (decrypt(of.secret, octets, 5, 500) == integer_sums(of.messages, column, 5)).all()
@@ -96,14 +96,14 @@ def test_every_eight_outputs_have_a_vector_of_their_own(outputs):
 def test_differences_and_running_sums_decrypt():
     running = CELLS.prefix_sums(np.array([0, 25, 50]))
     less = running[24:25].subtract(running[5:6])
-    got = decrypt(OWN.secret, released(cells=Cells.concat([running, less])), 51, ROWS)
+    got = decrypt(OWN.secret, released(cells=LatticeSums.concat([running, less])), 51, ROWS)
     expected = np.cumsum(SUMS.reshape(2, 25, 2), axis=1).reshape(-1, 2)
     assert (got == np.concatenate([expected, expected[24:25] - expected[5:6]])).all()
 
 
 def test_sizes_are_those_of_the_design():
-    assert Shape(LATTICE, 2, 53).octets == 256 * 37 + 14 == 9486
-    assert 6650 < Shape(LATTICE, 2, 42).octets < 6700
+    assert AnswerShape(LATTICE, 2, 53).octets == 256 * 37 + 14 == 9486
+    assert 6650 < AnswerShape(LATTICE, 2, 42).octets < 6700
 
 
 # The twin on Python's numbers
@@ -115,7 +115,7 @@ def test_an_answer_is_the_formula_on_pythons_numbers(rows, outputs, seed):
     of = grown(drawn_messages(rows, TINY, outputs, seed), TINY)
     cells = of.cells(drawn_cells(rows, 1, 3, seed), 3)
     width = of.budget.width(rows)
-    shape = Shape(TINY, outputs, width)
+    shape = AnswerShape(TINY, outputs, width)
     octets = np.frombuffer(released(of, cells, width), np.uint8).reshape(3, -1)
     for number, (group, spans) in enumerate(zip(shape.groups, shape.spans(), strict=True)):
         drawn = twin_draws(of, cells, width, number, group)
@@ -184,7 +184,7 @@ def test_measured_sigma_is_within_three_percent_of_the_formula(own):
     column = np.zeros((4000, 1), np.int32)
     cells = of.cells(column, 1)[np.zeros(2500, np.int64)]
     width = of.budget.width(4000)
-    shape = Shape(own, 2, width)
+    shape = AnswerShape(own, 2, width)
     noise = opened(of.secret, released(of, cells, width), 2500, shape)
     noise -= integer_sums(of.messages, column, 1) << own.scale_bits
     assert noise.std() == pytest.approx(own.sigma(4000), rel=0.03)
@@ -198,7 +198,7 @@ def test_measured_sigma_without_flood_and_rounding_is_within_three_percent_of_th
     column = np.zeros((30, 1), np.int32)
     cells = of.cells(column, 1)[np.zeros(4000, np.int64)]
     width = of.budget.width(30)
-    noise = opened(of.secret, released(of, cells, width), 4000, Shape(bare, 2, width))
+    noise = opened(of.secret, released(of, cells, width), 4000, AnswerShape(bare, 2, width))
     noise -= integer_sums(of.messages, column, 1) << 24
     assert noise.std() == pytest.approx(bare.sigma(30), rel=0.03)
 
@@ -230,7 +230,7 @@ def near(one, other, width=WIDTH, of=OWN):
     vectors = []
     for octets in (one, other):
         vector = np.empty((1, 2048), np.uint64)
-        span = Shape(LATTICE, 2, width).spans()[0][0]
+        span = AnswerShape(LATTICE, 2, width).spans()[0][0]
         unpack(np.frombuffer(octets, np.uint8)[None, span], width - 16, vector)
         vectors.append(vector[0].astype(np.int64))
     apart = np.abs(vectors[0] - vectors[1])
@@ -258,8 +258,8 @@ def other_key():
 
 def test_sums_that_differ_share_no_noise_even_where_secrets_are_used_twice():
     """Else the difference of two answers would be the difference of their sums, unhidden."""
-    one = Cells(LATTICE, CELLS.vectors[:1].copy(), CELLS.scalars[:1].copy())
-    other = Cells(LATTICE, CELLS.vectors[:1].copy(), CELLS.scalars[:1].copy())
+    one = LatticeSums(LATTICE, CELLS.vectors[:1].copy(), CELLS.scalars[:1].copy())
+    other = LatticeSums(LATTICE, CELLS.vectors[:1].copy(), CELLS.scalars[:1].copy())
     other.scalars[0, 0] ^= np.uint64(1)
     assert near(released(cells=one), released(cells=one)) == 1.0
     assert near(released(cells=one), released(cells=other)) < 0.01

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from fedboost.crypto.lattice import answers
-from fedboost.crypto.lattice.answers import Shape, TreeKey
-from fedboost.crypto.lattice.cells import Rows
+from fedboost.crypto.lattice.answers import AnswerShape, TreeKey
+from fedboost.crypto.lattice.cells import EncryptedRows
 from fedboost.crypto.lattice.decryption import decrypt, opened
-from fedboost.crypto.lattice.polynomials import Tree
+from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.words import unpack
 from fedboost.errors import PeerError
 from tests.support.lattices import (
@@ -41,7 +41,7 @@ def cells_of(of, taken):
 def vectors_of(of, cells, width):
     """The vectors of released cells as the guest reads them, uint64 (n, N), modulo 2^width."""
     own = of.secret.tree.parameters
-    shape = Shape(own, cells.outputs, width)
+    shape = AnswerShape(own, cells.outputs, width)
     octets = np.frombuffer(of.key.release(cells, width, HOST).to_bytes(), np.uint8)
     vectors = np.empty((len(cells), own.ring), np.uint64)
     assert unpack(
@@ -117,7 +117,7 @@ def correlation(own, samples):
         taken = draw.random((50, rows)) < 0.5
         cells = cells_of(of, taken)
         octets = of.key.release(cells, width, HOST).to_bytes()
-        numbers = opened(of.secret, octets, 50, Shape(own, 2, width))
+        numbers = opened(of.secret, octets, 50, AnswerShape(own, 2, width))
         sums = integer_sums(of.messages, taken.T.astype(np.int32) - 1, 1)
         left.append(numbers - (sums << own.scale_bits))
         known.append(taken.astype(np.int64) @ errors)
@@ -140,7 +140,7 @@ def test_what_is_left_does_not_correlate_with_the_rows_errors():
 
 
 @dataclasses.dataclass(frozen=True)
-class Chosen(Tree):
+class Chosen(TreePolynomials):
     """A tree whose polynomials the guest chose: what there would be if they were received."""
 
     own_answers: bool = True  # a' = 0
@@ -206,7 +206,7 @@ def test_a_zero_polynomial_alone_confirms_guesses_and_the_derived_one_none():
 def test_keys_of_a_zero_polynomial_are_refused_and_would_decrypt_to_nothing():
     """Where polynomials are derived, a guest that works with its own gets no further."""
     of = chosen(RING)
-    honest = Tree(LATTICE, ORIGIN, 3)
+    honest = TreePolynomials(LATTICE, ORIGIN, 3)
     keys = of.secret.public_keys(0)
     with pytest.raises(PeerError, match="not random"):
         TreeKey.received(honest, 0, keys, 2)
@@ -230,7 +230,9 @@ def test_messages_beyond_the_width_vanish():
     width = honest.budget.width(RING)
     marked = honest.rows.numbers.copy()
     marked[77] = (marked[77] + np.uint64(1 << width)) & LATTICE.mask
-    own = dataclasses.replace(honest, rows=Rows(honest.rows.tree, marked, honest.rows.windows))
+    own = dataclasses.replace(
+        honest, rows=EncryptedRows(honest.rows.tree, marked, honest.rows.windows)
+    )
     taken = np.random.default_rng(3).random((40, RING)) < 0.5
     plain, stuffed = (cells_of(of, taken) for of in (honest, own))
     sums = integer_sums(honest.messages, taken.T.astype(np.int32) - 1, 1)
@@ -239,7 +241,7 @@ def test_messages_beyond_the_width_vanish():
         return honest.key.release(cells, bits, HOST).to_bytes()
 
     # Without the reduction to W bits the mark is read in every answer.
-    every = opened(own.secret, answered(stuffed, 53), 40, Shape(LATTICE, 2, 53))
+    every = opened(own.secret, answered(stuffed, 53), 40, AnswerShape(LATTICE, 2, 53))
     marks = every - (sums << 24) + 2 ** (width - 1) >> width
     assert (marks == np.where(taken[:, 77:78], 1, 0)).all()
     # With it, nothing of the mark is left, down to the last octet.

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.crypto.api import Outgoing
-from fedboost.crypto.lattice.cells import CELLS_MOST, Cells
+from fedboost.crypto.lattice.cells import CELLS_MOST, LatticeSums
 from fedboost.errors import ProtocolError
 from fedboost.runtime.process.threads import ThreadWorkers
 from tests import tiers
@@ -106,7 +106,7 @@ def test_segments_that_do_not_span_the_cells_are_refused(offsets):
 
 def test_cells_are_chosen_joined_and_paired():
     cells = next(OWN.rows.segment_sums(np.arange(5000), drawn_cells(5000, 1, 9), 9))
-    joined = Cells.concat([cells[:2], cells[np.array([5, 3])]])
+    joined = LatticeSums.concat([cells[:2], cells[np.array([5, 3])]])
     assert (joined.vectors == cells.vectors[[0, 1, 5, 3]]).all()
     assert len(joined) == 4
     with pytest.raises(ProtocolError):

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedboost.crypto.lattice.answers import Shape
+from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.crypto.lattice.decryption import decrypt, opened
 from tests.conftest import ROOT
 from tests.support.lattices import HOST, LATTICE, drawn_cells, drawn_messages, grown, integer_sums
@@ -53,7 +53,7 @@ def test_every_cell_decrypts_to_the_integer_sum_and_sigma_is_the_formulas(rows, 
     columns = -(-wanted // n_cells)
     cells = drawn_cells(rows, columns, n_cells, seed=rows)
     width = of.budget.width(rows)
-    shape = Shape(LATTICE, 2, width)
+    shape = AnswerShape(LATTICE, 2, width)
     squared = seen = 0.0
     for column, sums in enumerate(of.rows.segment_sums(np.arange(rows), cells, n_cells)):
         octets = of.key.release(sums, width, HOST.child(column)).to_bytes()

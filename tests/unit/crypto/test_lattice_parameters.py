@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedboost.crypto.lattice import parameters
-from fedboost.crypto.lattice.answers import Shape
+from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.crypto.lattice.budget import Budget
-from fedboost.crypto.lattice.polynomials import Origin, Tree
+from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
 from fedboost.errors import ConfigError, PeerError
 from tests.conftest import ROOT
 from tests.support.lattices import LATTICE, LATTICE_4096, ORIGIN, unguarded
@@ -134,7 +134,7 @@ def test_the_documents_table_is_what_the_budget_says():
         assert told.split(" | ") == [
             str(budget.message_bits),
             str(width),
-            str(Shape(LATTICE, 2, width).octets),
+            str(AnswerShape(LATTICE, 2, width).octets),
             f"{own:.0f}",
             f"{LATTICE.sigma(budget.rows):.3g}",
             f"{budget.failure:.1e}",
@@ -145,18 +145,18 @@ def test_the_documents_table_is_what_the_budget_says():
 # Public polynomials
 
 OTHERS = [
-    Tree(LATTICE_4096, ORIGIN, 3),
-    Tree(LATTICE, ORIGIN, 4),
-    Tree(LATTICE, dataclasses.replace(ORIGIN, manifest=bytes(32)), 3),
-    Tree(LATTICE, dataclasses.replace(ORIGIN, guest_nonce=bytes(32)), 3),
-    Tree(LATTICE, dataclasses.replace(ORIGIN, host_nonces=ORIGIN.host_nonces[:1]), 3),
-    Tree(LATTICE, dataclasses.replace(ORIGIN, host_nonces=ORIGIN.host_nonces[::-1]), 3),
+    TreePolynomials(LATTICE_4096, ORIGIN, 3),
+    TreePolynomials(LATTICE, ORIGIN, 4),
+    TreePolynomials(LATTICE, dataclasses.replace(ORIGIN, manifest=bytes(32)), 3),
+    TreePolynomials(LATTICE, dataclasses.replace(ORIGIN, guest_nonce=bytes(32)), 3),
+    TreePolynomials(LATTICE, dataclasses.replace(ORIGIN, host_nonces=ORIGIN.host_nonces[:1]), 3),
+    TreePolynomials(LATTICE, dataclasses.replace(ORIGIN, host_nonces=ORIGIN.host_nonces[::-1]), 3),
 ]
 
 
 @pytest.mark.parametrize("other", OTHERS)
 def test_a_change_of_anything_changes_every_polynomial(other):
-    own = Tree(LATTICE, ORIGIN, 3)
+    own = TreePolynomials(LATTICE, ORIGIN, 3)
     for mine, theirs in (
         (own.of_rows(0), other.of_rows(0)),
         (own.of_answers(0), other.of_answers(0)),
@@ -165,7 +165,7 @@ def test_a_change_of_anything_changes_every_polynomial(other):
 
 
 def test_blocks_hosts_and_uses_have_polynomials_of_their_own():
-    tree = Tree(LATTICE, ORIGIN, 3)
+    tree = TreePolynomials(LATTICE, ORIGIN, 3)
     made = [tree.of_rows(0), tree.of_rows(1), tree.of_answers(0), tree.of_answers(1)]
     assert len({polynomial.tobytes() for polynomial in made}) == 4
     for polynomial in made:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedboost.crypto.lattice.budget import Budget
-from fedboost.crypto.lattice.cells import Rows
-from fedboost.crypto.lattice.polynomials import Tree
+from fedboost.crypto.lattice.cells import EncryptedRows
+from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.secret import TreeSecret, rounded
 from fedboost.crypto.secrets import Secrets
 from fedboost.errors import ConfigError, PeerError
@@ -31,7 +31,7 @@ from tests.support.lattices import (
     unlimited,
 )
 
-TREE = Tree(LATTICE, ORIGIN, 3)
+TREE = TreePolynomials(LATTICE, ORIGIN, 3)
 
 
 def octets_of(secret):
@@ -46,7 +46,7 @@ def made(messages, secrets=GUEST, tree=TREE):
 @settings(max_examples=tiers.examples(20))
 def test_a_row_is_the_formula_on_pythons_numbers(rows, outputs, seed):
     messages = drawn_messages(rows, TINY, outputs, seed)
-    tree = Tree(TINY, ORIGIN, seed)
+    tree = TreePolynomials(TINY, ORIGIN, seed)
     secret = TreeSecret(tree, unlimited(TINY, rows), messages, GUEST)
     numbers = np.concatenate(list(secret.blocks()))
     assert numbers.max() < 2**53
@@ -90,7 +90,7 @@ def test_errors_are_fresh_for_every_row_and_output(own):
 
 def test_the_secrets_of_outputs_and_trees_differ():
     messages = drawn_messages(10)
-    first, other = made(messages), made(messages, tree=Tree(LATTICE, ORIGIN, 4))
+    first, other = made(messages), made(messages, tree=TreePolynomials(LATTICE, ORIGIN, 4))
     drawn = [*ternary_of(first), *ternary_of(other)]
     for i in range(4):
         for j in range(i):
@@ -111,7 +111,9 @@ def test_a_tree_begun_again_with_anything_else_shares_nothing(changed):
     if changed == "message":
         again[2999, 1] ^= 1
     if changed == "nonce":
-        tree = Tree(LATTICE, type(ORIGIN)(ORIGIN.manifest, bytes(32), ORIGIN.host_nonces), 3)
+        tree = TreePolynomials(
+            LATTICE, type(ORIGIN)(ORIGIN.manifest, bytes(32), ORIGIN.host_nonces), 3
+        )
     if changed == "seed":
         secrets = Secrets(bytes(32))
     first, second = made(messages), made(again, secrets, tree)
@@ -153,16 +155,16 @@ def test_rows_of_another_size_or_out_of_range_are_refused():
     octets = octets_of(made(drawn_messages(10)))
     for wrong in (octets[:-1], octets + b"\0", b"", octets[:-14]):
         with pytest.raises(PeerError, match="rows"):
-            Rows.received(TREE, wrong, (10, 2))
+            EncryptedRows.received(TREE, wrong, (10, 2))
     with pytest.raises(PeerError, match="out of range"):
-        Rows.received(TREE, octets[:-1] + b"\x20", (10, 2))  # 2^53
-    Rows.received(TREE, octets[:-1] + b"\x1f", (10, 2))
+        EncryptedRows.received(TREE, octets[:-1] + b"\x20", (10, 2))  # 2^53
+    EncryptedRows.received(TREE, octets[:-1] + b"\x1f", (10, 2))
 
 
 def test_no_rows_are_no_octets():
     none = TreeSecret(TREE, Budget(LATTICE, 1), np.zeros((0, 2), np.int64), GUEST)
     assert octets_of(none) == b""
-    assert len(Rows.received(TREE, b"", (0, 2))) == 0
+    assert len(EncryptedRows.received(TREE, b"", (0, 2))) == 0
 
 
 def test_a_secret_prints_nothing_and_is_not_copied_out():

@@ -12,7 +12,7 @@ import pytest
 
 import fedboost
 from fedboost.crypto import api
-from fedboost.crypto.api import Ciphertexts, Encrypted, Released
+from fedboost.crypto.api import BlindedPackages, Ciphertexts, Encrypted
 from fedboost.crypto.modular import ModularPublic
 from fedboost.crypto.modular_kernels import numbers, octets
 from fedboost.crypto.packing import GhLayout
@@ -154,7 +154,7 @@ def test_equal_sums_cannot_be_told_from_different_ones(guest):
 
 def test_only_a_keys_own_methods_make_what_may_leave():
     data = np.zeros((1, 1, 4), dtype=np.uint8)
-    for kind in (Released, Encrypted):
+    for kind in (BlindedPackages, Encrypted):
         with pytest.raises(TypeError, match="made by a key's own methods only"):
             kind(data, object())
     assert not hasattr(Ciphertexts(data), "to_bytes")

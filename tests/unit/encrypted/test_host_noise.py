@@ -8,7 +8,7 @@ import pytest
 from fedboost.core.split import Candidates, candidates
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import host_noise
-from fedboost.encrypted.host_noise import MOST, HostNoise, Scale
+from fedboost.encrypted.host_noise import MOST, HostNoise, NoiseScale
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.errors import ConfigError
 from fedboost.protocols.hybridtree.params import HybridTreeParams
@@ -17,7 +17,7 @@ from fedboost.settings import parse
 from tests import tiers
 
 SIGMA = 1 << 20
-NOISE = HostNoise(Scale(np.array([SIGMA, SIGMA])), Secrets(bytes(32)))
+NOISE = HostNoise(NoiseScale(np.array([SIGMA, SIGMA])), Secrets(bytes(32)))
 ROWS = np.arange(40, dtype=np.int32)
 BINS = 8
 SAMPLE = tiers.examples(20_000)  # numbers drawn, of which standard errors are taken
@@ -116,7 +116,7 @@ def test_the_same_question_has_the_same_answer_and_another_one_another():
 
 
 def test_no_noise_is_beyond_the_declared_bound():
-    few = HostNoise(Scale(np.array([1, 1])), Secrets(bytes(32)))
+    few = HostNoise(NoiseScale(np.array([1, 1])), Secrets(bytes(32)))
     most = max(
         np.abs(np.concatenate(few.of_node((0, n), ROWS, listed(True), (2,)))).max()
         for n in range(2000)
@@ -143,7 +143,7 @@ def params_of(kind=SecureBoostParams, **said):
 @pytest.mark.parametrize("sigma", [1e-9, 0.1, 0.5, 1.0, 1 / 3, 64.0])
 def test_the_noise_is_worth_as_many_rows_as_are_reckoned_with(sigma, bits):
     params = params_of(host_noise=sigma)
-    scale = Scale.of(params, bits)
+    scale = NoiseScale.of(params, bits)
     assert scale.is_any
     assert scale.sigma.tolist() == [max(1, math.floor(sigma * 2**bits))] * 2
     assert (scale.most <= host_noise.spare_rows(params) << bits).all()
@@ -152,12 +152,12 @@ def test_the_noise_is_worth_as_many_rows_as_are_reckoned_with(sigma, bits):
 
 def test_every_output_has_noise():
     said = {"objective": "multi:softprob", "num_class": 3, "host_noise": 0.5}
-    assert Scale.of(params_of(**said), 10).sigma.tolist() == [512] * 2
-    assert Scale.of(params_of(**said, multi_output=True), 10).sigma.tolist() == [512] * 6
+    assert NoiseScale.of(params_of(**said), 10).sigma.tolist() == [512] * 2
+    assert NoiseScale.of(params_of(**said, multi_output=True), 10).sigma.tolist() == [512] * 6
 
 
 def test_a_gradient_of_hybridtree_is_measured_without_the_room_for_what_moves_it():
-    assert Scale.of(params_of(HybridTreeParams, host_noise=1.0), 20).sigma.tolist() == [
+    assert NoiseScale.of(params_of(HybridTreeParams, host_noise=1.0), 20).sigma.tolist() == [
         1 << 16,
         1 << 20,
     ]
@@ -165,7 +165,7 @@ def test_a_gradient_of_hybridtree_is_measured_without_the_room_for_what_moves_it
 
 def test_a_job_has_no_noise_unless_it_says_so():
     assert EncryptedTreeParams().host_noise == 0.0
-    scale = Scale.of(params_of(), 20)
+    scale = NoiseScale.of(params_of(), 20)
     assert not scale.is_any
     assert scale.most.tolist() == [0, 0]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedboost.encrypted import keys
-from fedboost.encrypted.host_noise import HostNoise, Scale
+from fedboost.encrypted.host_noise import HostNoise, NoiseScale
 from fedboost.flow import Seat
 from tests.support.federated import HOSTS, now, with_seed
 from tests.support.noisy_jobs import Watched
@@ -112,7 +112,7 @@ def attempts(sigma, patch):
 
 def drawn_anew(seat: Seat, got):
     """Noise of the attempt's secrets, as if it were blinding."""
-    return HostNoise(Scale.of(seat.params, got.value_bits), seat.secrets.child("host noise"))
+    return HostNoise(NoiseScale.of(seat.params, got.value_bits), seat.secrets.child("host noise"))
 
 
 @pytest.mark.some(1)

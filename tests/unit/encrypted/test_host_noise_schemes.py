@@ -10,7 +10,7 @@ from fedboost.crypto.masking import Masks
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import host_noise, keys, precision
-from fedboost.encrypted.host_noise import MOST, Scale, as_masks
+from fedboost.encrypted.host_noise import MOST, NoiseScale, as_masks
 from fedboost.encrypted.sides import Asked, Expected
 from fedboost.errors import ConfigError, PeerError, ProtocolError
 from tests.support.ciphertexts import arrived, encrypted, short_keys
@@ -141,7 +141,9 @@ def drawn_under(scheme, count):
     layout = layout_of(public, g_noise=MOST * sigma, h_noise=MOST * sigma)
     gh = np.array([[3, 5]])
     rows = encrypted(private, gh, layout)
-    noise = host_noise.HostNoise(Scale(np.array([sigma, sigma])), Secrets(scheme.encode() * 32))
+    noise = host_noise.HostNoise(
+        NoiseScale(np.array([sigma, sigma])), Secrets(scheme.encode() * 32)
+    )
     own = np.concatenate(noise.of_node((0, 0), np.arange(1, dtype=np.int32), cuts(count), ()))
     every = rows[np.zeros(count, np.int64)]
     released = public.release(every, layout, public.blinders(), masks=as_masks(own))
@@ -174,7 +176,7 @@ class Pair:
         cuts = binning.fit(values, 8, ())
         told = self.guest.told(0)
         side = keys.host_side(seats[HOSTS[0]], told, rows, cuts, are_all=True)
-        self.scale = Scale.of(params, bits)
+        self.scale = NoiseScale.of(params, bits)
         most = (1 << bits) - 1
         self.gh = np.full((rows, 2 * outputs), most)
         self.given = self.guest.rows(0, self.gh, rows)
@@ -227,7 +229,7 @@ def test_a_lattice_has_room_for_the_greatest_noise_and_the_guest_for_no_more(sch
 def test_every_sum_and_its_noise_fits_the_budget(scheme, rows, sigma):
     seat = seat_of(encryption={"scheme": scheme}, host_noise=sigma)
     bits = precision.bits_of(seat.params, rows)
-    most = int(Scale.of(seat.params, bits).most[0])
+    most = int(NoiseScale.of(seat.params, bits).most[0])
     if scheme == "plain":
         assert (rows << bits) + 256 * most <= 1 << 62
         assert keys.layout(seat.params, bits, rows, 2047).g_noise == most

@@ -9,7 +9,7 @@ from fedboost.core.params import TreeParams
 from fedboost.core.tree import Node, Split, grown
 from fedboost.model import meta_rules
 from fedboost.model.conditions import CATEGORIES, Condition
-from fedboost.model.meta_rules import Found
+from fedboost.model.meta_rules import RuleMatch
 
 
 def asks(column, threshold, missing_left=False):
@@ -123,7 +123,7 @@ def test_inner_nodes_have_rules_where_they_are_asked_for():
 
 
 def test_a_rule_asks_a_column_or_does_not():
-    found = Found(((1, below(3)), (4, below(2))), (0,))
+    found = RuleMatch(((1, below(3)), (4, below(2))), (0,))
     assert found.asks({4, 9})
     assert not found.asks({0, 2})
 
@@ -139,7 +139,7 @@ def test_every_rule_determines_the_trees_whose_leaf_it_is():
     rng = np.random.default_rng(4)
     values = rng.normal(size=(500, 3)).astype(np.float32)
     y = (values[:, 0] * values[:, 1] > 0).astype(np.float64)
-    trained = local.train(local.Table(values, y), TreeParams(n_estimators=8, max_depth=3))
+    trained = local.train(local.TrainingTable(values, y), TreeParams(n_estimators=8, max_depth=3))
     trees = [tree for (tree,) in trained.rounds]
     found = meta_rules.found(trees)
     assert len(found[0].trees) > 1

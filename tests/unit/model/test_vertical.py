@@ -10,7 +10,7 @@ from fedboost.core.categories import NO_THRESHOLD
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.model import vertical
-from fedboost.model.vertical import Shape
+from fedboost.model.vertical import TreeShape
 from tests.support.models import COLUMNS, MODEL, PARTIES, random_model, whole
 
 
@@ -33,7 +33,7 @@ def _again(arrays):
 @given(st.integers(0, 200))
 def test_children_are_where_their_heap_ids_say(seed):
     arrays = random_model(seed)["bank"].arrays
-    shape = Shape.of(arrays)
+    shape = TreeShape.of(arrays)
     inner = np.flatnonzero(arrays["owner"] != vertical.LEAF)
     leaf = np.flatnonzero(arrays["owner"] == vertical.LEAF)
     assert (arrays["node"][shape.roots] == 0).all()
@@ -49,7 +49,7 @@ def test_a_tree_without_one_of_its_nodes_is_refused():
     for gone in range(len(arrays["node"])):
         rest = {name: np.delete(array, gone, axis=0) for name, array in arrays.items()}
         with pytest.raises(DataError, match="not whole"):
-            Shape.of(rest)
+            TreeShape.of(rest)
 
 
 def test_a_missing_value_goes_where_the_split_says_and_a_threshold_goes_right():

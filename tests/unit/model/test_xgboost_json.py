@@ -117,7 +117,8 @@ def stopped(frame, check, params):
     wanted = {"max_bin": 6, "early_stopping_rounds": 1, **params}
     own = TreeParams(**wanted)
     one, other = (
-        local.Table(f.values, labels(f, own), categorical=f.categorical) for f in (frame, check)
+        local.TrainingTable(f.values, labels(f, own), categorical=f.categorical)
+        for f in (frame, check)
     )
     return local.train(one, own, other)
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedboost import wire
 from fedboost.crypto import residues
-from fedboost.crypto.api import Released
+from fedboost.crypto.api import BlindedPackages
 from fedboost.encrypted import answers, cells, grove, growth, host_tree, offers, ring
 from fedboost.encrypted.packed import PackedHost, PackedHostRows
 from fedboost.errors import FedboostError, PeerError
@@ -283,7 +283,7 @@ def test_nothing_leaves_a_host_but_released_sums_and_divisions(monkeypatch):
 
     def watched(self, *args):
         out = release(self, *args)
-        assert isinstance(out, Released)
+        assert isinstance(out, BlindedPackages)
         released.append(out.to_bytes())
         return out
 

@@ -9,10 +9,10 @@ import pytest
 from fedboost import wire
 from fedboost.core import hybrid
 from fedboost.crypto import residues
-from fedboost.crypto.api import Released
+from fedboost.crypto.api import BlindedPackages
 from fedboost.crypto.masking import Masks, answer_masks
 from fedboost.encrypted import answer_steps, leaf_answers, leaf_values
-from fedboost.encrypted.leaf_answers import Answering, Precision
+from fedboost.encrypted.leaf_answers import MaskingHost, Precision
 from fedboost.errors import FedboostError, PeerError, PolicyError, ProtocolError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows
@@ -48,14 +48,14 @@ def only_to(receiver, alter):
 
 def lying_masks(monkeypatch, change):
     """The host TELCO masks what `change` makes of its places shared with others."""
-    masks = Answering.masks
+    masks = MaskingHost.masks
 
     def other(self, number, rows, packing, each=1):
         if self.seat.party != TELCO:
             return masks(self, number, rows, packing, each)
         return change(self, masks, number, rows, packing)
 
-    monkeypatch.setattr(Answering, "masks", other)
+    monkeypatch.setattr(MaskingHost, "masks", other)
 
 
 def none_at_all(me, masks, number, rows, packing):
@@ -153,7 +153,7 @@ def test_a_signed_key_that_is_none_is_refused(key, says):
 
 
 def test_a_host_that_hands_out_a_key_it_does_not_own_gets_noise_and_a_refusal():
-    key = Answering(conversations.hybridtree_unscored().seats[SHOP]).key.public
+    key = MaskingHost(conversations.hybridtree_unscored().seats[SHOP]).key.public
     error = outcome(only_from(TELCO, changing("AnswerKey", resigned(key))))
     assert error.what == ALONE
 
@@ -308,7 +308,7 @@ def test_a_step_of_the_other_kind_of_split_is_refused(room, until, step, says):
 
 
 def test_hosts_that_were_not_told_what_they_share_do_not_answer():
-    me = Answering(conversations.hybridtree_unscored().seats[TELCO])
+    me = MaskingHost(conversations.hybridtree_unscored().seats[TELCO])
     packing = Precision(20, 2, 2, 1).layout(2048)
     with pytest.raises(ProtocolError, match="before they know which rows they share"):
         me.masks(0, slice(0, 5), packing)
@@ -323,7 +323,7 @@ def test_nothing_leaves_a_host_but_keys_and_released_answers(monkeypatch):
 
     def watched(self, *args, **more):
         out = release(self, *args, **more)
-        assert isinstance(out, Released)
+        assert isinstance(out, BlindedPackages)
         assert isinstance(more["masks"], Masks)
         released.append(out.to_bytes())
         return out

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedboost import wire
-from fedboost.crypto.lattice.polynomials import NONCE_BYTES, Tree
+from fedboost.crypto.lattice.polynomials import NONCE_BYTES, TreePolynomials
 from fedboost.encrypted import keys, packed, ring
 from fedboost.encrypted.sides import Expected
 from fedboost.errors import FedboostError, PeerError
@@ -280,7 +280,7 @@ def cheating_guest():
     own = ring.RingGuestRows.key_for
 
     def key_for(self, host):
-        with mock.patch.object(Tree, "of_answers", of_zeros):
+        with mock.patch.object(TreePolynomials, "of_answers", of_zeros):
             return own(self, host)
 
     with mock.patch.object(ring.RingGuestRows, "key_for", key_for):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedboost import wire
-from fedboost.crypto.lattice.answers import Shape
+from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.encrypted import keys, offers, ring
 from fedboost.encrypted.offers import Offers, read_offers
 from fedboost.encrypted.sides import Expected, GuestRows
@@ -220,7 +220,7 @@ def test_streams_of_several_hosts_need_not_be_equally_long():
 def shape_of(me, rows):
     """Of an answer about a node with so many rows, in the guest's tree."""
     secret = me.encrypted.secret
-    return Shape(secret.tree.parameters, 2, secret.budget.width(rows))
+    return AnswerShape(secret.tree.parameters, 2, secret.budget.width(rows))
 
 
 def shape():

@@ -16,9 +16,9 @@ from fedboost.core.params import TreeParams
 from fedboost.data.sources import SourceSpec
 from fedboost.encrypted import needs as ciphers
 from fedboost.errors import ConfigError
-from fedboost.needs import Growth, Scene
+from fedboost.needs import GrowthCounts, Scene
 from fedboost.runtime.estimate import price_lists, prices, scenes
-from fedboost.runtime.estimate.estimate import Place, estimate
+from fedboost.runtime.estimate.estimate import Placement, estimate
 from fedboost.runtime.estimate.prices import Prices
 from fedboost.runtime.estimate.scenes import Said, from_tables, from_words
 from fedboost.settings import parse
@@ -66,7 +66,7 @@ def scene(**changes):
         "common": 1000,
         "shared": {"telco": 1000},
         "held_out": 0.0,
-        "growth": Growth((1.0, 2.0), (1.0, 0.25)),
+        "growth": GrowthCounts((1.0, 2.0), (1.0, 0.25)),
     }
     return Scene(**{**own, **changes})
 
@@ -181,7 +181,7 @@ def test_rehearsed_trees_open_the_nodes_that_the_pooled_trees_have(tmp_path):
     draw = np.random.default_rng(1)
     values = draw.normal(size=(240, 12)).astype(np.float32)
     trees = local.train(
-        local.Table(values, (values[:, 0] > 0).astype(np.float64)),
+        local.TrainingTable(values, (values[:, 0] > 0).astype(np.float64)),
         TreeParams(n_estimators=1, max_depth=3, max_bin=16),
     )
     assert growth.opened[1] <= len(trees.rounds[0][0].node)
@@ -198,7 +198,7 @@ def test_rows_in_common_are_those_of_the_tables(tmp_path):
 @pytest.mark.parametrize("name", TRAINING)
 def test_an_estimate_says_what_a_result_says(name):
     spec = job(name)
-    found = estimate(spec, from_words(spec, SAID), Place(2), flat()).said()
+    found = estimate(spec, from_words(spec, SAID), Placement(2), flat()).said()
     assert found["cpu_seconds"].keys() == set(small_jobs.PARTIES)
     assert found["memory_peak_bytes"].keys() == set(small_jobs.PARTIES)
     assert found["seconds"]["total"] >= found["seconds"]["train"] > 0.0
@@ -210,15 +210,15 @@ def test_an_estimate_says_what_a_result_says(name):
 
 def test_a_job_on_an_earlier_alignment_has_no_stage_for_it():
     spec = job().model_copy(update={"alignment": "a-job"})
-    found = estimate(spec, from_words(spec, SAID), Place(2), flat())
+    found = estimate(spec, from_words(spec, SAID), Placement(2), flat())
     assert "align" not in found.seconds
 
 
 def test_on_one_machine_parties_share_its_cores_and_apart_they_do_not():
     spec = job()
     setting = from_words(spec, SAID)
-    here = estimate(spec, setting, Place(1), flat())
-    apart = estimate(spec, setting, Place(1, apart=True), flat())
+    here = estimate(spec, setting, Placement(1), flat())
+    apart = estimate(spec, setting, Placement(1, apart=True), flat())
     assert here.seconds["train"] > apart.seconds["train"]
     assert here.cpu_seconds == apart.cpu_seconds
 
@@ -226,9 +226,9 @@ def test_on_one_machine_parties_share_its_cores_and_apart_they_do_not():
 def test_a_slow_link_is_waited_for():
     spec = job()
     setting = from_words(spec, SAID)
-    fast = estimate(spec, setting, Place(1, apart=True, bytes_per_s=1e9), flat())
-    slow = estimate(spec, setting, Place(1, apart=True, bytes_per_s=1e4), flat())
-    late = estimate(spec, setting, Place(1, apart=True, bytes_per_s=1e9, latency_s=0.1), flat())
+    fast = estimate(spec, setting, Placement(1, apart=True, bytes_per_s=1e9), flat())
+    slow = estimate(spec, setting, Placement(1, apart=True, bytes_per_s=1e4), flat())
+    late = estimate(spec, setting, Placement(1, apart=True, bytes_per_s=1e9, latency_s=0.1), flat())
     octets = max(slow.bytes.values())
     assert slow.seconds["total"] - fast.seconds["total"] >= octets / 1e4 * 0.9
     assert late.seconds["train"] - fast.seconds["train"] > 3 * 3 * 0.2
@@ -250,7 +250,7 @@ def test_a_protocol_that_nobody_has_counted_is_refused():
     }
     spec = parse(type(job()), echo)
     with pytest.raises(ConfigError, match="nobody has counted"):
-        estimate(spec, from_words(spec, TWO), Place(1), flat())
+        estimate(spec, from_words(spec, TWO), Placement(1), flat())
 
 
 def test_tables_of_strangers_are_refused():
