@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from typing import Protocol as Interface
 
 from google.protobuf.message import Message
@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # a coordinator knows no tables
     from fedboost.crypto.secrets import Secrets
     from fedboost.crypto.workers import Workers
     from fedboost.data.frame import Frame
+
+T = TypeVar("T")
 
 
 class Role(StrEnum):
@@ -143,6 +145,22 @@ class Artefact:
     arrays: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     disclosure: Artefact | None = None  # beside it, what later jobs may use again
     transcript: Artefact | None = None  # and, since the last one, what an audit needs to know
+
+    @classmethod
+    def of_state(cls, held: Any, transcript: Artefact | None = None, history: bytes = b"") -> Self:
+        """Return a checkpoint of a dataclass (`fedboost.state`); `history` is its `HISTORY`."""
+        from fedboost.state import state_dict
+
+        facts, arrays = state_dict(type(held), held)
+        if history:
+            facts[HISTORY] = history.hex()
+        return cls(facts, arrays, transcript=transcript)
+
+    def state(self, kind: type[T]) -> T:
+        """Return what `of_state` has kept, of this kind."""
+        from fedboost.state import load_state
+
+        return load_state(kind, self.facts, self.arrays)
 
 
 @dataclass(frozen=True)

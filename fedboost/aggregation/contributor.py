@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ from fedboost.errors import (
     ProtocolError,
     UnreachableError,
 )
-from fedboost.flow import EVERYBODY, GUEST, HISTORY, Seat
+from fedboost.flow import EVERYBODY, GUEST, Seat
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
     Masked,
@@ -126,14 +125,10 @@ class Contributor:
         standing.same(self.history, got)
         self._has_met = True
 
-    def keep(self) -> dict[str, Any]:
-        """What a checkpoint holds of the sums, as JSON."""
-        members = [] if self.epoch is None else list(self.epoch.members)
-        return {HISTORY: self.history.hex(), "members": members}
-
-    def take_up(self, kept: Mapping[str, Any]) -> None:
-        """Goes on behind a checkpoint."""
-        self.history = bytes.fromhex(kept[HISTORY])
+    @property
+    def over(self) -> tuple[str, ...]:
+        """Over whom the epoch at hand adds up; nobody where there is none."""
+        return () if self.epoch is None else self.epoch.members
 
     # Keys of the stage
 

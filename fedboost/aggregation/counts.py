@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,22 +102,6 @@ def summary(params: BoostingParams, counts: Counts, total: Vector) -> Summary:
 def most(counts: Counts) -> int:
     """What no sum of `of_labels` exceeds."""
     return counts.train << fixed_point.bits_for(counts.train)
-
-
-def facts(counts: Counts, found: Summary) -> dict[str, Any]:
-    """Both as JSON, for a checkpoint."""
-    return {
-        "counts": asdict(counts) | {"present": counts.present.tolist()},
-        "summary": asdict(found) | {"shares": list(found.shares)},
-    }
-
-
-def restored(kept: Mapping[str, Any]) -> tuple[Counts, Summary]:
-    """Both from `facts`."""
-    counts, found = kept["counts"], kept["summary"]
-    present = np.array(counts["present"], np.int64)
-    shares = tuple(found["shares"])
-    return Counts(**{**counts, "present": present}), Summary(**{**found, "shares": shares})
 
 
 def _units(counts: Counts) -> tuple[float, float]:

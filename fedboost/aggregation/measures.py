@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +14,21 @@ from fedboost.core.local import History, Watched
 from fedboost.core.metrics import METRICS
 from fedboost.core.params import BoostingParams
 from fedboost.core.tallies import Tally
+from fedboost.state import state
 
 Vector = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Measures:
+@state
+class MeasuresState:
+    """The metrics so far, and which round was the best."""
+
+    history: History
+    stopping: EarlyStopping
+
+
+class Measures(MeasuresState):
     """What every party knows of the metrics so far; all come to the same from the same sums."""
 
     def __init__(self, params: BoostingParams, counts: Counts, base_margin: Floats) -> None:
@@ -29,7 +36,7 @@ class Measures:
         the objective's."""
         self._params = params
         bigger = METRICS[params.metrics[-1]].bigger_is_better
-        self.history: History = []
+        self.history = []
         self.stopping = EarlyStopping(params.early_stopping_rounds, bigger)
         bounds = counts.weight_bound, counts.label_bound
         self._tallies = {
@@ -67,12 +74,3 @@ class Measures:
             decisive = measured["validation"][self._params.metrics[-1]]
             self.stopping = self.stopping.after(decisive)
         return measured
-
-    def facts(self) -> dict[str, Any]:
-        """Where the metrics stand, as JSON."""
-        return {"history": self.history, "stopping": asdict(self.stopping)}
-
-    def restore(self, facts: Mapping[str, Any]) -> None:
-        """Carries on from `facts`."""
-        self.history = list(facts["history"])
-        self.stopping = EarlyStopping(**facts["stopping"])

@@ -23,6 +23,7 @@ from fedboost.core.params import MAX_BIN
 from fedboost.core.partition import Partition, left_child, parent, sibling
 from fedboost.core.split import Candidates
 from fedboost.kernels import kernel
+from fedboost.state import state
 
 Rows = NDArray[np.int32]
 Numbers = NDArray[np.uint8]  # (columns, n_cells) the group of each cell, rising with the bins
@@ -36,8 +37,7 @@ class Node:
 
     groups: Numbers  # (columns, n_cells); the last cell is that of missing rows
     possible: Bits  # (columns, n_cells): not ruled out by splits above
-    # Rows of the smallest group that is released and not empty; unknown of a taken-up layer.
-    smallest: int | None
+    smallest: int | None  # rows of the smallest group that is released and not empty
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,15 @@ class Segments:
         return not self.apart and len(self) - 1 in chosen
 
 
-class Minimum:
+@state
+class MinimumState:
+    """What the next layer must know of the last one."""
+
+    nodes: dict[int, Node]  # that are open
+    divided: dict[int, tuple[int, Bits]]  # the column's place, and which of its cells go left
+
+
+class Minimum(MinimumState):
     """The groups of a growing tree's open nodes. Every layer: `open`, then `divide` where one of
     these columns has won.
     """
@@ -92,26 +100,24 @@ class Minimum:
         """
         self._bins, self._columns, self._n_cells = bins, columns, n_cells
         self._n_bins, self._least = n_bins.astype(np.int64), least.astype(np.int64)
-        self._open: dict[int, Node] = {}
-        # By node, the divided column's place, and which of its cells go left.
-        self._divided: dict[int, tuple[int, Bits]] = {}
+        self.nodes, self.divided = {}, {}
 
     def open(self, nodes: Sequence[int], training: Partition) -> None:
         """Begins a layer of these nodes; `training` holds the rows that the tree learns from."""
-        above, self._open = self._open, {}
+        above, self.nodes = self.nodes, {}
         pairs = {node: [node, sibling(node)] if parent(node) in above else [node] for node in nodes}
         counted = list(dict.fromkeys(one for pair in pairs.values() for one in pair))
         counts = dict(zip(counted, self._counts(training, counted), strict=True))
         for node, pair in pairs.items():
-            beside = self._open.get(pair[-1])
+            beside = self.nodes.get(pair[-1])
             sides = [(counts[one], self._possible(above, one)) for one in pair]
             if beside is None:
                 before = above[parent(node)].groups if len(pair) > 1 else self._finest()
                 groups = coarsened(before, sides, self._n_bins, self._least)
             else:
                 groups = beside.groups
-            self._open[node] = Node(groups, sides[0][1], _smallest(groups, sides[0][0]))
-        self._divided = {}
+            self.nodes[node] = Node(groups, sides[0][1], _smallest(groups, sides[0][0]))
+        self.divided = {}
 
     def divide(
         self, node: int, column: int, bin_number: int, missing_left: bool, left_bins: bytes
@@ -119,7 +125,7 @@ class Minimum:
         """Notes a split of one of the columns, as in `split.goes_right`."""
         cells = np.arange(self._n_cells, dtype=np.uint8)
         right = split.goes_right(cells, bin_number, missing_left, self._n_cells - 1, left_bins)
-        self._divided[node] = int(np.searchsorted(self._columns, column)), ~right
+        self.divided[node] = int(np.searchsorted(self._columns, column)), ~right
 
     @classmethod
     def of(cls, binning: Binning, bins: Bins, columns: Rows, least: Rows | None) -> Self | None:
@@ -131,38 +137,17 @@ class Minimum:
         own = least[columns]
         return cls(bins, columns, binning.n_bins[columns], binning.n_cells, own)
 
-    def halfway(self) -> dict[str, NDArray[np.generic]]:
-        """What the next layer must know of the last one, as arrays."""
-        shape = (len(self._open), len(self._columns), self._n_cells)
-        held, ruled = list(self._open.values()), list(self._divided.values())
-        return {
-            "open": np.array(list(self._open), np.int32),
-            "groups": np.array([one.groups for one in held], np.uint8).reshape(shape),
-            "possible": np.array([one.possible for one in held], np.bool_).reshape(shape),
-            "divided": np.array(list(self._divided), np.int32),
-            "by": np.array([place for place, _ in ruled], np.int32),
-            "left": np.array([own for _, own in ruled], np.bool_).reshape(len(ruled), shape[2]),
-        }
-
-    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
-        """Goes on where `halfway` has found them."""
-        groups, possible = kept["groups"].astype(np.uint8), kept["possible"].astype(np.bool_)
-        found = zip(kept["open"].tolist(), groups, possible, strict=True)
-        self._open = {node: Node(own, may, smallest=None) for node, own, may in found}
-        ruled = zip(kept["by"].tolist(), kept["left"].astype(np.bool_), strict=True)
-        self._divided = dict(zip(kept["divided"].tolist(), ruled, strict=True))
-
     def groups(self, node: int) -> Numbers:
         """Those of an open node."""
-        return self._open[node].groups
+        return self.nodes[node].groups
 
     def smallest(self, node: int) -> int | None:
         """Rows of the smallest group of an open node; None where no column has two."""
-        return self._open[node].smallest
+        return self.nodes[node].smallest
 
     def stacked(self, nodes: Sequence[int]) -> Numbers:
         """Those of several, uint8 (nodes, columns, n_cells)."""
-        return np.array([self._open[node].groups for node in nodes])
+        return np.array([self.nodes[node].groups for node in nodes])
 
     def _counts(self, training: Partition, nodes: Sequence[int]) -> NDArray[np.int64]:
         """How many rows of each node lie in each cell, (nodes, columns, n_cells)."""
@@ -175,9 +160,9 @@ class Minimum:
         if parent(node) not in above:
             return np.ones((len(self._columns), self._n_cells), np.bool_)
         possible = above[parent(node)].possible
-        if parent(node) not in self._divided:
+        if parent(node) not in self.divided:
             return possible
-        place, on_left = self._divided[parent(node)]
+        place, on_left = self.divided[parent(node)]
         possible = possible.copy()
         possible[place] &= on_left if node == left_child(parent(node)) else ~on_left
         return possible

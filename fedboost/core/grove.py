@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedboost.core import forest, sampling
 from fedboost.core.bins import Bins
 from fedboost.core.growth import Growing, Rules, Sums
-from fedboost.core.halfway import Arrays, of_all, take_up_all
 from fedboost.core.objectives import Gradients
 from fedboost.core.sampling import Sample
 
@@ -41,14 +39,6 @@ class Grove:
         for tree, own in zip(self.trees, np.split(sums, np.cumsum(self.sizes)[:-1]), strict=True):
             if not tree.is_over:
                 tree.take(own.reshape(tree.shape))
-
-    def halfway(self) -> Arrays:
-        """What the layers so far have settled in every tree."""
-        return of_all(self.trees)
-
-    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
-        """Goes on where `halfway` has found the trees."""
-        take_up_all(self.trees, kept)
 
     def close(self) -> None:
         """Ends all trees at their last complete layer."""

@@ -7,7 +7,7 @@ Sums are integers, so the same trees grow wherever the rows lie.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,12 +18,12 @@ from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.core.groups import Minimum, Numbers, Segments
-from fedboost.core.halfway import Arrays
+from fedboost.core.groups import Minimum, MinimumState, Numbers, Segments
 from fedboost.core.own_rows import OwnRows
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, Partition, layers_of, left_child, right_child
 from fedboost.core.tree import Node, Split, Tree, grown
+from fedboost.state import state, take_up
 
 Rows = NDArray[np.int32]
 Sums = NDArray[np.int64]
@@ -46,7 +46,21 @@ class Rules:
     row_groups: tuple[int, ...] = ()
 
 
-class Growing:
+@state
+class GrowingState:
+    """What the layers so far have settled, and the sums to subtract the next ones from."""
+
+    partition: Partition  # of the own rows that the tree learns from
+    depth: int  # layers grown so far
+    asked: list[int]  # the nodes whose sums come next, by their heap ids
+    divided: list[int]  # the nodes of the layer above that have children
+    cells: Sums  # (divided, columns, n_cells, 2·outputs) of them
+    totals: dict[int, Sums]
+    splits: dict[int, Split]
+    minimum: MinimumState | None
+
+
+class Growing(GrowingState):
     """One tree under way. Every layer: `sums` of the own rows, then `take` of everybody's."""
 
     def __init__(
@@ -64,22 +78,20 @@ class Growing:
         of them if absent.
         """
         assert len(columns) > 0
-        self.rows, self.partition = rows, Partition(rows)
+        self.rows, self.partition = rows, Partition.at_root(rows)
         self._rules, self._bins, self._gh, self._columns = rules, bins, gh, columns
         self._layers = list(layers or [columns] * rules.params.max_depth)
-        self._depth = 0  # layers grown so far
-        self._asked = [ROOT]  # the nodes whose sums come next
-        self._divided: list[int] = []  # the nodes of the layer above that have children
-        self._cells: Sums = np.empty(0, np.int64)  # (divided, columns, n_cells, 2·outputs) of them
-        self._totals: dict[int, Sums] = {ROOT: np.zeros(gh.shape[1], np.int64)}
-        self._minimum = Minimum.of(rules.binning, bins, columns, rules.least)
-        self._splits: dict[int, Split] = {}
+        self.depth, self.asked, self.divided = 0, [ROOT], []
+        self.cells = np.empty(0, np.int64)
+        self.totals = {ROOT: np.zeros(gh.shape[1], np.int64)}
+        self.splits = {}
+        self.minimum: Minimum | None = Minimum.of(rules.binning, bins, columns, rules.least)
         self._views = self._views_of_parties()
 
     @property
     def is_over(self) -> bool:
         """Whether the tree has grown to its end and needs no more sums."""
-        return not self._asked
+        return not self.asked
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -87,12 +99,7 @@ class Growing:
         end.
         """
         n_cells = self._rules.binning.n_cells
-        return len(self._asked), len(self._columns), n_cells, self._gh.shape[1]
-
-    @property
-    def asked(self) -> tuple[int, ...]:
-        """The nodes whose sums come next, by their heap ids."""
-        return tuple(self._asked)
+        return len(self.asked), len(self._columns), n_cells, self._gh.shape[1]
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -102,7 +109,7 @@ class Growing:
     @property
     def rows_asked(self) -> int:
         """How many of the own rows the sums that come next add up."""
-        return sum(len(self.partition.rows(node)) for node in self._asked)
+        return sum(len(self.partition.rows(node)) for node in self.asked)
 
     def sums(self) -> Sums:
         """int64 `shape`: what the own rows add to the sums of the next layer.
@@ -111,8 +118,8 @@ class Growing:
         rows, the left one if they are equal; in order of heap ids.
         """
         if self._views:
-            return np.sum([view.sums(self._asked) for view in self._views], axis=0)
-        own = [self.partition.rows(node) for node in self._asked]
+            return np.sum([view.sums(self.asked) for view in self._views], axis=0)
+        own = [self.partition.rows(node) for node in self.asked]
         n_cells = self._rules.binning.n_cells
         return histogram.build(self._bins, own, self._gh, n_cells, self._columns)
 
@@ -121,7 +128,7 @@ class Growing:
         assert not self.is_over
         assert sums.shape == self.shape
         nodes, cells = self._layer(sums)
-        usable = self._layers[self._depth]
+        usable = self._layers[self.depth]
         seen, released = cells, self._released(nodes)
         if len(usable) < len(self._columns):
             places = np.searchsorted(self._columns, usable)
@@ -129,97 +136,64 @@ class Growing:
             released = None if released is None else released[:, places]
         won = choose(self._rules, seen, self._seen_totals(nodes, seen), usable, released)
         kept = [place for place, found in enumerate(won) if found is not None]
-        self._depth += 1
-        self._divided = [nodes[place] for place in kept]
+        self.depth += 1
+        self.divided = [nodes[place] for place in kept]
         for node, own, found in zip(nodes, cells, won, strict=True):
             if found is not None:
                 if self._rules.own_rows_min:  # the children are of what the column has seen
                     column = np.searchsorted(self._columns, found[0].column)
-                    self._totals[node] = own[column].sum(axis=0)
+                    self.totals[node] = own[column].sum(axis=0)
                 self._divide(node, *found)
-        if self._depth == len(self._layers):
+        if self.depth == len(self._layers):
             self.close()
             return
         for view in self._views:
-            view.divide({node: self._splits[node] for node in self._divided})
-        self._cells = cells if len(kept) == len(nodes) else cells[kept]
-        self._asked = self._lighter_children()
+            view.divide({node: self.splits[node] for node in self.divided})
+        self.cells = cells if len(kept) == len(nodes) else cells[kept]
+        self.asked = self._lighter_children()
 
-    def halfway(self) -> Arrays:
-        """What the layers so far have settled, and the sums to subtract the next ones from."""
-        assert self._minimum is None  # of which nobody keeps anything here
-        own = list(self._splits.values())
-        return {
-            "depth": np.array(self._depth),
-            "at": self.partition.node_of_rows(len(self._gh)),
-            "nodes": np.array(list(self._totals), np.int32),
-            "totals": np.array(list(self._totals.values()), np.int64),
-            "asked": np.array(self._asked, np.int32),
-            "divided": np.array(self._divided, np.int32),
-            "cells": self._cells,
-            "split": np.array(list(self._splits), np.int32),
-            "column": np.array([one.column for one in own], np.int32),
-            "bin": np.array([one.bin for one in own], np.int32),
-            "threshold": np.array([one.threshold for one in own], np.float32),
-            "missing_left": np.array([one.missing_left for one in own], np.bool_),
-            "gain": np.array([one.gain for one in own], np.float64),
-            "left_bins": categories.as_sets([one.left_bins for one in own]),
-        }
-
-    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
-        """Goes on where `halfway` has found it; the gradients are those of then."""
-        names = ("column", "bin", "threshold", "missing_left", "gain")
-        sets = [row.tobytes() if row.any() else b"" for row in kept["left_bins"]]
-        rows = zip(kept["split"].tolist(), *(kept[n].tolist() for n in names), sets, strict=True)
-        self._splits = {
-            node: Split(c, b, np.float32(x), m, g, s) for node, c, b, x, m, g, s in rows
-        }
-        totals = zip(kept["nodes"].tolist(), kept["totals"].astype(np.int64), strict=True)
-        self._totals = dict(totals)
-        self._depth, self._cells = int(kept["depth"]), kept["cells"].astype(np.int64)
-        self._asked, self._divided = kept["asked"].tolist(), kept["divided"].tolist()
-        leaves = [node for node in self._totals if node not in self._splits]
-        at = kept["at"].astype(np.int32)[self.rows]
-        self.partition = Partition.of_nodes(self.rows, at, leaves)
-        for layer in layers_of(self._splits):
+    def go_on(self, kept: GrowingState) -> None:
+        """Go on where an earlier attempt has left the tree; the gradients are those of then."""
+        take_up(self, kept)
+        for layer in layers_of(self.splits):
             for view in self._views:
-                view.divide({node: self._splits[node] for node in layer})
+                view.divide({node: self.splits[node] for node in layer})
 
     def close(self) -> None:
         """Ends the tree at its last complete layer: nodes whose sums have not come stay leaves.
 
         Without the root's sums it is a single leaf of value 0.
         """
-        self._asked, self._divided, self._cells = [], [], np.empty(0, np.int64)
+        self.asked, self.divided, self.cells = [], [], np.empty(0, np.int64)
 
     def tree(self) -> Tree:
         """The tree, once it is over."""
         assert self.is_over
-        rules, nodes = self._rules, list(self._totals)
-        for node in sorted(self._splits, reverse=True):  # as its leaves have it, whatever it saw
-            self._totals[node] = self._totals[left_child(node)] + self._totals[right_child(node)]
-        totals = np.array([self._totals[node] for node in nodes])
+        rules, nodes = self._rules, list(self.totals)
+        for node in sorted(self.splits, reverse=True):  # as its leaves have it, whatever it saw
+            self.totals[node] = self.totals[left_child(node)] + self.totals[right_child(node)]
+        totals = np.array([self.totals[node] for node in nodes])
         G, H = totals[:, 0::2], totals[:, 1::2]
         values = split.leaf_value(G, H, rules.params, rules.fixed)
         covers = split.cover(H, rules.fixed).tolist()
         return grown(
             {
-                node: Node(value, cover, self._splits.get(node))
+                node: Node(value, cover, self.splits.get(node))
                 for node, value, cover in zip(nodes, values, covers, strict=True)
             }
         )
 
     def _layer(self, sums: Sums) -> tuple[list[int], Sums]:
         """The open nodes, ascending, and their histograms."""
-        if not self._divided:
+        if not self.divided:
             # Every row has one cell in every column, be it that of missing values.
-            self._totals[ROOT] = sums[0, 0].sum(axis=0)
+            self.totals[ROOT] = sums[0, 0].sum(axis=0)
             return [ROOT], sums
-        nodes = [c for node in self._divided for c in (left_child(node), right_child(node))]
-        came = np.isin(nodes, self._asked)
+        nodes = [c for node in self.divided for c in (left_child(node), right_child(node))]
+        came = np.isin(nodes, self.asked)
         cells = np.empty((len(nodes), *sums.shape[1:]), np.int64)
         cells[came] = sums
-        cells[~came] = self._cells - sums
+        cells[~came] = self.cells - sums
         return nodes, cells
 
     def _views_of_parties(self) -> list[OwnRows]:
@@ -239,26 +213,26 @@ class Growing:
         if self._rules.own_rows_min:
             totals: Sums = cells.sum(axis=2)
             return totals[:, 0] if (totals == totals[:, :1]).all() else totals
-        return np.array([self._totals[node] for node in nodes])
+        return np.array([self.totals[node] for node in nodes])
 
     def _released(self, nodes: Sequence[int]) -> Numbers | None:
         """The groups of the open nodes, where columns have to keep to any."""
-        if self._minimum is None:
+        if self.minimum is None:
             return None
-        self._minimum.open(nodes, self.partition)
-        return self._minimum.stacked(nodes)
+        self.minimum.open(nodes, self.partition)
+        return self.minimum.stacked(nodes)
 
     def _divide(self, node: int, won: Split, left: Sums) -> None:
         """Moves the own rows of a node into its children."""
-        self._splits[node] = won
-        self._totals[left_child(node)] = left
-        self._totals[right_child(node)] = self._totals[node] - left
+        self.splits[node] = won
+        self.totals[left_child(node)] = left
+        self.totals[right_child(node)] = self.totals[node] - left
         own = of_rows(self._bins, won.column, self.partition.rows(node))
         missing = self._rules.binning.missing
         right = split.goes_right(own, won.bin, won.missing_left, missing, won.left_bins)
         self.partition.divide(node, right)
-        if self._minimum is not None:
-            self._minimum.divide(node, won.column, won.bin, won.missing_left, won.left_bins)
+        if self.minimum is not None:
+            self.minimum.divide(node, won.column, won.bin, won.missing_left, won.left_bins)
 
     def _lighter_children(self) -> list[int]:
         """Of each divided node the child whose histogram is asked for; the other's is the rest.
@@ -266,10 +240,10 @@ class Growing:
         By hessian sums, which are the same for all parties, as row counts are not. They stand for
         rows well enough: with equal hessians they are the counts.
         """
-        if not self._divided:
+        if not self.divided:
             return []
-        pairs = [(left_child(node), right_child(node)) for node in self._divided]
-        sides = np.array([[self._totals[child] for child in pair] for pair in pairs])
+        pairs = [(left_child(node), right_child(node)) for node in self.divided]
+        sides = np.array([[self.totals[child] for child in pair] for pair in pairs])
         weight = split.cover(sides[..., 1::2], self._rules.fixed)
         return [pair[int(right < left)] for pair, (left, right) in zip(pairs, weight, strict=True)]
 

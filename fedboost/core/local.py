@@ -23,6 +23,7 @@ from fedboost.core.objectives import Objective, Summary
 from fedboost.core.params import TreeParams
 from fedboost.core.tree import Tree
 from fedboost.errors import ConfigError, DataError
+from fedboost.state import state
 
 Rows = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -142,7 +143,16 @@ class Watched:
         }
 
 
-class Training:
+@state
+class TrainingState:
+    """The rounds so far, their metrics, and which was the best."""
+
+    rounds: list[tuple[Tree, ...]]
+    history: History
+    stopping: EarlyStopping
+
+
+class Training(TrainingState):
     """Rounds on rows whose bins are known, one after the other."""
 
     def __init__(
@@ -157,8 +167,7 @@ class Training:
         """
         params = rules.params
         decisive = METRICS[params.metrics[-1]]
-        self.rounds: list[tuple[Tree, ...]] = []
-        self.history: History = []
+        self.rounds, self.history = [], []
         self.stopping = EarlyStopping(params.early_stopping_rounds, decisive.bigger_is_better)
         self._rules, self._objective, self._groups = rules, objective, groups
         self.watched = watched

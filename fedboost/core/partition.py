@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.kernels import kernel
+from fedboost.state import state
 
 Rows = NDArray[np.int32]
 
@@ -41,42 +42,44 @@ def layers_of(nodes: Iterable[int]) -> list[list[int]]:
     return [list(layer) for _, layer in groupby(ranked, lambda node: (node + 1).bit_length())]
 
 
+@state
 class Partition:
     """The rows of one tree's current leaves; one for training rows, another for validation rows."""
 
-    def __init__(self, rows: Rows) -> None:
-        """All `rows` (int32, ascending) stand in the root."""
-        self._rows: dict[int, Rows] = {ROOT: rows}
+    by_leaf: dict[int, Rows]  # int32, ascending
+
+    @classmethod
+    def at_root(cls, rows: Rows) -> Partition:
+        """Return a partition in which all `rows` (int32, ascending) stand in the root."""
+        return cls(by_leaf={ROOT: rows})
 
     @classmethod
     def of_nodes(cls, rows: Rows, nodes: Rows, leaves: Iterable[int]) -> Partition:
         """`rows` (int32, ascending) stand in `nodes`, int32 (rows,), which are among `leaves`."""
-        found = cls(rows)
         order = np.argsort(nodes, kind="stable")
         held, starts = np.unique(nodes[order], return_index=True)
         parts = dict(zip(held.tolist(), np.split(rows[order], starts[1:]), strict=False))
-        found._rows = {leaf: parts.get(leaf, rows[:0]) for leaf in leaves}
-        return found
+        return cls(by_leaf={leaf: parts.get(leaf, rows[:0]) for leaf in leaves})
 
     def rows(self, node: int) -> Rows:
         """The rows of a current leaf; int32, ascending. A KeyError for any other node."""
-        return self._rows[node]
+        return self.by_leaf[node]
 
     def leaves(self) -> list[int]:
         """Heap ids of the current leaves, ascending; some may hold no rows."""
-        return sorted(self._rows)
+        return sorted(self.by_leaf)
 
     def divide(self, node: int, goes_right: NDArray[np.bool_]) -> None:
         """Moves the rows of a leaf into its two children; goes_right bool (rows of the node,)."""
-        rows = self._rows[node]
+        rows = self.by_leaf[node]
         assert goes_right.shape == rows.shape
-        del self._rows[node]
-        self._rows[left_child(node)], self._rows[right_child(node)] = _divided(rows, goes_right)
+        del self.by_leaf[node]
+        self.by_leaf[left_child(node)], self.by_leaf[right_child(node)] = _divided(rows, goes_right)
 
     def node_of_rows(self, n_rows: int) -> Rows:
         """Each row's leaf as heap id, −1 for rows that are not in this tree; int32 (n_rows,)."""
         nodes = np.full(n_rows, -1, dtype=np.int32)
-        for node, rows in self._rows.items():
+        for node, rows in self.by_leaf.items():
             nodes[rows] = node
         return nodes
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.halfway import Arrays, Part, of_all, take_up_all
 from fedboost.core.params import MAX_DEPTH
 from fedboost.encrypted.growth import Division, Growth
 from fedboost.errors import PeerError
+from fedboost.state import take_up
 
 Bits = NDArray[np.bool_]
 
 STRIDE = 1 << (MAX_DEPTH + 1)  # more than a tree has heap ids
 
 
-class Growing(Part, Protocol):
+class Growing(Protocol):
     """A tree under way, a guest's or a host's."""
 
     growth: Growth
@@ -72,10 +72,7 @@ class Grove(Generic[T]):
             own[place][node] = bits
         return own
 
-    def halfway(self) -> Arrays:
-        """What the layers so far have settled in every tree."""
-        return of_all(self.trees)
-
-    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
-        """Goes on where `halfway` has found the trees."""
-        take_up_all(self.trees, kept)
+    def go_on(self, kept: Sequence[Any]) -> None:
+        """Go on where an earlier attempt has left the trees, by their states."""
+        for tree, own in zip(self.trees, kept, strict=True):
+            take_up(tree, own)

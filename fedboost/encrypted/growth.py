@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import field
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.core.halfway import Arrays
-from fedboost.core.partition import Partition, left_child, right_child
+from fedboost.core.partition import Partition
 from fedboost.core.sampling import Sample
 from fedboost.errors import PeerError
 from fedboost.flow import About
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol import encrypted_pb2 as pb
+from fedboost.state import state
 
 Division = tuple[int, NDArray[np.bool_]]  # a node, and which of its rows (ascending) go right
 
 
+@state
 class Growth:
     """The rows of one tree's nodes: of all rows, and of the training rows among them."""
 
-    def __init__(self, is_training: NDArray[np.bool_], at: NDArray[np.int32] | None = None) -> None:
-        """Where rows begin: `at` is each one's node, −1 for none; absent: all stand in the root.
-        `is_training` bool (n,).
+    is_training: NDArray[np.bool_]  # (n,)
+    everyone: Partition
+    training: Partition
+    layers: int = 0  # divided so far, even into nothing
+    last_divided: list[Division] = field(default_factory=list)  # the layer above
+
+    @classmethod
+    def begun(cls, is_training: NDArray[np.bool_], at: NDArray[np.int32] | None = None) -> Self:
+        """Return the rows where they begin: `at` is each one's node, −1 for none; absent: all stand
+        in the root.
         """
-        self.is_training = is_training
-        self.everyone = _standing(np.ones(len(is_training), np.bool_), at)
-        self.training = _standing(is_training, at)
-        self.layers = 0  # divided so far, even into nothing
-        self.last_divided: list[Division] = []  # the layer above
+        everyone = _standing(np.ones(len(is_training), np.bool_), at)
+        training = _standing(is_training, at)
+        return cls(is_training=is_training, everyone=everyone, training=training)
 
     def divide(self, divisions: Sequence[Division]) -> None:
         """Moves the rows of a layer's divided nodes into their children."""
@@ -40,27 +48,6 @@ class Growth:
             self.everyone.divide(node, goes_right)
         self.last_divided = list(divisions)
         self.layers += 1
-
-    def halfway(self) -> Arrays:
-        """Where the rows stand."""
-        return {
-            "at": self.everyone.node_of_rows(len(self.is_training)),
-            "leaves": np.array(self.everyone.leaves(), np.int32),  # some may be empty
-            "layers": np.array(self.layers),
-        }
-
-    def take_up(self, kept: Mapping[str, NDArray[np.generic]], divided: Sequence[int] = ()) -> None:
-        """Puts the rows where `halfway` has found them; `divided` are the nodes of the layer above
-        that have been divided, in their order.
-        """
-        at, leaves = kept["at"].astype(np.int32), kept["leaves"].tolist()
-        self.everyone = _standing(np.ones(len(at), np.bool_), at, leaves)
-        self.training = _standing(self.is_training, at, leaves)
-        self.layers = int(kept["layers"])
-        self.last_divided = []
-        for node in divided:
-            rows = np.flatnonzero((at == left_child(node)) | (at == right_child(node)))
-            self.last_divided.append((node, at[rows] == right_child(node)))
 
 
 def read_divisions(
@@ -121,12 +108,9 @@ def read_sample(part: pb.EncryptedGradients, n_rows: int, n_trees: int) -> list[
     return list(found)
 
 
-def _standing(
-    chosen: NDArray[np.bool_], at: NDArray[np.int32] | None, leaves: Sequence[int] | None = None
-) -> Partition:
-    """The chosen rows in their nodes; the `leaves` are there, or all that `at` has."""
+def _standing(chosen: NDArray[np.bool_], at: NDArray[np.int32] | None) -> Partition:
+    """The chosen rows in their nodes."""
     if at is None:
-        return Partition(np.flatnonzero(chosen).astype(np.int32))
+        return Partition.at_root(np.flatnonzero(chosen).astype(np.int32))
     (rows,) = np.nonzero(chosen & (at >= 0))
-    there = np.unique(at[at >= 0]).tolist() if leaves is None else leaves
-    return Partition.of_nodes(rows.astype(np.int32), at[rows], there)
+    return Partition.of_nodes(rows.astype(np.int32), at[rows], np.unique(at[at >= 0]).tolist())

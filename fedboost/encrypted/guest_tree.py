@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from fedboost.core import histogram, objectives, sampling, split
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.growth import Rules, choose
-from fedboost.core.halfway import Arrays
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.encrypted.grove import STRIDE, Grove
 from fedboost.encrypted.growth import Growth
@@ -22,6 +21,7 @@ from fedboost.encrypted.sides import Expected
 from fedboost.errors import PeerError
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode, OwnSplit
+from fedboost.state import state
 
 Sums = NDArray[np.int64]
 
@@ -46,7 +46,18 @@ class Won:
     bin: int = 0  # of the guest's own
 
 
-class GuestTree:
+@state
+class GuestTreeState:
+    """What the layers so far have settled: which splits won, and where the rows stand."""
+
+    growth: Growth
+    opened: list[int]
+    chosen: list[int]  # of this layer
+    won: dict[int, Won]  # of every layer
+    totals: dict[int, Sums]
+
+
+class GuestTree(GuestTreeState):
     """One tree. Every layer: `open_layer`, then `choose` among all offers, then `divide`."""
 
     def __init__(
@@ -62,16 +73,16 @@ class GuestTree:
         """
         self.growth = growth
         self.gh = gh
-        self.layers = 0  # grown so far
-        self.opened: list[int] = []
-        self.chosen: list[int] = []  # of this layer
-        self.won: dict[int, Won] = {}  # of every layer
+        self.opened, self.chosen, self.won = [], [], {}
         start = growth.training.leaves()
-        self.totals: dict[int, Sums] = {
-            node: gh[growth.training.rows(node)].sum(axis=0) for node in start
-        }
+        self.totals = {node: gh[growth.training.rows(node)].sum(axis=0) for node in start}
         self._rules, self._bins, self._columns = rules, bins, columns
         self._cells: dict[int, Sums] = {}  # own histograms of the nodes that divided last
+
+    @property
+    def layers(self) -> int:
+        """How many have grown so far."""
+        return self.growth.layers
 
     def open_layer(self) -> list[int]:
         """The nodes that may divide: two children of min_child_weight must fit into one.
@@ -158,7 +169,6 @@ class GuestTree:
         """Moves the rows, whose true sums count from here on; a PeerError where they do not add up,
         but for noise, to what one of `hosts` offered.
         """
-        self.layers += 1
         self.growth.divide([(node, divisions[node]) for node in self.chosen])
         for node in self.chosen:
             won, left = self.won[node], left_child(node)
@@ -208,36 +218,6 @@ class GuestTree:
             for node, own in rows.items()
         }
 
-    def halfway(self) -> Arrays:
-        """What the layers so far have settled: which splits won, and where the rows stand."""
-        zero = np.zeros(self.gh.shape[1] // 2)
-        won = [
-            GuestNode(w.split.tree if w.split else 0, node, w.owner, zero, w.gain, 0.0, w.split)
-            for node, w in self.won.items()
-        ]
-        return {
-            **vertical.nodes_to_arrays(won, len(zero)),
-            **self.growth.halfway(),
-            "opened": np.array(self.opened, np.int32),
-            "chosen": np.array(self.chosen, np.int32),
-        }
-
-    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
-        """Goes on where `halfway` has found it; the gradients are those of then."""
-        self.opened, self.chosen = kept["opened"].tolist(), kept["chosen"].tolist()
-        self.growth.take_up(kept, self.chosen)
-        self.layers, self._cells = self.growth.layers, {}
-        none = np.empty((0, self.gh.shape[1]), np.int64)  # it has divided its node already
-        self.won = {
-            one.node: Won(one.owner, one.gain, none, split=one.split)
-            for one in vertical.arrays_to_nodes(kept)
-        }
-        training = self.growth.training
-        totals = {leaf: self.gh[training.rows(leaf)].sum(axis=0) for leaf in training.leaves()}
-        for node in sorted(self.won, reverse=True):
-            totals[node] = totals[left_child(node)] + totals[right_child(node)]
-        self.totals = dict(sorted(totals.items()))
-
     def _histograms(self) -> dict[int, Sums]:
         """The guest's own histogram of every open node, by subtraction where the parent has one."""
         known = {parent(node) for node in self.opened} if self.layers else set()
@@ -270,7 +250,7 @@ class GuestGrove(Grove[GuestTree]):
             )
             sampled = np.zeros(len(gh), np.bool_)
             sampled[own] = True
-            trees.append(GuestTree(rules, bins, gh, Growth(sampled), columns))
+            trees.append(GuestTree(rules, bins, gh, Growth.begun(sampled), columns))
         return cls(trees)
 
     @property

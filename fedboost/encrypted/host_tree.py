@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import groups, split
-from fedboost.core.groups import Segments
-from fedboost.core.halfway import Arrays, found_under, under
+from fedboost.core.groups import Minimum, MinimumState, Segments
 from fedboost.core.partition import parent, sibling
 from fedboost.core.split import Candidates
 from fedboost.crypto.api import Adder, H, Pairs
@@ -20,6 +19,7 @@ from fedboost.encrypted.cells import Cells, Rows
 from fedboost.encrypted.growth import Growth
 from fedboost.encrypted.offers import Named
 from fedboost.encrypted.sides import HostRows
+from fedboost.state import state
 
 Bits = NDArray[np.bool_]
 Places = NDArray[np.int64]
@@ -47,7 +47,19 @@ class Found:
     grouped: tuple[Categories, ...]  # column by column
 
 
-class HostTree(Generic[H]):
+@state
+class HostTreeState:
+    """What the layers so far have settled: where the rows stand, and which sums have left."""
+
+    growth: Growth
+    opened: list[int]
+    # Of each node whose sums have left, the group of every cell, uint8 (columns, n_cells), of which
+    # there is a sum; None: one of each cell.
+    released: dict[int, NDArray[np.uint8] | None]
+    minimum: MinimumState | None
+
+
+class HostTree(HostTreeState, Generic[H]):
     """One tree. Every layer: divide as the guest says, `open`, then `candidate_sums` of all the
     open nodes, some at a time.
     """
@@ -69,13 +81,11 @@ class HostTree(Generic[H]):
         `trees`: how many grow at once.
         """
         self.growth = growth
-        self.opened: list[int] = []
-        # Of each node whose sums have left, the group of every cell, uint8 (columns, n_cells), of
-        # which there is a sum; None: one of each cell.
-        self.released: dict[int, NDArray[np.uint8] | None] = {}
+        self.opened, self.released = [], {}
+        self.minimum: Minimum | None = cells.minimum(least)
         self._cells_of, self._place, self._subtraction = cells, place, subtraction
         self._columns, self._by_category = cells.columns, cells.by_category
-        self._trees, self._minimum = trees, cells.minimum(least)
+        self._trees = trees
         self._n_bins, self._starts = cells.n_bins, cells.starts
         self._ordered = np.where(self._by_category, 0, self._n_bins)  # bins that thresholds divide
         self._parents: dict[int, H] = {}  # the cells of the layer above
@@ -89,38 +99,17 @@ class HostTree(Generic[H]):
     def begin_layer(self) -> None:
         """The cells of the layer before become those that may be subtracted from."""
         self._parents, self._cells = self._cells, {}
-        if self._minimum is not None:
-            self._minimum.open(self.opened, self.growth.training)
+        if self.minimum is not None:
+            self.minimum.open(self.opened, self.growth.training)
 
     def smallest_group(self, node: int) -> int | None:
         """Rows of the smallest group whose sum an open node lets go; None for no minimum."""
-        return None if self._minimum is None else self._minimum.smallest(node)
+        return None if self.minimum is None else self.minimum.smallest(node)
 
     def note_split(self, node: int, won: Named) -> None:
         """Remembers how a split of our own divides a node, for the groups below it."""
-        if self._minimum is not None:
-            self._minimum.divide(node, *won)
-
-    def halfway(self) -> Arrays:
-        """What the layers so far have settled: where the rows stand, and which sums have left."""
-        groups = [own for own in self.released.values() if own is not None]
-        return {
-            **self.growth.halfway(),
-            "opened": np.array(self.opened, np.int32),
-            "released": np.array(list(self.released), np.int32),
-            "groups": np.array(groups, np.uint8),  # none where there is no minimum
-            **({} if self._minimum is None else under("minimum", self._minimum.halfway())),
-        }
-
-    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
-        """Goes on where `halfway` has found it; there are no cells to subtract from."""
-        self.growth.take_up(kept)
-        self.opened = kept["opened"].tolist()
-        released, groups = kept["released"].tolist(), kept["groups"].astype(np.uint8)
-        self.released = dict.fromkeys(released)
-        if self._minimum is not None:
-            self.released |= zip(released, groups, strict=True)
-            self._minimum.take_up(found_under("minimum", kept))
+        if self.minimum is not None:
+            self.minimum.divide(node, *won)
 
     def octets(self, rows: HostRows[H]) -> int:
         """What a node's cells take in memory."""
@@ -133,7 +122,7 @@ class HostTree(Generic[H]):
 
         [ prefix sums | those with missing rows added | groups of categories, node after node ]
         """
-        least = self._minimum
+        least = self.minimum
         self.released |= {node: least.groups(node) if least else None for node in nodes}
         histograms, key = self._histograms(rows, nodes), rows.adds
         self._keep(histograms, rows)
@@ -201,9 +190,9 @@ class HostTree(Generic[H]):
         """A node's candidates at thresholds, columns counted among those that the tree may use."""
         ordered = np.flatnonzero(~self._by_category).astype(np.int32)
         listed = split.candidates(self._n_bins.astype(np.int32), missing, ordered)
-        if self._minimum is None:
+        if self.minimum is None:
             return listed
-        (released,) = groups.released(self._minimum.stacked([node]), listed, self._n_bins)
+        (released,) = groups.released(self.minimum.stacked([node]), listed, self._n_bins)
         return Candidates(
             listed.column[released], listed.bin[released], listed.missing_left[released]
         )
@@ -213,8 +202,8 @@ class HostTree(Generic[H]):
         found, first = [], 0
         for c in np.flatnonzero(self._by_category):
             segments = Segments.finest(int(self._n_bins[c]))
-            if self._minimum is not None:
-                segments = Segments.of(self._minimum.groups(node)[c], int(self._n_bins[c]))
+            if self.minimum is not None:
+                segments = Segments.of(self.minimum.groups(node)[c], int(self._n_bins[c]))
             lacks = bool(missing[c]) and segments.apart
             sums = first + np.arange(len(segments) + lacks)
             found.append(Categories(int(self._columns[c]), segments, lacks, sums))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from fedboost.core import metrics, objectives, sampling
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.core.halfway import Arrays
 from fedboost.core.objectives import Objective
 from fedboost.core.params import TreeParams
 from fedboost.core.purity import PurityLimit
@@ -23,6 +21,7 @@ from fedboost.encrypted.precision import Rounding
 from fedboost.flow import Seat
 from fedboost.messages.job_pb2 import Count, Told
 from fedboost.model import labels, words
+from fedboost.state import state
 
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
@@ -46,8 +45,19 @@ class Labels:
         return cls(frame.label, np.ones(frame.n_rows) if frame.weight is None else frame.weight)
 
 
+@state
+class RoundsState:
+    """Finished rounds, and where one under way began."""
+
+    margin: Floats  # (rows, outputs), training and validation rows
+    stopping: EarlyStopping
+    history: History
+    forest: list[int]  # trees of each round, for each class
+    start: Floats | None  # (rows, outputs) the margins that the gradients under way are taken at
+
+
 @dataclass(kw_only=True)
-class Rounds:
+class Rounds(RoundsState):
     """Finished rounds; a protocol's guest remembers them beside its trees."""
 
     seat: Seat
@@ -56,13 +66,12 @@ class Rounds:
     y: Floats
     weight: Floats
     base_margin: Floats  # (outputs,)
-    margin: Floats  # (rows, outputs), training and validation rows
     stopping: EarlyStopping = field(init=False)
     first_round: int = 0  # of this job; the rounds before are those of the model it continues
     history: History = field(default_factory=list)
-    forest: list[int] = field(default_factory=list)  # trees of each round, for each class
+    forest: list[int] = field(default_factory=list)
     # The round under way
-    start: Floats | None = None  # (rows, outputs) the margins that its gradients are taken at
+    start: Floats | None = None
     sample: Sample | None = None
     gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, 2·all outputs)
 
@@ -156,28 +165,6 @@ class Rounds:
             prediction = objectives.transform(self.params.objective, self.margin)[:, 0]
             told.curves.extend(words.curves(self.y, prediction, parts))
         return told
-
-    def rounds_to_facts(self) -> dict[str, Any]:
-        """What a checkpoint must say of them, beside the margins; JSON."""
-        forest = list(self.forest)  # which grows when the next round starts
-        return {"history": list(self.history), "stopping": asdict(self.stopping), "forest": forest}
-
-    def margins(self) -> Arrays:
-        """The margins, for a checkpoint; inside a round also those before it, if they differ."""
-        before = {}
-        if self.start is not None and not np.array_equal(self.start, self.margin):
-            before = {"start": self.start}
-        return {"margin": self.margin.copy(), **before}
-
-    def rounds_from(self, facts: Mapping[str, Any], arrays: Arrays) -> None:
-        """Takes up what `rounds_to_facts` and `margins` have left."""
-        self.history = list(facts["history"])
-        self.stopping = EarlyStopping(**facts["stopping"])
-        self.forest = list(facts["forest"])
-        self.margin = arrays["margin"].astype(np.float64)
-        self.start = None
-        if len(self.forest) > len(self.history):
-            self.start = arrays.get("start", self.margin).astype(np.float64)
 
     def model_facts(self) -> dict[str, Any]:
         """What the guest's shard says of the whole model."""

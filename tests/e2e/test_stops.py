@@ -21,12 +21,13 @@ STARTER = """
 import sys, time
 from pathlib import Path
 from fedboost.data.sources import SourceSpec
-from fedboost.runtime.cluster.cluster import Cluster
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from tests.e2e import world
 folder = Path(sys.argv[1])
 sources = {n: SourceSpec(path=str(folder / f"{n}.parquet")) for n in ("bank", "telco", "shop")}
 raw = world.job(params={"n_estimators": 500, "encryption": {"scheme": "paillier"}})
-with Cluster(folder / "c", world.spec(raw), sources, timers=world.TIMERS, workers=1) as cluster:
+made = ClusterProcesses(folder / "c", world.spec(raw), sources, timers=world.TIMERS, workers=1)
+with made as cluster:
     id_ = world.submit(cluster, raw)
     world.watch(cluster, id_, world.in_round(1, "open_layer"))
     print(*(process.pid for process in cluster.processes.values()), flush=True)

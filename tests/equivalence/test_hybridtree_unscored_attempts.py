@@ -2,6 +2,7 @@
 
 import asyncio
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -13,6 +14,7 @@ from fedboost.flow import Artefact
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model.hybrid import KEY
 from fedboost.protocols.hybridtree import guest as training
+from fedboost.protocols.hybridtree import host
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.runtime.cluster.local import cluster
 from fedboost.settings import parse
@@ -53,29 +55,34 @@ def test_a_job_carried_on_stays_with_its_key():
     room = job.room()
     kept = now(broken_off(room, "start_round", 2))
     shards = now(later(room).carry_on(kept, 1))
-    private, public = kept[GUEST].arrays[KEY], kept[HOSTS[0]].arrays[KEY]
-    assert private.tobytes() == shards[GUEST].arrays[KEY].tobytes()
-    assert all(shards[host].arrays[KEY].tobytes() == public.tobytes() for host in job.rows)
-    assert private.tobytes() != public.tobytes()
+    own = kept[HOSTS[0]].state(host.Kept)
+    private, public = kept[GUEST].state(training.Kept).key, own.key
+    assert private == shards[GUEST].arrays[KEY].tobytes()
+    assert all(shards[party].arrays[KEY].tobytes() == public for party in job.rows)
+    assert private != public
     values = shards[HOSTS[0]].arrays["leaf_value"]
-    first = kept[HOSTS[0]].arrays["leaf_value"]
+    first = np.concatenate([tree.values.data for tree in own.leaves])
     assert values[: len(first)].tobytes() == first.tobytes()
+
+
+def keyless(kept):
+    """The same checkpoints, but that the guest has lost its key."""
+    own = kept[GUEST].state(training.Kept)
+    own.key = b""
+    return {**kept, GUEST: Artefact.of_state(own)}
 
 
 def test_a_guest_that_changes_its_key_under_kept_leaf_values_is_refused():
     room = made({**PAILLIER, "n_estimators": 2}, rows=40, least=2).room()
     kept = now(broken_off(room, "start_round", 2))
-    own = {name: array for name, array in kept[GUEST].arrays.items() if name != KEY}
-    lost = {**kept, GUEST: Artefact(kept[GUEST].facts, own)}
     with pytest.raises(PeerError, match="the guest changed its key"):
-        now(later(room).carry_on(lost, 1))
+        now(later(room).carry_on(keyless(kept), 1))
 
 
 def test_an_attempt_before_the_first_tree_may_have_another_key():
     room = made({**PAILLIER, "n_estimators": 1}, rows=40, least=2).room()
     kept = now(broken_off(room, "start_round", 1))
-    own = {name: array for name, array in kept[GUEST].arrays.items() if name != KEY}
-    shards = now(later(room).carry_on({**kept, GUEST: Artefact(kept[GUEST].facts, own)}, 0))
+    shards = now(later(room).carry_on(keyless(kept), 0))
     assert len(shards[HOSTS[0]].arrays["leaf_value"]) > 1
 
 

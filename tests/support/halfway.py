@@ -33,6 +33,8 @@ class Keeping(Room):
             place, self.stands = self.stands, ()
             sessions = self.sessions.items()
             self.kept[place] = {p: stored(await s.snapshot(place)) for p, s in sessions}
+            for party, taken in self.kept[place].items():
+                check_state(self.protocol.module(self.seats[party].role), taken)
         await super().__call__(*steps, **how)
 
 
@@ -43,6 +45,16 @@ def stored(taken: Artefact) -> Artefact:
     facts = json.loads(json.dumps(taken.facts))
     assert facts == taken.facts or repr(facts) == repr(taken.facts)
     return replace(taken, facts=facts, arrays=arrays)
+
+
+def check_state(module: ModuleType, taken: Artefact) -> None:
+    """A checkpoint's state comes back with all that it was kept with."""
+    if hasattr(module, "Kept"):
+        again = Artefact.of_state(taken.state(module.Kept))
+        assert again.facts.items() <= taken.facts.items()
+        assert {n: a.tobytes() for n, a in again.arrays.items()} == {
+            n: a.tobytes() for n, a in taken.arrays.items()
+        }
 
 
 def keeping(room: Room) -> tuple[Keeping, dict[str, Artefact]]:

@@ -22,7 +22,7 @@ from fedboost.aggregation.recovery import Epoch, sign_of
 from fedboost.aggregation.statistic import Statistic
 from fedboost.aggregation.tag import TAG_WORDS
 from fedboost.errors import FedboostError
-from fedboost.flow import HISTORY, START, Place, Seat
+from fedboost.flow import START, Place, Seat
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
     MaskKeys,
@@ -136,7 +136,7 @@ class Schedule:
             one.sums, one.told = Contributor(one.seat), ()
             if place in one.kept:
                 history, one.told = one.kept[place]
-                one.sums.take_up({HISTORY: history})
+                one.sums.history = bytes.fromhex(history)
         self._meet(fresh)
         self._keys(fresh)
 

@@ -13,20 +13,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.aggregation.counts import Counts
-from fedboost.aggregation.measures import Measures
+from fedboost.aggregation.measures import Measures, MeasuresState
 from fedboost.core import sampling
 from fedboost.core.grove import Grove, planted
-from fedboost.core.growth import Rules
-from fedboost.core.halfway import found_under, under
+from fedboost.core.growth import GrowingState, Rules
 from fedboost.core.local import Trained, Watched
 from fedboost.core.objectives import Objective, Summary
-from fedboost.core.tree import DTYPES, Tree
-from fedboost.flow import Artefact
+from fedboost.core.tree import Tree
+from fedboost.state import state, take_up
 
 Vector = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
-class Boosting:
+@state
+class BoostingState:
+    """Rounds and their metrics so far."""
+
+    rounds: list[tuple[Tree, ...]]
+    measures: MeasuresState
+    layer: int  # of the round at hand
+
+
+@state
+class BoostingKept:
+    """Rounds and margins so far, and what trees under way have settled."""
+
+    boosting: BoostingState
+    margins: dict[str, Floats]  # by the part of the rows
+    trees: list[GrowingState]  # none between two rounds
+
+
+class Boosting(BoostingState):
     """One party's training; `sums` and `take` in turn for each layer, then its `measures`."""
 
     def __init__(
@@ -41,9 +59,9 @@ class Boosting:
         """
         self.rules, self.watched = rules, watched
         self.objective, self._summary, counts = start
-        self.rounds: list[tuple[Tree, ...]] = []
-        self.measures = Measures(rules.params, counts, self.objective.base_margin)
-        self.layer = 0  # of the round at hand
+        self.rounds = []
+        self.measures: Measures = Measures(rules.params, counts, self.objective.base_margin)
+        self.layer = 0
         self._party = party
         self._grove: Grove | None = None
         self._forest = 1  # trees of the round, for each class
@@ -106,39 +124,21 @@ class Boosting:
         """Whether the trees of the round at hand are whole, and their metrics are due."""
         return len(self.rounds) > len(self.measures.history)
 
-    def snapshot(self) -> Artefact:
-        """Rounds and margins so far, and what trees under way have settled."""
-        trees = [tree for own in self.rounds for tree in own]
-        arrays: dict[str, NDArray[np.generic]] = {
-            f"margin_{part}": seen.margin.copy() for part, seen in self.watched.items()
-        }
-        arrays["sizes"] = np.array([tree.n_nodes for tree in trees], np.int32)
-        for name in DTYPES if trees else ():
-            arrays[name] = np.concatenate([getattr(tree, name) for tree in trees])
-        if self._grove is not None:
-            arrays |= under("halfway", self._grove.halfway())
-        sizes = [len(own) for own in self.rounds]
-        facts = {**self.measures.facts(), "rounds": sizes, "layer": self.layer}
-        return Artefact(facts, arrays)
+    def kept(self) -> BoostingKept:
+        """Return what a checkpoint keeps."""
+        margins = {part: seen.margin for part, seen in self.watched.items()}
+        trees = () if self._grove is None else self._grove.trees
+        return BoostingKept(boosting=self, margins=margins, trees=[*trees])
 
-    def restore(self, kept: Artefact) -> None:
-        """Carries on behind a snapshot."""
-        self.measures.restore(kept.facts)
-        ends = np.cumsum(kept.arrays["sizes"])[:-1]
-        known = DTYPES if len(kept.arrays["sizes"]) else ()
-        split = {name: np.split(kept.arrays[name], ends) for name in known}
-        trees = [
-            Tree.from_arrays({name: own[i] for name, own in split.items()})
-            for i in range(len(kept.arrays["sizes"]))
-        ]
-        found = iter(trees)
-        self.rounds = [tuple(next(found) for _ in range(size)) for size in kept.facts["rounds"]]
+    def go_on(self, kept: BoostingKept) -> None:
+        """Go on where an earlier attempt has left the rounds."""
+        take_up(self, kept.boosting)
         for part, seen in self.watched.items():
-            seen.margin[:] = kept.arrays[f"margin_{part}"]
-        halfway = found_under("halfway", kept.arrays)
-        if halfway:
-            self._grove, self.layer = self._plant(), kept.facts["layer"]
-            self._grove.take_up(halfway)
+            seen.margin[:] = kept.margins[part]
+        if kept.trees:
+            self._grove = self._plant()
+            for tree, own in zip(self._grove.trees, kept.trees, strict=True):
+                tree.go_on(own)
 
     # Inside
 

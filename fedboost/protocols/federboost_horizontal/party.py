@@ -41,9 +41,10 @@ from fedboost.messages.protocol.aggregation_pb2 import DealtShares, Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
 from fedboost.model import labels, whole, words
 from fedboost.protocols.federboost_horizontal import tables
-from fedboost.protocols.federboost_horizontal.boosting import Boosting
+from fedboost.protocols.federboost_horizontal.boosting import Boosting, BoostingKept
 from fedboost.protocols.federboost_horizontal.checks import check_rows
 from fedboost.protocols.federboost_horizontal.tables import Table
+from fedboost.state import state
 
 Vector = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -86,6 +87,19 @@ class Party:
         if self.boosting is None:
             raise ProtocolError("there are no cut points yet to train with")
         return self.boosting
+
+
+@state
+class Kept:
+    """What a checkpoint keeps: the rounds, and what they stand on."""
+
+    columns: tuple[str, ...]
+    binning: Binning
+    counts: Counts
+    summary: Summary
+    history: bytes  # of the sums
+    over: tuple[str, ...]  # whose sums a tree under way is made of
+    training: BoostingKept
 
 
 def begin(seat: Seat) -> Party:
@@ -259,30 +273,31 @@ def close_model(me: Party) -> Out:
 
 def snapshot(me: Party, _: Place) -> Artefact:
     """Rounds so far, and what they stand on; of a tree under way also whose sums it is made of."""
-    taken = me.training.snapshot()
-    binning = me.training.rules.binning
     assert me.summary is not None
-    facts = {
-        "columns": list(me.table.names),
-        "cuts": tables.cuts_facts(binning),
-        **counting.facts(_counts(me), me.summary),
-        **me.sums.keep(),
-    }
-    return Artefact({**facts, **taken.facts}, taken.arrays)
+    kept = Kept(
+        columns=me.table.names,
+        binning=me.training.rules.binning,
+        counts=_counts(me),
+        summary=me.summary,
+        history=me.sums.history,
+        over=me.sums.over,
+        training=me.training.kept(),
+    )
+    return Artefact.of_state(kept, history=kept.history)
 
 
-def restore(me: Party, kept: Artefact) -> Told:
+def restore(me: Party, checkpoint: Artefact) -> Told:
     """Carries on behind the last round, or layer, that everybody has kept."""
-    own, facts = me.table.names, kept.facts
-    me.table = me.table.ordered(tuple(facts["columns"]), me.table.categorical, me.seat.table.guest)
+    kept, own = checkpoint.state(Kept), me.table.names
+    me.table = me.table.ordered(kept.columns, me.table.categorical, me.seat.table.guest)
     assert set(own) == set(me.table.names)
-    me.counts, me.summary = counting.restored(facts)
-    _plant(me, me.table.cuts_again(facts["cuts"]))
+    me.counts, me.summary = kept.counts, kept.summary
+    _plant(me, kept.binning)
     training = me.training
-    training.restore(kept)
-    me.sums.take_up(facts)
+    training.go_on(kept.training)
+    me.sums.history = kept.history
     if training.layer:
-        me.sums.begun = tuple(facts["members"])
+        me.sums.begun = kept.over
     if training.is_grown:
         return Told(ends=LAYERS)
     return Told(ends=TREES if training.measures.ends else "")

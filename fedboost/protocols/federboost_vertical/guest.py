@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,9 @@ from fedboost import wire
 from fedboost.core import binning, objectives
 from fedboost.core.binning import Binning
 from fedboost.core.categories import SET_BYTES
-from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.growth import Rules
-from fedboost.core.local import Training, Watched
+from fedboost.core.local import Training, TrainingState, Watched
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import Tree
 from fedboost.crypto import noise
@@ -29,10 +28,19 @@ from fedboost.model.vertical import GuestNode, OwnSplit
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical.buckets import Buckets
 from fedboost.protocols.federboost_vertical.joined import Joined
+from fedboost.state import state, take_up
 
 Floats = NDArray[np.float64]
 
 STEP_CELLS = 1 << 27  # rows × columns × layers × trees that one step adds up: about a second
+
+
+@state
+class Kept:
+    """What a checkpoint keeps: the rounds, and all rows' margins."""
+
+    training: TrainingState
+    margins: dict[str, Floats]  # by the part of the rows
 
 
 @dataclass
@@ -47,7 +55,7 @@ class Guest:
     told: dict[str, Buckets] = field(default_factory=dict)  # by host, in the table's order
     joined: Joined | None = None
     training: Training | None = None
-    kept: Artefact | None = None  # of a checkpoint, until the buckets are there again
+    kept: Kept | None = None  # of a checkpoint, until the buckets are there again
 
     @property
     def params(self) -> Any:
@@ -137,28 +145,17 @@ def close_model(me: Guest) -> Out:
 def snapshot(me: Guest, _: Place) -> Artefact:
     """Rounds so far; the buckets come again, the same ones."""
     training = me.trained()
-    arrays: dict[str, NDArray[np.generic]] = {
-        f"margin_{part}": seen.margin.copy()  # the next round adds to it
-        for part, seen in training.watched.items()
-    }
-    for number, trees in enumerate(training.rounds):
-        for place, tree in enumerate(trees):
-            arrays |= {f"{number}_{place}_{k}": one for k, one in tree.to_arrays().items()}
-    facts = {
-        "history": list(training.history),
-        "stopping": asdict(training.stopping),
-        "sizes": [len(trees) for trees in training.rounds],
-    }
-    return Artefact(facts, arrays)
+    margins = {part: seen.margin for part, seen in training.watched.items()}
+    return Artefact.of_state(Kept(training=training, margins=margins))
 
 
-def restore(me: Guest, kept: Artefact) -> Told:
+def restore(me: Guest, checkpoint: Artefact) -> Told:
     """Carries on behind the last batch, once the buckets are there."""
-    me.kept = kept
+    me.kept = kept = checkpoint.state(Kept)
     if me.told:
         _resume(me)
-    stopping = EarlyStopping(**kept.facts["stopping"])
-    done = len(kept.facts["sizes"]) == me.params.n_estimators or stopping.stop
+    rounds, stopping = kept.training.rounds, kept.training.stopping
+    done = len(rounds) == me.params.n_estimators or stopping.stop
     return Told(ends="batch" if done else "")
 
 
@@ -213,19 +210,10 @@ def _plant(me: Guest) -> None:
 def _resume(me: Guest) -> None:
     """Puts the rounds of a checkpoint into the training."""
     assert me.kept is not None
-    training, facts, arrays = me.trained(), me.kept.facts, me.kept.arrays
-    training.history = list(facts["history"])
-    training.stopping = EarlyStopping(**facts["stopping"])
-    names = ("node", *(k for k in Tree.__dataclass_fields__ if k != "node"))
-    training.rounds = [
-        tuple(
-            Tree.from_arrays({k: arrays[f"{number}_{place}_{k}"] for k in names})
-            for place in range(size)
-        )
-        for number, size in enumerate(facts["sizes"])
-    ]
+    training = me.trained()
+    take_up(training, me.kept.training)
     for part, seen in training.watched.items():
-        seen.margin[:] = arrays[f"margin_{part}"]
+        seen.margin[:] = me.kept.margins[part]
 
 
 def _kept_trees(me: Guest) -> list[Tree]:

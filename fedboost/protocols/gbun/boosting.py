@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.aggregation.counts import Counts
-from fedboost.aggregation.measures import Measures
+from fedboost.aggregation.measures import Measures, MeasuresState
 from fedboost.core import gbun
 from fedboost.core.fixed_point import SUM_BITS, power_of_two_above
 from fedboost.core.gbun import GbunParams, Normal, Round, Scale, TrainedNetworks
@@ -18,7 +18,7 @@ from fedboost.core.local import Watched
 from fedboost.core.networks import Inputs, Network
 from fedboost.core.objectives import Objective, Summary
 from fedboost.errors import JobError
-from fedboost.flow import Artefact
+from fedboost.state import state, take_up
 
 Vector = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -51,8 +51,25 @@ class Scaling:
         return total.astype(np.float64) * self.unit
 
 
-@dataclass
-class Boosting:
+@state
+class BoostingState:
+    """Rounds and their metrics so far."""
+
+    rounds: list[Round]
+    measures: MeasuresState
+    number: int  # of the network at hand: more than rounds where one was given up
+
+
+@state
+class BoostingKept:
+    """Rounds and margins so far."""
+
+    boosting: BoostingState
+    margins: dict[str, Floats]  # by the part of the rows
+
+
+@dataclass(kw_only=True)
+class Boosting(BoostingState):
     """One party's training; two sums a round, then its `measures`."""
 
     params: GbunParams
@@ -64,7 +81,8 @@ class Boosting:
     inputs: Mapping[str, Inputs]  # of the own rows: "train", and "validation" if anybody has some
     watched: Mapping[str, Watched]  # the same rows' labels and margins
     rounds: list[Round] = field(default_factory=list)
-    number: int = 0  # of the network at hand: more than rounds where one was given up
+    measures: Measures = field(init=False)
+    number: int = 0
     normal: Normal | None = None  # of the network at hand
 
     def __post_init__(self) -> None:
@@ -172,28 +190,13 @@ class Boosting:
             *(self.measures.history, self.measures.best_round),
         )
 
-    def snapshot(self) -> Artefact:
-        """Rounds and margins so far."""
-        arrays: dict[str, NDArray[np.generic]] = {
-            f"margin_{part}": seen.margin.copy() for part, seen in self.watched.items()
-        }
-        arrays |= {
-            "networks": np.array([one.network.number for one in self.rounds], np.int64),
-            "mean": np.array([one.normal.mean for one in self.rounds]),
-            "deviation": np.array([one.normal.deviation for one in self.rounds]),
-            "weights": np.array([one.weights for one in self.rounds]),
-        }
-        return Artefact({**self.measures.facts(), "number": self.number}, arrays)
+    def kept(self) -> BoostingKept:
+        """Return what a checkpoint keeps."""
+        margins = {part: seen.margin for part, seen in self.watched.items()}
+        return BoostingKept(boosting=self, margins=margins)
 
-    def restore(self, kept: Artefact) -> None:
-        """Carries on behind a snapshot."""
-        self.measures.restore(kept.facts)
-        self.number = kept.facts["number"]
-        names = ("networks", "mean", "deviation", "weights")
-        for number, mean, deviation, weights in zip(
-            *(kept.arrays[name] for name in names), strict=True
-        ):
-            network = Network(int(number), self.params.seed, self.params.outputs)
-            self.rounds.append(Round(network, Normal(mean, deviation), weights))
+    def go_on(self, kept: BoostingKept) -> None:
+        """Go on where an earlier attempt has left the rounds."""
+        take_up(self, kept.boosting)
         for part, seen in self.watched.items():
-            seen.margin[:] = kept.arrays[f"margin_{part}"]
+            seen.margin[:] = kept.margins[part]

@@ -39,7 +39,8 @@ from fedboost.messages.protocol.aggregation_pb2 import Total
 from fedboost.messages.protocol.gbun_pb2 import Inputs
 from fedboost.model import labels, networks, words
 from fedboost.protocols.gbun import columns
-from fedboost.protocols.gbun.boosting import Boosting
+from fedboost.protocols.gbun.boosting import Boosting, BoostingKept
+from fedboost.state import state
 
 Vector = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -84,6 +85,19 @@ class Party:
         if self.boosting is None:
             raise ProtocolError("there is nothing yet to train with")
         return self.boosting
+
+
+@state
+class Kept:
+    """What a checkpoint keeps: the rounds, and what they stand on."""
+
+    names: tuple[str, ...]
+    reach: float
+    counts: Counts
+    summary: Summary
+    scale: Scale | None
+    history: bytes  # of the sums
+    training: BoostingKept
 
 
 def begin(seat: Seat) -> Party:
@@ -244,31 +258,26 @@ def close_model(me: Party) -> Out:
 
 def snapshot(me: Party, _: Place) -> Artefact:
     """Rounds so far, and what they stand on."""
-    taken, summary, counts = me.training.snapshot(), me.summary, _counts(me)
-    assert summary is not None
-    facts = {
-        "names": list(me.names),
-        "reach": me.training.reach,
-        **counting.facts(counts, summary),
-        **me.sums.keep(),
-    }
-    arrays = dict(taken.arrays)
-    if me.scale is not None:
-        arrays |= {"column_mean": me.scale.mean, "column_deviation": me.scale.deviation}
-    return Artefact({**facts, **taken.facts}, arrays)
+    assert me.summary is not None
+    kept = Kept(
+        names=me.names,
+        reach=me.training.reach,
+        counts=_counts(me),
+        summary=me.summary,
+        scale=me.scale,
+        history=me.sums.history,
+        training=me.training.kept(),
+    )
+    return Artefact.of_state(kept, history=kept.history)
 
 
-def restore(me: Party, kept: Artefact) -> Told:
+def restore(me: Party, checkpoint: Artefact) -> Told:
     """Carries on behind the last round that everybody has kept."""
-    facts = kept.facts
-    me.names = tuple(facts["names"])
-    me.counts, me.summary = counting.restored(facts)
-    if not me.is_sparse:
-        own = (kept.arrays["column_mean"], kept.arrays["column_deviation"])
-        me.scale = Scale(*(array.astype(np.float64) for array in own))
-    _plant(me, facts["reach"])
-    me.training.restore(kept)
-    me.sums.take_up(facts)
+    kept = checkpoint.state(Kept)
+    me.names, me.counts, me.summary, me.scale = kept.names, kept.counts, kept.summary, kept.scale
+    _plant(me, kept.reach)
+    me.training.go_on(kept.training)
+    me.sums.history = kept.history
     return Told(ends="round" if me.training.measures.ends else "")
 
 
@@ -320,5 +329,12 @@ def _plant(me: Party, reach: float) -> None:
     if not np.isfinite(reach):
         raise DataError("the rows' values are too large to be summed up")
     me.boosting = Boosting(
-        params, objective, summary, counts, reach, me.scale, inputs=inputs, watched=watched
+        params=params,
+        objective=objective,
+        summary=summary,
+        counts=counts,
+        reach=reach,
+        scale=me.scale,
+        inputs=inputs,
+        watched=watched,
     )

@@ -14,20 +14,19 @@ from fedboost import wire
 from fedboost.core import binning, hybrid, objectives, sampling
 from fedboost.core.bins import Bins
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.core.halfway import Arrays, found_under, under
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import Positions, Tree
 from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted import keys, leaf_answers, precision
 from fedboost.encrypted.growth import read_divisions, write_sample
-from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, Won
+from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTreeState, Won
 from fedboost.encrypted.host_noise import NoiseScale
 from fedboost.encrypted.leaf_answers import Precision
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices
 from fedboost.encrypted.packed import PackedGuest
 from fedboost.encrypted.record import GuestRecord
-from fedboost.encrypted.rounds import Labels, Rounds
+from fedboost.encrypted.rounds import Labels, Rounds, RoundsState
 from fedboost.encrypted.sides import GuestRows, GuestSide
 from fedboost.flow import About, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
@@ -39,12 +38,27 @@ from fedboost.model.vertical import GuestNode
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.hybridtree.streams import nothing, side_by_side
 from fedboost.protocols.hybridtree.view import HostView, views
+from fedboost.state import state, take_up
 
 Sums = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 LOOP = "round"  # what the outermost loop counts
 LAYERS = "layer"  # and that over the hosts' layers of a tree
+
+
+@state
+class Kept:
+    """What a checkpoint keeps: finished trees, margins and metrics, and trees under way."""
+
+    rounds: RoundsState
+    tops: list[GuestNode]
+    below: list[Below]
+    key: bytes  # under which hosts keep leaf values; none where they keep no such
+    trees_closed: int
+    ends: str
+    is_recorded: bool
+    under_way: dict[str, list[GuestTreeState]]  # by host
 
 
 @dataclass(kw_only=True)
@@ -68,7 +82,8 @@ class Guest(Rounds):
     encrypted: dict[str, GuestRows] = field(default_factory=dict)  # by host
     total: Floats | None = None  # (rows, outputs) of unscored ones: what all hosts' leaves add
     trees_closed: int = 0
-    halfway: Arrays = field(default_factory=dict)  # what an earlier attempt has settled in `groves`
+    # What an earlier attempt has settled in `groves`
+    under_way: dict[str, list[GuestTreeState]] = field(default_factory=dict)
 
     @property
     def is_scored(self) -> bool:
@@ -179,10 +194,9 @@ def grow_top(me: Guest) -> Out:
         view.learn(taking_part, moved)
     if me.is_scored:
         me.groves = {host: view.planted(me.rules, me.purity) for host, view in me.views.items()}
-    if me.halfway:
-        for host, view in me.views.items():
-            me.groves[host].take_up(found_under(f"{view.number}", me.halfway))
-        me.halfway = {}
+    for host, trees in me.under_way.items():
+        me.groves[host].go_on(trees)
+    me.under_way = {}
     return Out()
 
 
@@ -304,30 +318,31 @@ def snapshot(me: Guest, place: Place) -> Artefact:
     """Finished trees, margins and metrics; a key that the hosts' leaf values are not under is
     drawn anew by the next attempt.
     """
-    arrays = model.to_arrays(me.tops, me.below, me.outputs_of_tree) | _key_array(me) | me.margins()
     inside = me.groves if len(place) > 1 else {}
-    for host, grove in inside.items():
-        arrays |= under(f"halfway.{me.views[host].number}", grove.halfway())
     transcript = me.record.handed_over(place)
-    facts = {
-        **me.rounds_to_facts(),
-        "trees_closed": me.trees_closed,
-        "ends": LAYERS if inside and _is_grown(me) else "",
-        "is_recorded": me.record.begun,
-    }
-    return Artefact(facts, arrays, transcript=transcript)
+    kept = Kept(
+        rounds=me,
+        tops=me.tops,
+        below=me.below,
+        key=b"" if me.is_scored or me.key is None else me.key.to_bytes(),
+        trees_closed=me.trees_closed,
+        ends=LAYERS if inside and _is_grown(me) else "",
+        is_recorded=me.record.begun,
+        under_way={host: [*grove.trees] for host, grove in inside.items()},
+    )
+    return Artefact.of_state(kept, transcript)
 
 
-def restore(me: Guest, kept: Artefact) -> Told:
+def restore(me: Guest, checkpoint: Artefact) -> Told:
     """Carries on behind the last finished tree; or behind a layer, once the tree is begun."""
-    me.rounds_from(kept.facts, kept.arrays)
-    me.trees_closed, me.record.begun = kept.facts["trees_closed"], kept.facts["is_recorded"]
-    me.tops, me.below = model.from_arrays(kept.arrays)
-    me.halfway = found_under("halfway", kept.arrays)
-    if model.KEY in kept.arrays:
+    kept = checkpoint.state(Kept)
+    take_up(me, kept.rounds)
+    me.trees_closed, me.record.begun = kept.trees_closed, kept.is_recorded
+    me.tops, me.below, me.under_way = kept.tops, kept.below, kept.under_way
+    if kept.key:
         scheme = SCHEMES[me.params.encryption.scheme]
-        me.key = scheme.load_private(kept.arrays[model.KEY].tobytes(), me.seat.workers)
-    return Told(ends=me.ended(LOOP) or kept.facts["ends"])
+        me.key = scheme.load_private(kept.key, me.seat.workers)
+    return Told(ends=me.ended(LOOP) or kept.ends)
 
 
 def finish(me: Guest) -> Artefact:

@@ -13,7 +13,6 @@ from fedboost import wire
 from fedboost.core import binning, sampling
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
-from fedboost.core.halfway import found_under, under
 from fedboost.core.partition import left_child, right_child
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.encrypted import answers, cells, keys, leaf_values
@@ -26,7 +25,7 @@ from fedboost.encrypted.answer_steps import (
 from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.grove import Grove
 from fedboost.encrypted.growth import Growth, about_divisions, about_leaves, read_sample
-from fedboost.encrypted.host_tree import HostTree
+from fedboost.encrypted.host_tree import HostTree, HostTreeState
 from fedboost.encrypted.leaf_answers import MaskingHost, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.meter import Meter, ordered
@@ -43,6 +42,7 @@ from fedboost.messages.protocol.hybridtree_pb2 import BottomRows, ChosenSplits
 from fedboost.model import columns, hybrid, vertical
 from fedboost.model.vertical import OwnSplit
 from fedboost.protocols.hybridtree.unscored import Cutter
+from fedboost.state import state
 
 __all__ = (
     "accept_key", "answer_rows", "begin", "bytes_max", "divide_rows", "finish",
@@ -52,6 +52,18 @@ __all__ = (
 
 Bits = NDArray[np.bool_]
 Rows = NDArray[np.int32]
+
+
+@state
+class Kept:
+    """What a checkpoint keeps: the splits so far, and a tree under way."""
+
+    splits: list[OwnSplit]
+    number: int
+    is_recorded: bool
+    under_way: HostTreeState | None
+    leaves: list[LeafValues]  # with unscored splits
+    key: bytes  # under which they are
 
 
 @dataclass
@@ -206,32 +218,31 @@ def answer_rows(me: Host) -> Out:
 
 def snapshot(me: Host, place: Place) -> Artefact:
     """The splits so far, and what a tree under way has settled."""
-    arrays = _arrays(me)
+    under_way = None
     if len(place) > 1 and me.answering is None:
-        [tree] = me.growing().trees
-        arrays |= under("halfway.tree", tree.halfway())
-        arrays["halfway.sampled"] = tree.growth.is_training
+        [under_way] = me.growing().trees
     else:
         _note_tree(me)
     transcript = me.record.handed_over(place)
-    facts = {"tree": me.number, "is_recorded": me.record.begun}
-    return Artefact(facts, arrays, transcript=transcript)
+    kept = Kept(
+        splits=me.splits,
+        number=me.number,
+        is_recorded=me.record.begun,
+        under_way=under_way,
+        leaves=me.leaves,
+        key=b"" if me.answering is None else _key(me).key.to_bytes(),
+    )
+    return Artefact.of_state(kept, transcript)
 
 
-def restore(me: Host, kept: Artefact) -> Told:
+def restore(me: Host, checkpoint: Artefact) -> Told:
     """Carries on behind the last finished tree, or behind a layer."""
-    me.number, me.record.begun = kept.facts["tree"], kept.facts["is_recorded"]
-    me.splits = vertical.arrays_to_splits(kept.arrays)
-    halfway = found_under("halfway", kept.arrays)
-    if halfway:
-        own = found_under("tree", halfway)
-        at = _bottoms(me, own["at"].astype(np.int32))
-        tree = _planted(me, me.number, halfway["sampled"].astype(np.bool_), at)
-        tree.take_up(own)
-        me.grove = Grove([tree])
-    if me.answering is not None:
-        me.leaves = leaf_values.from_arrays(kept.arrays, me.number + 1)
-        me.earlier_key = kept.arrays[hybrid.KEY].tobytes()
+    kept = checkpoint.state(Kept)
+    me.splits, me.number, me.record.begun = kept.splits, kept.number, kept.is_recorded
+    me.leaves, me.earlier_key = kept.leaves, kept.key
+    if kept.under_way is not None:
+        me.grove = Grove([_planted(me, me.number, kept.under_way.growth)])
+        me.grove.go_on([kept.under_way])
     return Told()
 
 
@@ -312,18 +323,16 @@ def _begun(me: Host, first: BottomRows) -> Grove[HostTree[Any]]:
         if not (np.array_equal(sampled, tree.growth.is_training) and np.array_equal(at, before)):
             raise PeerError("the guest goes on with other rows than the tree has begun with")
         return left
-    tree = _planted(me, number, sampled, at)
+    tree = _planted(me, number, Growth.begun(sampled, at))
     tree.opened = _opened(first.open, tree.growth.training.leaves())
     return Grove([tree])
 
 
-def _planted(me: Host, number: int, sampled: Bits, at: Rows) -> HostTree[Any]:
-    """Tree `number` at its bottom nodes, of which `at` int32 (rows,) is each row's; it learns from
-    `sampled` bool (rows,).
-    """
+def _planted(me: Host, number: int, growth: Growth) -> HostTree[Any]:
+    """Tree `number`, whose rows stand as in `growth`."""
     params, usable = me.seat.params, _usable(me, number)
     own = cells.of_columns(me.binning, me.bins, usable, leave_out=params.sparse_histograms)
-    growth, place = Growth(sampled, at), np.cumsum(sampled) - 1
+    place = np.cumsum(growth.is_training) - 1
     subtraction, least = params.histogram_subtraction, me.seat.limits.group_rows_min
     return HostTree(own, growth, place, subtraction=subtraction, least=least)
 

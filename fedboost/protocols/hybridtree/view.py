@@ -66,7 +66,7 @@ class HostView:
         Those are open where it has rows to learn from and that are not purer than they may be.
         """
         none: Dense = np.empty((len(self.rows), 0), np.uint8, order="F")
-        growth, learned = Growth(self.learns, self.at), self.learned
+        growth, learned = Growth.begun(self.learns, self.at), self.learned
         tree = GuestTree(rules, none, self.gh, growth, np.empty(0, np.int32))
         tree.opened = [node for node in tree.open_layer() if node in learned]
         if purity is not None:

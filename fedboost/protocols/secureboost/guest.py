@@ -11,16 +11,15 @@ from numpy.typing import NDArray
 from fedboost import wire
 from fedboost.core import binning, objectives
 from fedboost.core.bins import Bins
-from fedboost.core.halfway import Arrays, found_under, under
 from fedboost.core.objectives import Summary
 from fedboost.encrypted import keys, precision
 from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.growth import Division, about_divisions, read_divisions, write_sample
-from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTree, Won
+from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTree, GuestTreeState, Won
 from fedboost.encrypted.host_noise import NoiseScale
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, Shape, read_offers, write_choices
 from fedboost.encrypted.record import GuestRecord, seen
-from fedboost.encrypted.rounds import Labels, Rounds
+from fedboost.encrypted.rounds import Labels, Rounds, RoundsState
 from fedboost.encrypted.sides import GuestRows, GuestSide, addressed
 from fedboost.flow import About, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
@@ -30,12 +29,33 @@ from fedboost.model import vertical, words
 from fedboost.model.vertical import GuestNode
 from fedboost.protocols.secureboost import earlier, plan
 from fedboost.protocols.secureboost.plan import Plan
-from fedboost.protocols.secureboost.shown import Shown
+from fedboost.protocols.secureboost.shown import Shown, ShownState
+from fedboost.state import state, take_up
 
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
 
 LAYERS = "layer"  # what the loop over a tree's layers counts
+
+
+@state
+class UnderWay:
+    """What the trees under way have settled."""
+
+    trees: list[GuestTreeState]
+    shown: ShownState
+
+
+@state
+class Kept:
+    """What a checkpoint keeps: finished trees, margins and metrics, and trees under way."""
+
+    rounds: RoundsState
+    nodes: list[GuestNode]
+    trees_closed: int
+    ends: str
+    is_recorded: bool
+    under_way: UnderWay | None
 
 
 @dataclass(kw_only=True)
@@ -54,7 +74,7 @@ class Guest(Rounds):
     grove: GuestGrove | None = None
     shown: Shown | None = None
     encrypted: GuestRows | None = None
-    halfway: Arrays = field(default_factory=dict)  # what an earlier attempt has settled of them
+    under_way: UnderWay | None = None  # what an earlier attempt has settled of them
 
     def growing(self) -> GuestGrove:
         """The trees under way."""
@@ -227,33 +247,31 @@ def close_model(me: Guest) -> Out:
 
 
 def snapshot(me: Guest, place: Place) -> Artefact:
-    """Finished trees, margins and metrics, and what a tree under way has settled; the key is drawn
+    """Finished trees, margins and metrics, and what trees under way have settled; the key is drawn
     anew by the next attempt.
     """
-    arrays = vertical.nodes_to_arrays(me.nodes, me.outputs_of_tree) | me.margins()
-    ends = ""
+    under_way = None
     if len(place) > 1:
-        grove, shown = me.growing(), me.showing()
-        halfway = under("grove", grove.halfway()) | under("shown", shown.halfway())
-        arrays |= under("halfway", halfway)
-        ends = "" if grove.opened else LAYERS
+        under_way = UnderWay(trees=[*me.growing().trees], shown=me.showing())
     transcript = me.record.handed_over(place)
-    facts = {
-        **me.rounds_to_facts(),
-        "trees_closed": me.trees_closed,
-        "ends": ends,
-        "is_recorded": me.record.begun,
-    }
-    return Artefact(facts, arrays, transcript=transcript)
+    kept = Kept(
+        rounds=me,
+        nodes=me.nodes,
+        trees_closed=me.trees_closed,
+        ends=LAYERS if under_way is not None and not me.growing().opened else "",
+        is_recorded=me.record.begun,
+        under_way=under_way,
+    )
+    return Artefact.of_state(kept, transcript)
 
 
-def restore(me: Guest, kept: Artefact) -> Told:
+def restore(me: Guest, checkpoint: Artefact) -> Told:
     """Carries on behind the last finished round; or behind a layer, once the round is begun."""
-    me.rounds_from(kept.facts, kept.arrays)
-    me.trees_closed, me.record.begun = kept.facts["trees_closed"], kept.facts["is_recorded"]
-    me.nodes = vertical.arrays_to_nodes(kept.arrays)
-    me.halfway = found_under("halfway", kept.arrays)
-    return Told(ends=me.ended(plan.loop(me.seat.params)) or kept.facts["ends"])
+    kept = checkpoint.state(Kept)
+    take_up(me, kept.rounds)
+    me.nodes, me.trees_closed, me.record.begun = kept.nodes, kept.trees_closed, kept.is_recorded
+    me.under_way = kept.under_way
+    return Told(ends=me.ended(plan.loop(me.seat.params)) or kept.ends)
 
 
 def finish(me: Guest) -> Artefact:
@@ -289,10 +307,10 @@ def _plant(me: Guest) -> None:
     owners = {host: me.seat.table.hosts.index(host) + 1 for host in me.plan.hosts}
     own = me.params.label_protection
     me.shown = Shown(owners, me.grove, me.purity, hides=own is not None and own.hide_divisions)
-    if me.halfway:
-        me.grove.take_up(found_under("grove", me.halfway))
-        me.shown.take_up(found_under("shown", me.halfway))
-        me.halfway = {}
+    if me.under_way is not None:
+        me.grove.go_on(me.under_way.trees)
+        take_up(me.shown, me.under_way.shown)
+        me.under_way = None
 
 
 def _note_tree(me: Guest, slot: int, tree: GuestTree) -> None:

@@ -13,13 +13,12 @@ from fedboost import wire
 from fedboost.core import binning, forest, sampling
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
-from fedboost.core.halfway import Arrays, divisions, divisions_from, found_under, under
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.encrypted import answers, cells, keys
 from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.grove import STRIDE, Grove
 from fedboost.encrypted.growth import Growth, about_divisions, read_divisions, read_sample
-from fedboost.encrypted.host_tree import HostTree
+from fedboost.encrypted.host_tree import HostTree, HostTreeState
 from fedboost.encrypted.meter import Meter
 from fedboost.encrypted.offers import (
     Offer,
@@ -33,13 +32,32 @@ from fedboost.flow import Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
-from fedboost.model import vertical
 from fedboost.model.vertical import OwnSplit
 from fedboost.protocols.secureboost import earlier, plan
+from fedboost.state import state
 
 Places = NDArray[np.int64]
 
 FRONTIER_NODES_MAX = 1 << 14  # one layer of the deepest tree TreeParams allows
+
+
+@state
+class UnderWay:
+    """What the trees under way have settled."""
+
+    trees: list[HostTreeState]
+    divided: dict[int, NDArray[np.bool_]]  # our own, in the last layer
+
+
+@state
+class Kept:
+    """What a checkpoint keeps: the splits so far, and trees under way."""
+
+    splits: list[OwnSplit]
+    number: int
+    first_tree: int | None
+    is_recorded: bool
+    under_way: UnderWay | None
 
 
 @dataclass
@@ -148,31 +166,33 @@ def divide_rows(me: Host, got: pb.WonSplits) -> Out:
 
 def snapshot(me: Host, place: Place) -> Artefact:
     """The splits so far, and what trees under way have settled."""
-    arrays = vertical.splits_to_arrays(me.splits)
+    under_way = None
     if len(place) > 1 and me.seat.party in _plan(me, place[0]).hosts:
-        arrays |= under("halfway", _halfway(me))
+        under_way = UnderWay(trees=[*me.growing().trees], divided=me.divided)
     else:
         _note_trees(me)
     transcript = me.record.handed_over(place)
-    facts = {
-        "tree": me.number,
-        "first_tree": me.first_tree,
-        "is_recorded": me.record.begun,
-    }
-    return Artefact(facts, arrays, transcript=transcript)
+    kept = Kept(
+        splits=me.splits,
+        number=me.number,
+        first_tree=me.first_tree,
+        is_recorded=me.record.begun,
+        under_way=under_way,
+    )
+    return Artefact.of_state(kept, transcript)
 
 
-def restore(me: Host, kept: Artefact) -> Told:
+def restore(me: Host, checkpoint: Artefact) -> Told:
     """Carries on behind the last finished tree, or behind a layer."""
-    me.number, me.first_tree = kept.facts["tree"], kept.facts["first_tree"]
-    me.record.begun = kept.facts["is_recorded"]
-    me.splits = vertical.arrays_to_splits(kept.arrays)
-    halfway = found_under("halfway", kept.arrays)
-    if halfway:
-        me.grove = _planted(me, me.number, halfway["sampled"].astype(np.bool_))
-        me.grove.take_up(found_under("grove", halfway))
+    kept = checkpoint.state(Kept)
+    me.splits, me.number, me.first_tree = kept.splits, kept.number, kept.first_tree
+    me.record.begun = kept.is_recorded
+    if kept.under_way is not None:
+        trees = kept.under_way.trees
+        me.grove = _planted(me, me.number, np.array([tree.growth.is_training for tree in trees]))
+        me.grove.go_on(trees)
         me.layers = _layers(me, me.number)
-        me.divided = divisions_from(found_under("divided", halfway))
+        me.divided = kept.under_way.divided
     return Told()
 
 
@@ -230,7 +250,7 @@ def _planted(me: Host, number: int, sampled: NDArray[np.bool_]) -> Grove[HostTre
         )
         own = cells.of_columns(me.binning, me.bins, columns, leave_out=params.sparse_histograms)
         tree: HostTree[Any] = HostTree(
-            *(own, Growth(inside), place),
+            *(own, Growth.begun(inside), place),
             subtraction=params.histogram_subtraction,
             least=me.seat.limits.group_rows_min,
             trees=len(sampled),
@@ -247,16 +267,6 @@ def _sampled(grove: Grove[HostTree[Any]]) -> NDArray[np.bool_]:
 def _n_sampled(grove: Grove[HostTree[Any]]) -> int:
     """How many rows' gradients come: those that some tree learns from."""
     return int(np.count_nonzero(_sampled(grove).any(axis=0)))
-
-
-def _halfway(me: Host) -> Arrays:
-    """What the trees under way have settled."""
-    grove = me.growing()
-    return {
-        "sampled": _sampled(grove),
-        **under("grove", grove.halfway()),
-        **under("divided", divisions(me.divided)),
-    }
 
 
 def _plan(me: Host, number: int) -> plan.Plan:

@@ -13,17 +13,25 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.halfway import Arrays, found_under, under
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.core.purity import PurityLimit
 from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.growth import Division
 from fedboost.encrypted.guest_tree import GuestGrove
+from fedboost.state import state
 
 Sums = NDArray[np.int64]
 
 
-class Shown:
+@state
+class ShownState:
+    """What each host has seen so far."""
+
+    told: dict[str, set[int]]  # whose divisions
+    offered: dict[str, set[int]]  # of the layer above, the nodes that some candidate divides
+
+
+class Shown(ShownState):
     """Of the trees under way, what each host has seen; nodes by number (Grove)."""
 
     def __init__(
@@ -39,10 +47,9 @@ class Shown:
         of its own divisions alone.
         """
         self.open: dict[str, list[int]] = {host: [] for host in hosts}  # this layer
-        self.told: dict[str, set[int]] = {host: set() for host in hosts}  # whose divisions, so far
+        self.told = {host: set() for host in hosts}
+        self.offered = {host: set() for host in hosts}
         self._owners, self._grove, self._purity, self._hides = hosts, grove, purity, hides
-        # Of the layer above, the nodes that some candidate of the host divides.
-        self._offered: dict[str, set[int]] = {host: set() for host in hosts}
 
     def open_layer(self) -> dict[str, list[Division]]:
         """Sets `open` by the grove's open nodes; gives the divisions that each host is told: its
@@ -53,7 +60,7 @@ class Shown:
         told: dict[str, list[Division]] = {}
         for host, owner in self._owners.items():
             own = set(self._grove.owned(owner))
-            may_see = self._offered[host] - closed
+            may_see = self.offered[host] - closed
             if self._hides:
                 may_see &= own
             self.open[host] = [
@@ -76,23 +83,7 @@ class Shown:
             divides = (sums != 0).any(axis=1) & (sums != tree.totals[node]).any(axis=1)
             if divides.any():
                 found.add(number)
-        self._offered[host] = found
-
-    def halfway(self) -> Arrays:
-        """What each host has seen so far."""
-        found: Arrays = {}
-        for host, owner in self._owners.items():
-            seen = {"told": self.told[host], "offered": self._offered[host]}
-            arrays = {name: np.array(sorted(own), np.int32) for name, own in seen.items()}
-            found |= under(f"{owner}", arrays)
-        return found
-
-    def take_up(self, kept: Mapping[str, NDArray[np.generic]]) -> None:
-        """Goes on where `halfway` has found it."""
-        for host, owner in self._owners.items():
-            own = found_under(f"{owner}", kept)
-            self.told[host] = set(own["told"].tolist())
-            self._offered[host] = set(own["offered"].tolist())
+        self.offered[host] = found
 
     def _tells(self, number: int) -> bool:
         """Whether a side of this division is purer than it may be."""

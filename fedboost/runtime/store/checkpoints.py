@@ -28,7 +28,7 @@ from fedboost.model.arrays import read as read_arrays
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3  # since 3 states are derived from their types (fedboost.state)
 KEPT = 2  # the last joint commit may lie one place behind the last checkpoint
 NUMBER_MAX = 99_999_999  # of a place
 _JSON_NAME = re.compile(r"checkpoint-(\d{8}(?:\.\d{8})*)\.json")

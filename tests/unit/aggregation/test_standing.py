@@ -35,7 +35,7 @@ def standing_at(place, kept, others=()):
         at = dict(others).get(name, kept)
         made[name] = Contributor(replace(seat, place=place, kept=at))
         if place in at:
-            made[name].take_up({"history_sha256": at[place]})
+            made[name].history = bytes.fromhex(at[place])
     return Circle(made, aggregator.begin(adder))
 
 

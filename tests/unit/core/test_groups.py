@@ -43,7 +43,7 @@ def random_split(draw, made, column):
 def grown(draw, made, least, layers=3):
     """Layer after layer: the open nodes with their groups and rows; splits are random."""
     own = minimum(made, least)
-    training = Partition(np.arange(made.bins.shape[0], dtype=np.int32))
+    training = Partition.at_root(np.arange(made.bins.shape[0], dtype=np.int32))
     opened = [ROOT]
     ruled: dict[int, Any] = {}
     seen: dict[int, Any] = {}
@@ -192,7 +192,7 @@ def test_a_column_that_asks_for_one_row_keeps_every_cell():
     columns = np.arange(3, dtype=np.int32)
     mixed = Minimum.of(made.cuts, made.bins, columns, np.array([1, 20, 1], np.int32))
     assert mixed is not None
-    mixed.open([ROOT], Partition(np.arange(50, dtype=np.int32)))
+    mixed.open([ROOT], Partition.at_root(np.arange(50, dtype=np.int32)))
     own = mixed.groups(ROOT)
     assert [len(set(own[c].tolist())) for c in (0, 2)] == [made.cuts.n_bins[c] + 1 for c in (0, 2)]
     assert len(set(own[1].tolist())) < made.cuts.n_bins[1]

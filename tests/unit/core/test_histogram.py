@@ -53,7 +53,7 @@ def test_only_the_columns_asked_for_are_added_up(outputs, sparse):
 
 def test_children_by_subtraction_are_children_added_up():
     bins, gh, _ = sample(2, outputs=2)
-    partition = Partition(np.arange(60, dtype=np.int32))
+    partition = Partition.at_root(np.arange(60, dtype=np.int32))
     columns = np.arange(3, dtype=np.int32)
     cells = {ROOT: histogram.build(bins, [partition.rows(ROOT)], gh, 6)[0]}
     partition.divide(ROOT, bins[:, 0] > 1)
@@ -70,7 +70,7 @@ def test_children_by_subtraction_are_children_added_up():
 def test_divided_rows_keep_their_order_and_none_is_lost(seed):
     rng = np.random.default_rng(seed)
     start = np.sort(rng.choice(100, 40, replace=False)).astype(np.int32)
-    partition = Partition(start)
+    partition = Partition.at_root(start)
     home = dict.fromkeys(start.tolist(), ROOT)
     for node in (0, 1, 2, 5):
         right = rng.random(len(partition.rows(node))) < 0.4
@@ -88,7 +88,7 @@ def test_divided_rows_keep_their_order_and_none_is_lost(seed):
 
 
 def test_the_smaller_child_is_the_left_one_if_equal():
-    partition = Partition(np.arange(4, dtype=np.int32))
+    partition = Partition.at_root(np.arange(4, dtype=np.int32))
     partition.divide(ROOT, np.array([True, False, True, False]))
     assert smaller_child(partition, ROOT) == 1
     partition.divide(1, np.array([False, False]))

@@ -11,12 +11,14 @@ from scipy.sparse import csc_array
 
 from fedboost.core import binning, local, own_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, as_set
+from fedboost.core.growth import GrowingState
 from fedboost.core.local import TrainingTable
 from fedboost.core.own_rows import OwnRows
 from fedboost.core.partition import left_child, right_child
 from fedboost.core.split import goes_right
 from fedboost.core.tree import Split
 from fedboost.errors import ConfigError
+from fedboost.state import load_state, state_dict
 from tests.unit.core.test_growth import assert_same, grow_together, homes, job, train_apart
 from tests.unit.core.test_local import labels_for, params_for, sample
 
@@ -193,7 +195,7 @@ def test_a_tree_taken_up_between_two_layers_grows_on_as_it_would_have(case):
         whole, begun, later = own.growing(), own.growing(), own.growing()
         for _ in range(layer):
             begun.take(begun.sums())
-        later.take_up(begun.halfway())
+        later.go_on(load_state(GrowingState, *state_dict(GrowingState, begun)))
         assert np.array_equal(later.sums(), begun.sums())
         assert_same(local.grow(later), local.grow(whole))
 

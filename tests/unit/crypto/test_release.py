@@ -204,7 +204,7 @@ def test_shapes_are_all_that_is_printed(guest):
     one = np.zeros((1, host.width), dtype=np.uint8)
     one[:, -1] = 1
     released = host.release(single(one), layout, host.blinders())
-    assert repr(released) == f"Released(1 × {host.width} bytes)"
+    assert repr(released) == f"BlindedPackages(1 × {host.width} bytes)"
     secret = SecretPrimes(101, 103)
     assert "101" not in repr(secret)
 

@@ -316,8 +316,8 @@ def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
     assert not set().union(*map(octets_made, (answers, cells, growth, grove, host_tree)))
     for side in (PackedHostRows, PackedHost, ring.RingHostRows, ring.RingHost):
         assert octets_made(side) <= {("answers", "released")}
-    assert {name for name, _ in octets_made(host_steps)} <= {"_arrays", "restore"}
-    for keeping in (host_steps._arrays, host_steps.restore):
+    assert {name for name, _ in octets_made(host_steps)} <= {"_arrays", "snapshot"}
+    for keeping in (host_steps._arrays, host_steps.snapshot):
         assert "Out(" not in inspect.getsource(keeping)
 
 

@@ -349,5 +349,5 @@ def test_a_hosts_code_turns_nothing_but_released_answers_into_bytes():
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in ("to_bytes", "tobytes")
     ]
-    # The public key of the guest, kept for a later attempt; the number of an answer.
-    assert sorted(calls) == ["_key(me).key", "kept.arrays[hybrid.KEY]", "number", "released"]
+    # The public key of the guest, in checkpoints and the shard; the number of an answer.
+    assert sorted(calls) == ["_key(me).key", "_key(me).key", "number", "released"]
