@@ -48,7 +48,7 @@ def places() -> tuple[Path, ...]:
 
 @cache
 def is_trusted(folder: Path) -> bool:
-    """Whether it exists and only root, we and the owner of this program can write it."""
+    """Return True if the folder exists and only root, we and the program's owner can write it."""
     try:
         held = folder.stat()
     except OSError:
@@ -75,7 +75,7 @@ def writable() -> Path | None:
 
 
 class Files(_Cache):
-    """What numba asks for machine code before it compiles one kernel, and gives it after."""
+    """numba's cache of machine code for one kernel."""
 
     def __init__(self, name: str, stamp: str) -> None:
         self._name = name
@@ -83,7 +83,7 @@ class Files(_Cache):
 
     @property
     def cache_path(self) -> str:
-        """Where new files go."""
+        """Folder of new files."""
         return str(writable() or "")
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -113,13 +113,13 @@ class Files(_Cache):
             log.warning("a compiled kernel was not kept in %s: %s", folder, error.strerror)
 
     def enable(self) -> None:
-        """Nothing to do: files are always asked."""
+        """Do nothing: files are always asked for."""
 
     def disable(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def flush(self) -> None:
-        """Nothing to do: no file is ever stale."""
+        """Do nothing: no file is ever stale."""
 
     def _file(self, sig: Any, codegen: Any) -> str:
         args, _ = sigutils.normalize_signature(sig)

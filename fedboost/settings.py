@@ -74,7 +74,7 @@ def home() -> Path:
 
 
 def read_yaml(path: Path) -> object:
-    """What a YAML file holds; a ConfigError where it is absent, too large or not YAML."""
+    """Read a YAML file; a ConfigError where it is absent, too large or not YAML."""
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -85,7 +85,7 @@ def read_yaml(path: Path) -> object:
 
 
 def yaml_in(text: bytes, **where: str) -> object:
-    """What YAML holds; a ConfigError where it is too large, or none. `where` goes into it."""
+    """Parse YAML; a ConfigError where it is too large, or none. `where` goes into it."""
     import yaml
 
     from fedboost.strict_yaml import Loader
@@ -142,7 +142,7 @@ def _is_model(kind: object) -> bool:
 
 
 def _is_container(annotation: Any) -> bool:
-    """Whether an annotation such as ``list[Model] | None`` holds a dict, list or tuple."""
+    """Return True if an annotation such as ``list[Model] | None`` holds a dict, list or tuple."""
     if get_origin(annotation) in (dict, list, tuple):
         return True
     return any(_is_container(part) for part in get_args(annotation))

@@ -29,7 +29,7 @@ class Running:
 
 
 class Audits:
-    """At most one audit at a time. All methods belong to the event loop's thread."""
+    """The audits of a party, one at a time. All methods belong to the event loop's thread."""
 
     def __init__(self, file: Path | None) -> None:
         """`file` holds the party's settings; without it no audit can be started here."""
@@ -40,7 +40,7 @@ class Audits:
 
     @property
     def can_start(self) -> bool:
-        """Whether an audit could be started at all."""
+        """True if an audit could be started at all."""
         return self._file is not None
 
     def failure(self, job: str) -> FedboostError | None:

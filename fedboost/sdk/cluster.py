@@ -83,7 +83,7 @@ class Cluster:
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """Whose daemons run here beside the coordinator's."""
+        """Names of the parties whose daemons run here beside the coordinator's."""
         return self._daemons.names
 
     @property
@@ -92,7 +92,7 @@ class Cluster:
         return self.folder / "certs"
 
     def address(self, name: str = COORDINATOR) -> str:
-        """Where a daemon listens, the coordinator's or a party's: ``NAME@HOST:PORT``."""
+        """Return where a daemon listens, the coordinator's or a party's: ``NAME@HOST:PORT``."""
         known = self._daemons.addresses
         if name not in known:
             raise ConfigError(f"{name!r} is not here", todo=f"name one of: {', '.join(known)}")
@@ -103,7 +103,7 @@ class Cluster:
         return self._stack.enter_context(Client(self.address(), tls=self.certs, user=USER))
 
     def party(self, name: str) -> Party:
-        """The same user as the owner of a party, closed with the cluster."""
+        """Return the same user as the owner of a party, closed with the cluster."""
         return self._stack.enter_context(Party(self.address(name), tls=self.certs, user=USER))
 
     def config(self, name: str) -> Path:

@@ -21,7 +21,7 @@ from fedboost.sdk.tables import TableLike, rows_of
 
 
 class Model:
-    """One party's shard of a model."""
+    """A party's shard of a model."""
 
     def __init__(self, shard: Artefact) -> None:
         self._shard = shard
@@ -76,7 +76,9 @@ class Model:
 
     @property
     def _is_hashed(self) -> bool:
-        """Whether the columns are those of sparse tables, of which networks take any number."""
+        """Return True if the columns are those of sparse tables; networks take any
+        number of these.
+        """
         return self._shard.facts.get("kind") == networks.NETWORKS and self._shard.facts["sparse"]
 
 
