@@ -71,7 +71,10 @@ class Audits:
         command = [sys.executable, "-m", "fedboost", "audit", "--json", "--config", str(file)]
         try:
             process = await asyncio.create_subprocess_exec(
-                *(*before, *command, "--", job),
+                *before,
+                *command,
+                "--",
+                job,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,

@@ -131,18 +131,18 @@ def _going(one: OwnedJobView) -> Html:
 def _for(one: OwnedJobView) -> str:
     if one.job.state is JobState.WAITING and one.decision is not None:
         return f"{one.decision.verdict} by {one.decision.user}, waits"
-    return one.job.state
+    return one.job.state.shown
 
 
 def _name(one: OwnedJobView) -> Html:
     link = tag("a", one.owned.name or one.owned.id, href=f"/jobs/{one.owned.id}")
-    return tag("h3", link, " ", parts.badge(one.job.state))
+    return tag("h3", link, " ", parts.badge(one.job.state.shown))
 
 
 def _past(one: OwnedJobView) -> Row:
     owned = one.owned
     return [
-        join(tag("a", owned.name, href=f"/jobs/{owned.id}"), " ", parts.badge(one.job.state)),
+        join(tag("a", owned.name, href=f"/jobs/{owned.id}"), " ", parts.badge(one.job.state.shown)),
         owned.protocol,
         owned.dataset or units.NOTHING,
         names(list(owned.parties)),
@@ -168,13 +168,12 @@ def job(one: OwnedJobView, known: Known, session: BrowserSession, said: str = ""
     """Show everything that the owner may know of one job."""
     stored, asking = one.job, known.asking
     here = f"/jobs/{stored.id}"
-    state = tag(
-        "p", parts.badge(stored.state), " for ", parts.since(stored.since), class_="state-line"
-    )
+    since = parts.since(stored.since)
+    state = tag("p", parts.badge(stored.state.shown), " for ", since, class_="state-line")
     said_why = tag("p", stored.reason, class_="reason") if stored.reason else ""
     by = "" if one.decision is None else _decided(one.decision)
     wants = join(tag("p", _wants(one.owned)), _uses(one.owned))
-    spoken = parts.announced(f"{stored.name} is {stored.state}")
+    spoken = parts.announced(f"{stored.name} is {stored.state.shown}")
     shown: list[object]
     if isinstance(asking, Asking):
         shown = [_verdict(asking), leaving(asking), _terms(asking)]

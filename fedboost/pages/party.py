@@ -230,7 +230,7 @@ class _Pages:
                 id=job.id,
                 name=job.name,
                 protocol=terms.protocol,
-                state=job.state,
+                state=job.state.shown,
                 coordinator=terms.coordinator,
                 submitter=terms.submitter,
                 parties=terms.parties,

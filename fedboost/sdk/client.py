@@ -26,7 +26,7 @@ from fedboost.report.story import read
 from fedboost.runtime.client import client as calls
 from fedboost.runtime.jobs.submitted import read_spec
 from fedboost.sdk.background import Connected
-from fedboost.sdk.jobs import Event, Rounds, Status, ended
+from fedboost.sdk.jobs import Event, RoundMetrics, Status, ended
 from fedboost.sdk.places import Tls, coordinator_at
 from fedboost.sdk.progress import Hears, Verbose, watching
 from fedboost.settings import parse, read_yaml
@@ -76,9 +76,9 @@ class AsyncJob:
             return result
         raise ended(journal.status)
 
-    async def metrics(self) -> Rounds:
+    async def metrics(self) -> RoundMetrics:
         """Return the guest's metrics of every round."""
-        return Rounds(read(await self.journal()))
+        return RoundMetrics(read(await self.journal()))
 
     async def report(self, path: str | Path) -> Path:
         """Writes the job's report, one HTML file without anything outside it; gives its path."""
@@ -190,7 +190,7 @@ class Job:
         """The result as ``--json`` prints it; raises why there is none."""
         return self._client.run(self._job.result())
 
-    def metrics(self) -> Rounds:
+    def metrics(self) -> RoundMetrics:
         """Return the guest's metrics of every round."""
         return self._client.run(self._job.metrics())
 

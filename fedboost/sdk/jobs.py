@@ -106,7 +106,7 @@ class Event:
         return self.what if words is None else words(self.facts)
 
 
-class Rounds(Sequence[dict[str, Any]]):
+class RoundMetrics(Sequence[dict[str, Any]]):
     """A job's metrics, a row for each round: ``{"tree": 1, "seconds": 0.4, "train auc": 0.81, …}``.
 
     pandas.DataFrame, polars.DataFrame and pyarrow.table take it as it is.

@@ -83,7 +83,7 @@ class Model:
 
 
 def load_model(folder: str | Path) -> Model:
-    """The model in a folder: one that `Party.fetch_model` wrote, or one in a store.
+    """The model in a folder: one that `PartyClient.fetch_model` wrote, or one in a store.
 
     A ConfigError where there is none, a DataError where its files were changed.
     """

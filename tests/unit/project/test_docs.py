@@ -244,7 +244,7 @@ def test_operations_name_every_timer_policy_key_state_and_exit_code():
     for key in (*Timers.model_fields, *Policy.model_fields, "peers", "rows_per_day"):
         assert f"`{key}`" in text, key
     for state in JobState:
-        assert f"`{state}`" in text, state
+        assert f"`{state.shown}`" in text, state
     codes = {kind.exit_code for kind in errors.BY_CODE.values()} | {0, 130}
     for code in codes:
         assert re.search(rf"^\| {code} \|", text, re.MULTILINE), code
