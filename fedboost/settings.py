@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ValidationError,
+)
+from pydantic_core import core_schema
 
 from fedboost.errors import ConfigError
 
@@ -22,6 +30,26 @@ def _nameable(path: str) -> str:
 
 
 PathText = Annotated[str, AfterValidator(_nameable)]  # a path, or an address that holds one
+
+
+@dataclass(frozen=True, eq=False)
+class NameIn:
+    """Of an annotated text: it is a name in a registry, which is read anew at each check."""
+
+    what: str  # the registry holds
+    known: Mapping[str, object]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """Return the schema of a text that `check` takes."""
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def check(self, name: str) -> str:
+        """Return a known name; a ValueError lists those there are."""
+        if name not in self.known:
+            raise ValueError(f"there is no {self.what} {name!r}, but {', '.join(self.known)}")
+        return name
 
 
 class Settings(BaseModel):

@@ -133,7 +133,7 @@ def _metric(story: Story, name: str) -> Html | None:
             lines.append(Line(split, points, _colour(split), dashed=split == "train"))
     if not lines:
         return None
-    known = METRICS.get(name)  # type: ignore[call-overload]
+    known = METRICS.get(name)
     better = "higher is better" if known is not None and known.bigger_is_better else ""
     better = "lower is better" if known is not None and not known.bigger_is_better else better
     rounds = [one.done for one in story.rounds]

@@ -12,7 +12,7 @@ from fedboost import wire
 from fedboost.core import binning, objectives
 from fedboost.core.bins import Bins
 from fedboost.core.objectives import Summary
-from fedboost.encrypted import keys, precision
+from fedboost.encrypted import keys, schemes
 from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.growth import Division, about_divisions, read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTree, GuestTreeState, Won
@@ -96,8 +96,9 @@ def begin(seat: Seat) -> Guest:
     objective = objectives.start(params, summary)
     known = earlier.known_codes(seat)
     cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical, known)
-    own_bounds = objectives.encoding(precision.without_bits(params), objective, summary)
-    fixed = precision.encoding(params, int(train.sum()), own_bounds)
+    fixed = schemes.of(params).encoding(
+        params, int(train.sum()), lambda own: objectives.encoding(own, objective, summary)
+    )
     start = earlier.start(seat, objective)
     return Guest(
         seat=seat,

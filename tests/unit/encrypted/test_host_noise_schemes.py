@@ -9,7 +9,7 @@ from fedboost.crypto.api import Pairs
 from fedboost.crypto.masking import Masks
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.secrets import Secrets
-from fedboost.encrypted import host_noise, keys, precision
+from fedboost.encrypted import host_noise, keys, ring, schemes
 from fedboost.encrypted.host_noise import MOST, NoiseScale, as_masks
 from fedboost.encrypted.sides import Asked, Expected
 from fedboost.errors import ConfigError, PeerError, ProtocolError
@@ -170,7 +170,7 @@ class Pair:
         said |= {"encryption": {"scheme": scheme}, "host_noise": SIGMA}
         seats = seats_for("secureboost", frames, said)
         params = seats[GUEST].params
-        bits = precision.bits_of(params, rows)
+        bits = schemes.of(params).bits_of(params, rows)
         nonces = tuple(keys.nonce(seats[party]) for party in (GUEST, HOSTS[0]))
         self.guest = keys.guest_side(seats[GUEST], bits, [rows], nonces)
         cuts = binning.fit(values, 8, ())
@@ -228,13 +228,13 @@ def test_a_lattice_has_room_for_the_greatest_noise_and_the_guest_for_no_more(sch
 @pytest.mark.parametrize("sigma", [0.1, 1.0, 64.0])
 def test_every_sum_and_its_noise_fits_the_budget(scheme, rows, sigma):
     seat = seat_of(encryption={"scheme": scheme}, host_noise=sigma)
-    bits = precision.bits_of(seat.params, rows)
+    bits = schemes.of(seat.params).bits_of(seat.params, rows)
     most = int(NoiseScale.of(seat.params, bits).most[0])
     if scheme == "plain":
         assert (rows << bits) + 256 * most <= 1 << 62
         assert keys.layout(seat.params, bits, rows, 2047).g_noise == most
         return
-    budget = precision.budget(seat.params, rows, bits)
+    budget = ring.tree_scheme(scheme).budget(seat.params, rows, bits)
     for node in {1, rows}:
         width = budget.width(node) - budget.parameters.scale_bits
         assert node * budget.message_most + most < 1 << (width - 1)
@@ -248,7 +248,7 @@ def test_precision_that_leaves_no_room_for_noise_is_refused():
             said = {"encryption": {"scheme": scheme}, "precision_bits": bits}
             seat = seat_of(**said, host_noise=sigma)
             if fits:
-                assert precision.bits_of(seat.params, rows) == bits
+                assert schemes.of(seat.params).bits_of(seat.params, rows) == bits
                 continue
             with pytest.raises(ConfigError, match=f"precision_bits is {bits}.*and their noise"):
-                precision.bits_of(seat.params, rows)
+                schemes.of(seat.params).bits_of(seat.params, rows)

@@ -8,7 +8,7 @@ import pytest
 
 from fedboost.core import binning
 from fedboost.crypto.api import Pairs
-from fedboost.encrypted import keys, precision, ring
+from fedboost.encrypted import keys, ring, schemes
 from fedboost.encrypted.sides import Asked, Expected, addressed
 from fedboost.errors import PeerError
 from tests.support.federated import GUEST, HOSTS, frame_of, seats_for
@@ -31,7 +31,7 @@ class Pair:
             params |= {"objective": "multi:softprob", "num_class": outputs, "multi_output": True}
         self.seats = seats_for("secureboost", frames, params)
         self.params, self.n_rows = self.seats[GUEST].params, rows
-        self.bits = precision.bits_of(self.params, rows)
+        self.bits = schemes.of(self.params).bits_of(self.params, rows)
         hosts = (TELCO, SHOP)
         nonces: tuple[bytes, ...] = ()
         if keys.takes_nonces(self.params):
