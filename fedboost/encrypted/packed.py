@@ -16,12 +16,12 @@ from fedboost.encrypted.host_noise import HostNoise, as_masks
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.encrypted.precision import Rounding
 from fedboost.encrypted.sides import (
-    Asked,
     Expected,
     GuestRows,
     GuestSide,
     HostRows,
     HostSide,
+    NodeSums,
     Sums,
 )
 from fedboost.errors import PeerError
@@ -145,7 +145,7 @@ class PackedHostRows(HostRows[Ciphertexts]):
         """See `api.Adds.segment_sum`."""
         return self.keys.key.segment_sum(self.gradients, rows, cells, n_cells)
 
-    def answers(self, nodes: Sequence[Asked[Ciphertexts]]) -> Iterator[pb.Ciphertexts]:
+    def blind(self, nodes: Sequence[NodeSums[Ciphertexts]]) -> Iterator[pb.Ciphertexts]:
         """Compressed and blinded, in one part."""
         counts, own = [len(node.sums) for node in nodes], self.keys
         sums = []
