@@ -18,12 +18,12 @@ from fedboost.encrypted import keys
 from fedboost.encrypted.host_noise import HostNoise, as_masks, spare_rows_added
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.encrypted.sides import (
-    Asked,
     Expected,
     GuestRows,
     GuestSide,
     HostRows,
     HostSide,
+    NodeSums,
     P,
     Rounding,
     Sums,
@@ -151,7 +151,7 @@ class PackedHostRows(HostRows[Ciphertexts]):
         """See `api.Adds.segment_sum`."""
         return self.keys.key.segment_sum(self.gradients, rows, cells, n_cells)
 
-    def answers(self, nodes: Sequence[Asked[Ciphertexts]]) -> Iterator[pb.Ciphertexts]:
+    def blind(self, nodes: Sequence[NodeSums[Ciphertexts]]) -> Iterator[pb.Ciphertexts]:
         """Compressed and blinded, in one part."""
         counts, own = [len(node.sums) for node in nodes], self.keys
         sums = []

@@ -29,12 +29,12 @@ from fedboost.encrypted import keys
 from fedboost.encrypted.host_noise import HostNoise, spare_rows
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.encrypted.sides import (
-    Asked,
     Expected,
     GuestRows,
     GuestSide,
     HostRows,
     HostSide,
+    NodeSums,
     P,
     Rounding,
     Sums,
@@ -169,7 +169,7 @@ class RingHostRows(HostRows[LatticeSums]):
         """Sums of windows."""
         return self.held.segment_sum(rows, cells, n_cells, self.workers)
 
-    def answers(self, nodes: Sequence[Asked[LatticeSums]]) -> Iterator[pb.Ciphertexts]:
+    def blind(self, nodes: Sequence[NodeSums[LatticeSums]]) -> Iterator[pb.Ciphertexts]:
         """Re-randomised, flooded, rounded and cut as wide as each node's rows make them."""
         for node in nodes:
             width = self.budget.width(max(1, node.rows))

@@ -1,7 +1,7 @@
 """An encryption scheme as trees need it: how exact sums are, and its two sides.
 
     guest   GuestSide ── rows of some trees ──► GuestRows ── parts ──────► wire ─► host
-    host    HostSide  ── parts, checked ──────► HostRows  ── answers ────► wire ─► guest
+    host    HostSide  ── parts, checked ──────► HostRows  ── blind ──────► wire ─► guest
 
 `packed` has both for the schemes whose ciphertexts are numbers under one key, `ring` for the
 lattice schemes, which have secrets of their own for every tree. `schemes` chooses.
@@ -39,13 +39,13 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Asked(Generic[H]):
-    """What a host knows of a node whose sums go."""
+class NodeSums(Generic[H]):
+    """The sums of a node's candidates at a host, in the order in which they go."""
 
     tree: int
     node: int  # its heap id
     rows: int  # that its tree learns from
-    sums: Pairs[H]  # in the order in which they go
+    sums: Pairs[H]
     noise: Sums | None = None  # (sums, 2·outputs) what is added to them first, if anything
 
 
@@ -127,8 +127,8 @@ class HostRows(ABC, Generic[H]):
         """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adds.segment_sum`."""
 
     @abstractmethod
-    def answers(self, nodes: Sequence[Asked[H]]) -> Iterator[pb.Ciphertexts]:
-        """The nodes' sums, node after node, on their way out: one part or several."""
+    def blind(self, nodes: Sequence[NodeSums[H]]) -> Iterator[pb.Ciphertexts]:
+        """The nodes' sums with their noise, blinded, node after node: one part or several."""
 
 
 class HostSide(ABC):

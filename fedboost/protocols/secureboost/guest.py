@@ -13,11 +13,12 @@ from fedboost.core import binning, objectives
 from fedboost.core.bins import Bins
 from fedboost.core.objectives import Summary
 from fedboost.encrypted import keys, schemes
+from fedboost.encrypted.candidates import Shape
 from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.growth import Division, about_divisions, read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTree, GuestTreeState, Won
 from fedboost.encrypted.host_noise import NoiseScale
-from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, Shape, read_offers, write_choices
+from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices
 from fedboost.encrypted.record import GuestRecord, seen
 from fedboost.encrypted.rounds import Labels, Rounds, RoundsState
 from fedboost.encrypted.sides import GuestRows, GuestSide, addressed

@@ -10,8 +10,9 @@ from fedboost.crypto.masking import Masks
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import host_noise, keys, ring, schemes
+from fedboost.encrypted.candidates import NodeCandidates
 from fedboost.encrypted.host_noise import MOST, NoiseScale, as_masks
-from fedboost.encrypted.sides import Asked, Expected
+from fedboost.encrypted.sides import Expected, NodeSums
 from fedboost.errors import ConfigError, PeerError, ProtocolError
 from tests.support.ciphertexts import arrived, encrypted, short_keys
 from tests.support.federated import GUEST, HOSTS, frame_of, seats_for
@@ -124,7 +125,8 @@ def test_without_noise_fields_are_as_wide_as_they_were():
 def cuts(count):
     """So many candidates of columns that nobody lacks."""
     column = np.arange(count, dtype=np.int32)
-    return Candidates(column, np.zeros(count, np.int16), np.zeros(count, np.bool_))
+    listed = Candidates(column, np.zeros(count, np.int16), np.zeros(count, np.bool_))
+    return NodeCandidates(listed, (), np.arange(count))
 
 
 def seat_of(**said):
@@ -144,7 +146,7 @@ def drawn_under(scheme, count):
     noise = host_noise.HostNoise(
         NoiseScale(np.array([sigma, sigma])), Secrets(scheme.encode() * 32)
     )
-    own = np.concatenate(noise.of_node((0, 0), np.arange(1, dtype=np.int32), cuts(count), ()))
+    own = noise.of_node((0, 0), np.arange(1, dtype=np.int32), cuts(count))
     every = rows[np.zeros(count, np.int64)]
     released = public.release(every, layout, public.blinders(), masks=as_masks(own))
     return (private.decrypt(arrived(released), layout, [count]) - gh) / sigma
@@ -186,8 +188,8 @@ class Pair:
         )
 
     def read(self, sums, noise, most):
-        asked = [Asked(0, 0, ROWS, sums, noise)]
-        octets = b"".join(part.data for part in self.held.answers(asked))
+        asked = [NodeSums(0, 0, ROWS, sums, noise)]
+        octets = b"".join(part.data for part in self.held.blind(asked))
         return self.given.read(octets, [len(sums)], [Expected(ROWS, most)])
 
 
@@ -199,9 +201,7 @@ def test_noise_under_a_lattice_has_its_sigma(scheme):
     sums = Pairs.of(pair.held.sums(np.arange(ROWS), np.zeros((ROWS, 1), np.int32), 1))
     every = sums[np.zeros(count, np.int64)]
     assert pair.held.noise is not None
-    noise = np.concatenate(
-        pair.held.noise.of_node((0, 0), np.arange(ROWS, dtype=np.int32), cuts(count), ())
-    )
+    noise = pair.held.noise.of_node((0, 0), np.arange(ROWS, dtype=np.int32), cuts(count))
     total = pair.gh.sum(axis=0)
     found = (pair.read(every, noise, total + pair.scale.most) - total) / pair.scale.sigma
     assert found.size >= SUMS
