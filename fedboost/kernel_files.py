@@ -8,6 +8,7 @@ may be read-only. Reading one runs what is in it: only folders that nobody else 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import logging
 import os
 import pickle
@@ -22,6 +23,7 @@ from typing import Any
 
 import llvmlite
 import numba
+import numba.np.linalg
 from numba.core import compiler, serialize, sigutils
 from numba.core.caching import _Cache
 
@@ -128,8 +130,24 @@ class Files(_Cache):
         return f"{self._name}-{hashlib.sha256(repr(known).encode()).hexdigest()[:32]}.kernel"
 
 
+@cache
+def _ready() -> None:
+    """Loads what numba compiles with, but not SciPy's linear algebra, which takes 0.2 s.
+
+    numba would load it to know whether it is there. No kernel needs it; a function of somebody
+    else that does has numba load it then.
+    """
+    ensure_blas = numba.np.linalg.ensure_blas
+    numba.np.linalg.ensure_blas = lambda: None
+    try:
+        importlib.import_module("numba.np.arraymath")  # it asks, at its import
+    finally:
+        numba.np.linalg.ensure_blas = ensure_blas
+
+
 def dispatcher(function: Callable[..., Any], stamp: str, *, is_inlined: bool) -> Any:
     """numba's dispatcher of a kernel, which looks for its machine code on the disk first."""
+    _ready()
     if is_inlined:
         return numba.njit(nogil=True, inline="always")(function)
     found: Any = numba.njit(nogil=True)(function)
