@@ -18,7 +18,7 @@ from fedboost.core.local import Watched
 from fedboost.core.networks import Inputs, Network
 from fedboost.core.objectives import Objective, Summary
 from fedboost.errors import JobError
-from fedboost.state import state, take_up
+from fedboost.state import restore_into, state
 
 Vector = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -52,7 +52,7 @@ class Scaling:
 
 
 @state
-class BoostingState:
+class NetworkBoostingState:
     """Rounds and their metrics so far."""
 
     rounds: list[Round]
@@ -61,15 +61,15 @@ class BoostingState:
 
 
 @state
-class BoostingKept:
+class NetworkBoostingCheckpoint:
     """Rounds and margins so far."""
 
-    boosting: BoostingState
+    boosting: NetworkBoostingState
     margins: dict[str, Floats]  # by the part of the rows
 
 
 @dataclass(kw_only=True)
-class Boosting(BoostingState):
+class NetworkBoosting(NetworkBoostingState):
     """One party's training; two sums a round, then its `measures`."""
 
     params: GbunParams
@@ -190,13 +190,13 @@ class Boosting(BoostingState):
             *(self.measures.history, self.measures.best_round),
         )
 
-    def kept(self) -> BoostingKept:
+    def state(self) -> NetworkBoostingCheckpoint:
         """Return what a checkpoint keeps."""
         margins = {part: seen.margin for part, seen in self.watched.items()}
-        return BoostingKept(boosting=self, margins=margins)
+        return NetworkBoostingCheckpoint(boosting=self, margins=margins)
 
-    def go_on(self, kept: BoostingKept) -> None:
+    def load_state(self, kept: NetworkBoostingCheckpoint) -> None:
         """Go on where an earlier attempt has left the rounds."""
-        take_up(self, kept.boosting)
+        restore_into(self, kept.boosting)
         for part, seen in self.watched.items():
             seen.margin[:] = kept.margins[part]
