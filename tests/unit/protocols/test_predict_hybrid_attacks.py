@@ -272,7 +272,7 @@ def params(split="scored"):
 
 
 def test_a_model_of_other_trees_is_refused_and_told_which_protocol_scores_it():
-    with pytest.raises(ConfigError, match="no bottom nodes") as caught:
+    with pytest.raises(ConfigError, match="a model of secureboost is scored by predict") as caught:
         fits(params(), {"protocol": "secureboost"})
     assert caught.value.todo == "protocol: predict"
     own = parse(PredictParams, {"model": "credit-0a1b2c3d"})
