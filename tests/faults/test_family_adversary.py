@@ -160,6 +160,11 @@ def _each_alone(patched):
     patched.setattr(Policy, "together", lambda _, guest: lambda other: other == guest)
 
 
+def _each_name(patched):
+    _no_forecast(patched)
+    patched.setattr(accounts, "SAME", "dataset = :dataset")
+
+
 def _put(owner, name, instead=None):
     return lambda patched: patched.setattr(owner, name, _always(instead))
 
@@ -187,6 +192,7 @@ OFF = {
     ),
     "sums have a limit": (_unlimited("judge_told_sums"), "more sums than"),
     "for guests that compare notes": (_each_alone, "more sums than"),
+    "and for a table of two names": (_each_name, "more sums than|more ε than"),
     "noise has a limit": (_unlimited("judge_told_noise"), "more ε than"),
     "noise belongs to ids": (_noise_by_place, "noise was drawn anew"),
     "trees have so many layers": (
