@@ -37,7 +37,7 @@ from tests.support import adversary, labels_adversary
 from tests.tiers import Tier
 from tests.unit.crypto.test_intersection import taken_off
 
-SEEDS_CHANGE, SEEDS, SEEDS_LONG = 12, 200, 10_000
+SEEDS_CHANGE, SEEDS, SEEDS_LONG = 10, 200, 10_000
 LABELS_CHANGE, LABELS, LABELS_LONG = 4, 50, 1_000
 TRIED_MAX = 100  # schedules, until one shows that a defence is off
 EXAMPLES = 20
@@ -226,13 +226,13 @@ def shows(off, shown, carried_out, patched, folder):
         all(tried)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(2, of="what a schedule shows")
 @pytest.mark.parametrize("defence", OFF)
 def test_with_a_defence_off_a_schedule_shows_it(defence, monkeypatch, tmp_path):
     shows(*OFF[defence], adversary.carried_out, monkeypatch, tmp_path)
 
 
-@pytest.mark.some(1)
+@pytest.mark.some(2, of="what a schedule shows")
 @pytest.mark.parametrize("defence", LABELS_OFF)
 def test_with_a_defence_of_labels_off_a_schedule_shows_it(defence, monkeypatch, tmp_path):
     shows(*LABELS_OFF[defence], labels_adversary.carried_out, monkeypatch, tmp_path)
