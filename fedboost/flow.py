@@ -350,6 +350,14 @@ class Run(ABC):
 Walk = Callable[[Run], Awaitable[None]]
 
 
+class RowsUsed(Enum):
+    """Which rows a job is about."""
+
+    COMMON = "common"  # those that all parties have
+    GUESTS = "guests"  # the guest's; each host has some of them, perhaps none, found by their ids
+    OWN = "own"  # every party's, which nobody else has; all have the same columns
+
+
 @dataclass(frozen=True)
 class Asks:
     """What a protocol's parameters ask of a party's policy."""
@@ -387,8 +395,7 @@ class Protocol:
     # rows that the later stages are about, in their order there.
     leaves: Literal["artefact", "rows", "model", "predictions"] = "artefact"
     labelled: tuple[Role, ...] = (GUEST,)  # whose tables must hold the label
-    is_horizontal: bool = False  # everybody has the same columns of other rows
-    is_hybrid: bool = False  # hosts have other columns of some of the guest's rows, and of others
+    rows: RowsUsed = RowsUsed.COMMON
     bags: bool = False  # a job may name several guests: each trains a model of its own
     model: Callable[[Any], str | None] | None = None  # the id of the model that the params name
     # The id of the job whose disclosure the params use again; nothing comes before such a job.

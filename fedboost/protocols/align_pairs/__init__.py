@@ -12,7 +12,7 @@ which of its own the guest has, and either how many rows the other has. Nobody l
 share, but for the guest among its own rows: the points and exponents of one pair fit no other's.
 """
 
-from fedboost.flow import GUEST, HOST, Protocol
+from fedboost.flow import GUEST, HOST, Protocol, RowsUsed
 from fedboost.protocols.align_pairs import needs
 from fedboost.protocols.align_pairs.params import AlignPairsParams
 from fedboost.protocols.align_pairs.walk import FLOW, walk
@@ -26,5 +26,5 @@ PROTOCOL = Protocol(
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     leaves="rows",
     labelled=(),
-    is_hybrid=True,
+    rows=RowsUsed.GUESTS,
 )

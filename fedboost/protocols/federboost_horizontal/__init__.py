@@ -12,7 +12,7 @@ model. Nobody sees another party's part of a sum; see `fedboost.aggregation`. Fe
 al.), section 5, Protocols 3–5. A job with `reuse` trains again on the cut points of an earlier one.
 """
 
-from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol
+from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol, RowsUsed
 from fedboost.protocols.federboost_horizontal import needs
 from fedboost.protocols.federboost_horizontal.checks import check
 from fedboost.protocols.federboost_horizontal.params import (
@@ -35,7 +35,7 @@ PROTOCOL = Protocol(
     },
     leaves="model",
     labelled=EVERYBODY,
-    is_horizontal=True,
+    rows=RowsUsed.OWN,
     reuses=lambda params: params.reuse,
     settled=SETTLED,
     asks=asks,

@@ -12,7 +12,7 @@ number of outputs and classes alone. All parties solve the same equations and en
 model. GBUN (Zhang et al.), "Distributed learning"; see `core.gbun` and `fedboost.aggregation`.
 """
 
-from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol
+from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol, RowsUsed
 from fedboost.protocols.gbun import needs
 from fedboost.protocols.gbun.params import GbunJobParams, check
 from fedboost.protocols.gbun.walk import FLOW, walk
@@ -30,6 +30,6 @@ PROTOCOL = Protocol(
     },
     leaves="model",
     labelled=EVERYBODY,
-    is_horizontal=True,
+    rows=RowsUsed.OWN,
     check=check,
 )

@@ -15,7 +15,7 @@ for these layers alone; a host learns which of its rows share a bottom node.
 """
 
 from fedboost.encrypted.params import asks
-from fedboost.flow import GUEST, HOST, Protocol
+from fedboost.flow import GUEST, HOST, Protocol, RowsUsed
 from fedboost.protocols.hybridtree import needs
 from fedboost.protocols.hybridtree.params import HybridTreeParams, check, releases
 from fedboost.protocols.hybridtree.walk import FLOW, walk
@@ -29,7 +29,7 @@ PROTOCOL = Protocol(
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align-pairs",),
     leaves="model",
-    is_hybrid=True,
+    rows=RowsUsed.GUESTS,
     bags=True,
     asks=asks,
     releases=releases,

@@ -9,7 +9,7 @@ its training told it of new rows, a host which rows are scored and where they st
 host has keep the guest's leaves. HybridTree (Li et al., 2023), section 4.2.
 """
 
-from fedboost.flow import GUEST, HOST, Protocol
+from fedboost.flow import GUEST, HOST, Protocol, RowsUsed
 from fedboost.protocols.predict_hybrid.params import PredictHybridParams, fits
 from fedboost.protocols.predict_hybrid.walk import FLOW, walk
 
@@ -22,7 +22,7 @@ PROTOCOL = Protocol(
     before=("align-pairs",),
     leaves="predictions",
     labelled=(),
-    is_hybrid=True,
+    rows=RowsUsed.GUESTS,
     model=lambda params: params.model,
     fits=fits,
 )

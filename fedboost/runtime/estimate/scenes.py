@@ -21,7 +21,7 @@ from fedboost.data.frame import Frame
 from fedboost.data.loading import load_with_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, FedboostError
-from fedboost.flow import GUEST, Role
+from fedboost.flow import GUEST, Role, RowsUsed
 from fedboost.job import JobSpec
 from fedboost.needs import GrowthCounts, Scene
 from fedboost.settings import parse
@@ -95,7 +95,7 @@ def from_words(spec: JobSpec, said: Said) -> Setting:
     least = min(said.rows.values())
     guest = spec.parties.table().guest
     shared = {host: min(said.rows[host], said.rows[guest]) for host in spec.parties.hosts}
-    common = said.rows[guest] if protocol.is_hybrid or protocol.is_horizontal else least
+    common = said.rows[guest] if protocol.rows is not RowsUsed.COMMON else least
     bins = {party: (float(_max_bin(params, _role(spec, party))), 0.0) for party in said.rows}
     scene = _scene(spec, said.rows, said.columns, common=common, shared=shared, bins=bins)
     assumed = [
@@ -103,7 +103,7 @@ def from_words(spec: JobSpec, said: Said) -> Setting:
         "every column has as many bins as it may, and no missing values",
         f"trees grow as wide as {GrowthCounts.SURVIVE:.0%} of what each layer could have",
     ]
-    return Setting(scene, assumed if not protocol.is_horizontal else assumed[1:])
+    return Setting(scene, assumed if protocol.rows is not RowsUsed.OWN else assumed[1:])
 
 
 def _scene(
@@ -140,7 +140,7 @@ def _read(spec: JobSpec, party: str, source: SourceSpec, role: Role | None) -> F
         spec.data[party],
         party=party,
         needs_label=role in protocol.labelled,
-        needs_features=role is not GUEST or protocol.is_horizontal,
+        needs_features=role is not GUEST or protocol.rows is RowsUsed.OWN,
     )
     return frame
 
@@ -157,7 +157,7 @@ def _in_common(spec: JobSpec, frames: Mapping[str, Frame]) -> tuple[int, dict[st
     ids = {party: set(frame.ids) for party, frame in frames.items()}
     own = ids[table.guest]
     shared = {host: len(own & ids[host]) for host in table.hosts}
-    if protocol.is_horizontal or protocol.is_hybrid:
+    if protocol.rows is not RowsUsed.COMMON:
         return len(own), shared
     return len(set.intersection(*ids.values())), shared
 
@@ -187,7 +187,7 @@ def _rehearsed(
     """
     if any(frame.is_sparse for frame in frames.values()):
         return None
-    if protocols.named(spec.protocol).is_hybrid:  # the guest grows its layers alone
+    if protocols.named(spec.protocol).rows is RowsUsed.GUESTS:  # the guest grows its layers alone
         guest = spec.parties.table().guest
         frames = {guest: frames[guest]}
     table = _pooled(spec, frames)
@@ -195,7 +195,7 @@ def _rehearsed(
         return None
     own = {key: value for key, value in spec.params.items() if key in TreeParams.model_fields}
     upper, lower = getattr(params, "guest_depth", 0), getattr(params, "host_depth", 0)
-    if protocols.named(spec.protocol).is_hybrid:
+    if protocols.named(spec.protocol).rows is RowsUsed.GUESTS:
         own["max_depth"] = upper
     elif getattr(params, "mode", "") == "layered":
         own["max_depth"] = upper + lower
@@ -208,7 +208,7 @@ def _rehearsed(
 def _pooled(spec: JobSpec, frames: Mapping[str, Frame]) -> local.TrainingTable | None:
     """One table of the rows to learn from; a horizontal job's rows one below the other."""
     guest = frames[spec.parties.table().guest]
-    if protocols.named(spec.protocol).is_horizontal:
+    if protocols.named(spec.protocol).rows is RowsUsed.OWN:
         values = np.concatenate([frame.values for frame in frames.values()])
         label = np.concatenate([_label(frame) for frame in frames.values()])
         rows = np.arange(min(len(label), REHEARSED_ROWS))
