@@ -6,6 +6,14 @@
 
 Every party shuffles what it passes on, so the guest sees how many ids the sets share, never which:
 only the intersection of all sets is opened. Everybody learns the ids in common and the set sizes.
+
+Modules:
+    guest   the guest's steps: compares the sets, names common rows
+    host    a host's steps: returns what is common, finds its rows
+    needs   what an alignment costs
+    params  its settings
+    ring    what guest and host share
+    walk    order of the steps
 """
 
 from fedboost.flow import GUEST, HOST, Protocol

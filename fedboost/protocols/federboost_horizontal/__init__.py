@@ -10,6 +10,15 @@
 All parties compute the same from the same sums, so no split travels, and each ends with the whole
 model. Nobody sees another party's part of a sum; see `fedboost.aggregation`. FederBoost (Tian et
 al.), section 5, Protocols 3–5. A job with `reuse` trains again on the cut points of an earlier one.
+
+Modules:
+    boosting  a party's rounds of trees
+    checks    refusals before anything is sent
+    needs     what it costs
+    params    its settings
+    party     steps of guest and hosts
+    tables    a party's table with common columns and categories
+    walk      order of the steps
 """
 
 from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol, RowsUsed

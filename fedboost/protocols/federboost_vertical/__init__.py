@@ -8,6 +8,15 @@ The order of values is all that trees need, and buckets are a coarse order. The 
 bucket of every row and column; a host learns which of its own buckets divide the trees. FederBoost
 (Tian et al.), section 4, Protocol 2. A job with `reuse` trains again on what an earlier one
 disclosed, and hosts send nothing more.
+
+Modules:
+    buckets  bucket numbers in few bits
+    guest    the guest's steps: collects buckets and trains
+    host     a host's steps: tells buckets, keeps its splits
+    joined   the guest's columns and the buckets as one table
+    needs    what it costs
+    params   its settings
+    walk     order of the steps
 """
 
 from fedboost.flow import GUEST, HOST, Protocol

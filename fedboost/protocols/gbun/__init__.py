@@ -10,6 +10,14 @@
 A round's network comes from the job's seed, so it never travels, and what does depends on the
 number of outputs and classes alone. All parties solve the same equations and end with the whole
 model. GBUN (Zhang et al.), "Distributed learning"; see `core.gbun` and `fedboost.aggregation`.
+
+Modules:
+    boosting  a party's rounds of networks
+    columns   means and deviations of all parties' columns
+    needs     what it costs
+    params    its settings
+    party     steps of guest and hosts
+    walk      order of the steps
 """
 
 from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol, RowsUsed

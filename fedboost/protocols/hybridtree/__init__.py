@@ -12,6 +12,16 @@ overlap. The guest grows the upper layers on its own columns and leaves to each 
 this one has, with gradients as its own leaf leaves them; a row's value is the guest's leaf plus the
 mean of what its hosts' leaves add. The guest learns of each host what it would with `secureboost`,
 for these layers alone; a host learns which of its rows share a bottom node.
+
+Modules:
+    guest     the guest's steps: labels, key, upper layers
+    host      a host's steps: lower layers
+    needs     what it costs
+    params    its settings
+    streams   gradients for several hosts at once
+    unscored  lower layers that a host cuts at random
+    view      what the guest sees of one host
+    walk      order of the steps
 """
 
 from fedboost.encrypted.params import asks
