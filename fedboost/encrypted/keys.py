@@ -72,6 +72,8 @@ def guest_side(
     `rows` are the training rows that some host has.
     """
     params = seat.params
+    if seat.cipher is not None:
+        return seat.cipher.guest(value_bits, nonces)
     if is_lattice(params.encryption.scheme):
         return RingGuest(seat, params, value_bits, nonces)
     key = generate(seat)
@@ -86,6 +88,8 @@ def host_side(
 
     A PeerError for what is unsound or not what the job says; see `accept` and `accept_nonces`.
     """
+    if seat.cipher is not None:
+        return seat.cipher.host(got, n_rows)
     params, check = seat.params, check_value_bits if are_all else check_value_bits_fit
     if is_lattice(params.encryption.scheme):
         origin = accept_nonces(seat, got)

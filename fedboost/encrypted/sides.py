@@ -148,6 +148,18 @@ class HostSide(ABC):
         """How large the rows of a part can be."""
 
 
+class Cipher(ABC):
+    """Both sides of what stands in for a job's scheme (`flow.Seat.cipher`)."""
+
+    @abstractmethod
+    def guest(self, value_bits: int, nonces: tuple[bytes, ...]) -> GuestSide:
+        """See `keys.guest_side`."""
+
+    @abstractmethod
+    def host(self, got: pb.EncryptionKey, n_rows: int) -> HostSide:
+        """See `keys.host_side`."""
+
+
 def addressed(
     first: pb.EncryptedGradients, rows: GuestRows, hosts: Sequence[str]
 ) -> pb.EncryptedGradients | dict[str, pb.EncryptedGradients]:

@@ -9,7 +9,6 @@ only the intersection of all sets is opened. Everybody learns the ids in common 
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.align import needs
 from fedboost.protocols.align.params import AlignParams
 from fedboost.protocols.align.walk import FLOW, walk
 
@@ -18,7 +17,6 @@ PROTOCOL = Protocol(
     params=AlignParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     leaves="rows",
     labelled=(),

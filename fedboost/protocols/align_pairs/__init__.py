@@ -13,7 +13,6 @@ share, but for the guest among its own rows: the points and exponents of one pai
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.align_pairs import needs
 from fedboost.protocols.align_pairs.params import AlignPairsParams
 from fedboost.protocols.align_pairs.walk import FLOW, walk
 
@@ -22,7 +21,6 @@ PROTOCOL = Protocol(
     params=AlignPairsParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     leaves="rows",
     labelled=(),

@@ -13,7 +13,6 @@ al.), section 5, Protocols 3–5. A job with `reuse` trains again on the cut poi
 """
 
 from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol
-from fedboost.protocols.federboost_horizontal import needs
 from fedboost.protocols.federboost_horizontal.checks import check
 from fedboost.protocols.federboost_horizontal.params import (
     SETTLED,
@@ -27,7 +26,6 @@ PROTOCOL = Protocol(
     params=FederBoostHorizontalParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={
         GUEST: f"{__name__}.party",
         HOST: f"{__name__}.party",

@@ -11,7 +11,6 @@ disclosed, and hosts send nothing more.
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.federboost_vertical import needs
 from fedboost.protocols.federboost_vertical.params import (
     SETTLED,
     FederBoostVerticalParams,
@@ -25,7 +24,6 @@ PROTOCOL = Protocol(
     params=FederBoostVerticalParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align",),
     leaves="model",

@@ -13,7 +13,6 @@ model. GBUN (Zhang et al.), "Distributed learning"; see `core.gbun` and `fedboos
 """
 
 from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol
-from fedboost.protocols.gbun import needs
 from fedboost.protocols.gbun.params import GbunJobParams, check
 from fedboost.protocols.gbun.walk import FLOW, walk
 
@@ -22,7 +21,6 @@ PROTOCOL = Protocol(
     params=GbunJobParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={
         GUEST: f"{__name__}.party",
         HOST: f"{__name__}.party",

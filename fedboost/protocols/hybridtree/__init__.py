@@ -16,7 +16,6 @@ for these layers alone; a host learns which of its rows share a bottom node.
 
 from fedboost.encrypted.params import asks
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.hybridtree import needs
 from fedboost.protocols.hybridtree.params import HybridTreeParams, check, releases
 from fedboost.protocols.hybridtree.walk import FLOW, walk
 
@@ -25,7 +24,6 @@ PROTOCOL = Protocol(
     params=HybridTreeParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align-pairs",),
     leaves="model",

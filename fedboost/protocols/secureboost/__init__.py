@@ -18,7 +18,7 @@ whose margins the stage `predict` has left.
 
 from fedboost.encrypted.params import asks
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.secureboost import earlier, needs, plan
+from fedboost.protocols.secureboost import earlier, plan
 from fedboost.protocols.secureboost.params import SecureBoostParams, check
 from fedboost.protocols.secureboost.walk import FLOW, walk
 
@@ -27,7 +27,7 @@ PROTOCOL = Protocol(
     params=SecureBoostParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
+    round_kind=plan.of_round,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align",),
     before_model={"predict": {"output_margin": True}},
