@@ -32,6 +32,7 @@ class Phase:
     exchanges: float = 0.0  # of messages, one behind the other: each waits for the network once
     times: float = 1.0
     round: int | None = None  # of the walk's main loop
+    in_batches: bool = False  # several rounds of it are asked for at once
     steps: list[Step] = field(default_factory=list)
 
     def add(self, party: str, what: str, count: float) -> None:
@@ -42,6 +43,14 @@ class Phase:
         """So many bytes from one to another, in so many messages."""
         self.amounts[(BYTES, *link)] += octets
         self.amounts[(MESSAGES, *link)] += messages
+
+    def repeat(self, times: float) -> None:
+        """It comes so many times in the job; in batches, it takes as much more at once."""
+        if not self.in_batches:
+            self.times = times
+            return
+        for amount in self.amounts:
+            self.amounts[amount] *= 1.0 if ASKED in amount else times
 
     def works(self) -> Iterator[tuple[str, str, float]]:
         """Party, primitive, how often."""

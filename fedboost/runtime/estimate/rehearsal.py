@@ -124,7 +124,7 @@ class Rehearsal(flow.Run):
         self._sent = 0  # messages
         self._calling = False  # whether the step to come is the first of its call
 
-    async def run(self) -> Rehearsal:
+    async def run(self) -> None:
         """Begins, walks, finishes."""
         began = self._phase(BEGIN)
         for party, actor in self.actors.items():
@@ -135,7 +135,6 @@ class Rehearsal(flow.Run):
         for party, actor in self.actors.items():
             own = actor.roles.main
             self.left[party] = actor.timed(done, party, partial(own.module.finish, own.state))
-        return self
 
     async def __call__(
         self,
@@ -253,7 +252,7 @@ class Rehearsal(flow.Run):
                     kept.add(party, ASKED, 1.0)
             self._counters.pop()
             for phase in self.phases[first:] if is_main else ():
-                phase.round = index
+                phase.round, phase.in_batches = index, most >= flow.UNBOUNDED
         if self._ended == name:
             self._ended = ""
 

@@ -17,8 +17,8 @@ from fedboost.data.holdout import canonical_order
 from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 
-CELLS, ROWS = 1_000_000, 32_000  # of all tables together; of the guest's
-ROWS_LEAST = 64  # of the smallest table that is thinned out
+CELLS, ROWS, ROWS_LEAST = 1_000_000, 32_000, 1024  # of all tables together; of the guest's
+THINNED_LEAST = 64  # rows of a table that is thinned out
 IDS = 192  # of the largest set of ids that is aligned
 
 
@@ -57,7 +57,8 @@ class Scene:
         """The share of the rows that fits into a rehearsal."""
         rows = {party: self.learnt(party) for party in self.parties}
         cells = sum(count * self.columns[party] for party, count in rows.items())
-        return min(1.0, CELLS / max(1, cells), ROWS / max(1, *rows.values()))
+        most = max(1, *rows.values())
+        return min(1.0, max(ROWS_LEAST / most, min(CELLS / max(1, cells), ROWS / most)))
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Sample:
 
     def thinned(self, each: int) -> Sample:
         """One row of so many; all of them where there are few. Parties keep the same ids."""
-        if min(frame.n_rows for frame in self.frames.values()) < each * ROWS_LEAST:
+        if max(frame.n_rows for frame in self.frames.values()) < each * THINNED_LEAST:
             return self
         guest = self.scene.guest
         kept = _thinned(self.scene, self.frames, 1.0 / each)
@@ -119,7 +120,7 @@ def of_frames(scene: Scene, frames: Mapping[str, Frame]) -> Sample:
 def made(scene: Scene, params: BoostingParams, *, rows_apart: bool) -> Sample:
     """Tables of numbers at random; `rows_apart` where each party has rows and labels of its own."""
     share = scene.thinning()
-    counts = {party: max(1, round(share * scene.learnt(party))) for party in scene.parties}
+    counts = {party: _count(scene.learnt(party), share) for party in scene.parties}
     frames, pull = dict[str, Frame](), np.zeros(max(counts.values()))
     for number, party in reversed([*enumerate(scene.parties)]):
         draw, count = np.random.default_rng(number), counts[party]
@@ -162,11 +163,15 @@ def _label(params: BoostingParams, pull: NDArray[np.float64]) -> NDArray[np.floa
 
 def _some(frame: Frame, share: float) -> Frame:
     """The rows whose ids come first in an order of their own, which all parties have alike."""
-    count = max(1, round(share * frame.n_rows))
+    count = _count(frame.n_rows, share)
     if count >= frame.n_rows:
         return frame
     ranks = np.array([zlib.crc32(row) for row in frame.ids], np.uint32)
     return frame.take(np.sort(np.argsort(ranks, kind="stable")[:count]))
+
+
+def _count(rows: int, share: float) -> int:
+    return max(min(rows, THINNED_LEAST), round(share * rows))
 
 
 def _of_ids(frame: Frame, ids: AbstractSet[bytes]) -> Frame:

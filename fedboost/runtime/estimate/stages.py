@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tracemalloc
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ import numpy as np
 from fedboost import flow, protocols
 from fedboost.core import forest
 from fedboost.core.params import TreeParams
-from fedboost.errors import ConfigError
+from fedboost.errors import ConfigError, ProtocolError
 from fedboost.flow import Artefact, Protocol
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import permissive
@@ -27,6 +26,7 @@ ROUNDS = 2  # the later rounds of a job grow like these
 TRACED, TIMED = (8, 2), (2, 1)  # one row of so many, in the rehearsals of memory and of time
 IN_FLIGHT = 5.0  # messages of a stream that their sender has in memory
 COPIES = 2.0  # of a message in memory: encoded, and as it is used
+ID_COPIES = 4.5  # of ids and points: numbers and keys, and what worker processes are given
 
 
 @dataclass
@@ -67,7 +67,8 @@ def _aligned(spec: JobSpec, name: str, sample: Sample) -> Stage:
         masks = {party: np.zeros(frame.n_rows, np.bool_) for party, frame in frames.items()}
         return Cast(protocol, params, spec.parties.table(), frames, masks, {}, _limits(spec), share)
 
-    return _measured([cast(each) for each in TRACED], [cast(each) for each in TIMED])
+    found = _measured([cast(each) for each in TRACED], [cast(each) for each in TIMED])
+    return replace(found, memory={p: ID_COPIES * own for p, own in found.memory.items()})
 
 
 def _trained(spec: JobSpec, protocol: Protocol, params: Any, sample: Sample) -> Stage:
@@ -91,7 +92,7 @@ def _trained(spec: JobSpec, protocol: Protocol, params: Any, sample: Sample) -> 
         part[kind] += size
     for phase in found.phases:
         if phase.round is not None and phase.round < rounds:
-            phase.times = whole[kinds[phase.round]] / part[kinds[phase.round]]
+            phase.repeat(whole[kinds[phase.round]] / part[kinds[phase.round]])
     return replace(found, assumed=assumed)
 
 
@@ -151,7 +152,14 @@ def _carried(phase: Phase, party: str) -> float:
 
 
 def _run(cast: Cast) -> Rehearsal:
-    return asyncio.run(Rehearsal(cast).run())
+    """A rehearsal at its end; it waits for nothing, so it needs no loop of events."""
+    rehearsal = Rehearsal(cast)
+    walk = rehearsal.run()
+    try:
+        walk.send(None)
+    except StopIteration:
+        return rehearsal
+    raise ProtocolError(f"the walk of {cast.protocol.name} waits for what is no step")
 
 
 def _shortened(params: Any, rounds: int) -> Any:
