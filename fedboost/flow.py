@@ -20,7 +20,6 @@ from google.protobuf.message import Message
 
 from fedboost.errors import ProtocolError
 from fedboost.messages.job_pb2 import Told
-from fedboost.needs import Needs, Scene
 from fedboost.settings import Settings
 
 if TYPE_CHECKING:  # a coordinator knows no tables
@@ -255,6 +254,7 @@ class Seat:
     workers: Workers
     artefacts: Mapping[str, Artefact]  # of the stages before, by their names
     limits: Any  # the party's own policy: what it allows its peers
+    cipher: Any = None  # `encrypted.sides.Cipher` in place of the job's scheme, for an estimate
 
     @property
     def data(self) -> Frame:
@@ -407,8 +407,8 @@ class Protocol:
     # What sums may tell of a host: the params, who takes part, the host's name, and how many
     # columns it has (None: not known, or the job's first tree is not its model's).
     releases: Callable[[Any, Table, str, int | None], Releases] | None = None
-    # What a job with these params needs of primitives, bytes and memory, before it runs.
-    needs: Callable[[Any, Scene], Needs] | None = None
+    # What round `number` of a job takes, by kind: rounds of one kind take alike; None: all do.
+    round_kind: Callable[[Any, Table, int], object] | None = None
     # Refuses a table before any payload leaves; the bool says whether rows are held out.
     check: Callable[[Role, Any, Frame, bool], None] | None = None
 

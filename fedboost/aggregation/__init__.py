@@ -27,7 +27,6 @@ Modules:
     contributor  a party's side: keys, masked vectors, checks of totals
     counts       sums that come before trees: rows, sizes, labels
     measures     metrics by round over all parties' rows, and early stopping
-    needs        what a masked sum costs
     party        steps that every party of a sum takes, for role modules to import
     recovery     sums that go on without a lost party
     standing     finds the place where all contributors' records of sums agree

@@ -25,7 +25,6 @@ Modules:
     leaf_answers  leaf values that only become visible as sums
     leaf_values   leaf values that a host keeps encrypted
     meter         counts the equations that released sums are
-    needs         what encrypted trees cost
     offers        candidate splits that a host offers
     packed        both sides of schemes that encrypt numbers
     params        settings that encrypted protocols share

@@ -14,14 +14,12 @@ share, but for the guest among its own rows: the points and exponents of one pai
 Modules:
     guest   the guest's steps
     host    a host's steps
-    needs   what a pairwise alignment costs
     pair    what guest and host share
     params  its settings
     walk    order of the steps
 """
 
 from fedboost.flow import GUEST, HOST, Protocol, RowsUsed
-from fedboost.protocols.align_pairs import needs
 from fedboost.protocols.align_pairs.params import AlignPairsParams
 from fedboost.protocols.align_pairs.walk import FLOW, walk
 
@@ -30,7 +28,6 @@ PROTOCOL = Protocol(
     params=AlignPairsParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     leaves="rows",
     labelled=(),

@@ -14,7 +14,6 @@ al.), section 5, Protocols 3–5. A job with `reuse` trains again on the cut poi
 Modules:
     boosting  a party's rounds of trees
     checks    refusals before anything is sent
-    needs     what it costs
     params    its settings
     party     steps of guest and hosts
     tables    a party's table with common columns and categories
@@ -22,7 +21,6 @@ Modules:
 """
 
 from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol, RowsUsed
-from fedboost.protocols.federboost_horizontal import needs
 from fedboost.protocols.federboost_horizontal.checks import check
 from fedboost.protocols.federboost_horizontal.params import (
     SETTLED,
@@ -36,7 +34,6 @@ PROTOCOL = Protocol(
     params=FederBoostHorizontalParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={
         GUEST: f"{__name__}.party",
         HOST: f"{__name__}.party",

@@ -14,13 +14,11 @@ Modules:
     guest    the guest's steps: collects buckets and trains
     host     a host's steps: tells buckets, keeps its splits
     joined   the guest's columns and the buckets as one table
-    needs    what it costs
     params   its settings
     walk     order of the steps
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.federboost_vertical import needs
 from fedboost.protocols.federboost_vertical.params import (
     SETTLED,
     FederBoostVerticalParams,
@@ -34,7 +32,6 @@ PROTOCOL = Protocol(
     params=FederBoostVerticalParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align",),
     leaves="model",

@@ -14,14 +14,12 @@ model. GBUN (Zhang et al.), "Distributed learning"; see `core.gbun` and `fedboos
 Modules:
     boosting  a party's rounds of networks
     columns   means and deviations of all parties' columns
-    needs     what it costs
     params    its settings
     party     steps of guest and hosts
     walk      order of the steps
 """
 
 from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol, RowsUsed
-from fedboost.protocols.gbun import needs
 from fedboost.protocols.gbun.params import GbunJobParams, check
 from fedboost.protocols.gbun.walk import FLOW, walk
 
@@ -30,7 +28,6 @@ PROTOCOL = Protocol(
     params=GbunJobParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={
         GUEST: f"{__name__}.party",
         HOST: f"{__name__}.party",

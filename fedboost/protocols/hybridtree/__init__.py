@@ -16,7 +16,6 @@ for these layers alone; a host learns which of its rows share a bottom node.
 Modules:
     guest     the guest's steps: labels, key, upper layers
     host      a host's steps: lower layers
-    needs     what it costs
     params    its settings
     streams   gradients for several hosts at once
     unscored  lower layers that a host cuts at random
@@ -26,7 +25,6 @@ Modules:
 
 from fedboost.encrypted.params import asks
 from fedboost.flow import GUEST, HOST, Protocol, RowsUsed
-from fedboost.protocols.hybridtree import needs
 from fedboost.protocols.hybridtree.params import HybridTreeParams, check, releases
 from fedboost.protocols.hybridtree.walk import FLOW, walk
 
@@ -35,7 +33,6 @@ PROTOCOL = Protocol(
     params=HybridTreeParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align-pairs",),
     leaves="model",

@@ -19,7 +19,6 @@ Modules:
     earlier  the model that a job with `warm_start` continues
     guest    the guest's steps: labels, key, choice of splits
     host     a host's steps: encrypted sums, offers of splits
-    needs    what it costs
     params   its settings
     plan     which party's columns each layer uses
     shown    what each host may see of the trees
@@ -28,7 +27,7 @@ Modules:
 
 from fedboost.encrypted.params import asks
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.secureboost import earlier, needs, plan
+from fedboost.protocols.secureboost import earlier, plan
 from fedboost.protocols.secureboost.params import SecureBoostParams, check
 from fedboost.protocols.secureboost.walk import FLOW, walk
 
@@ -37,7 +36,7 @@ PROTOCOL = Protocol(
     params=SecureBoostParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
+    round_kind=plan.of_round,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align",),
     before_model={"predict": {"output_margin": True}},
