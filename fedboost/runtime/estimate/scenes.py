@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 from fedboost import protocols
 from fedboost.core.params import BoostingParams
@@ -14,11 +15,11 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import GUEST, Role, RowsUsed
 from fedboost.job import JobSpec
-from fedboost.runtime.estimate.samples import Sample, Scene, made, of_frames
+from fedboost.runtime.estimate.samples import Scene, TableSample, made, of_frames
 from fedboost.runtime.estimate.stages import Stage, rehearse
 from fedboost.settings import parse
 
-MEETS: dict[RowsUsed, Literal[none, pairs, all]] = {
+MEETS: dict[RowsUsed, Literal["none", "pairs", "all"]] = {
     RowsUsed.OWN: "none",
     RowsUsed.GUESTS: "pairs",
     RowsUsed.COMMON: "all",
@@ -43,7 +44,7 @@ class Setting:
 
     spec: JobSpec
     scene: Scene
-    sample: Sample | None  # None: nothing of them is at hand
+    sample: TableSample | None  # None: nothing of them is at hand
     assumed: list[str] = field(default_factory=list)
 
     @cached_property
