@@ -333,6 +333,8 @@ class Schedule:
         """A call as it is; the observer hears what the victim answers."""
         node = self.town.node(party)
         arrived = type(request).FromString(wire.encode(request))
+        if party == self.victim:
+            self.observer.asks(name, request)
         try:
             reply = await getattr(node, name)(LEADER, arrived)
         except BaseException:
