@@ -17,7 +17,6 @@ Modules:
     rounds         which trees each round has
     shards         reads and writes a party's share of a model
     telling        noisy buckets that a host tells
-    transform      moves hosts' splits to the bottom of a tree
     vertical       trees whose splits belong to several parties
     whole          models that every party holds whole
     words          metrics and importance that a guest tells

@@ -36,7 +36,6 @@ from fedboost.runtime.store.store import FINAL, StoredJob
 from fedboost.runtime.store.transcripts import Transcripts
 from fedboost.runtime.transport.identity import Peer
 
-HTML = "text/html"
 SAID = {  # what was done, by a word in the address
     "approved": "You have approved the job.",
     "denied": "You have denied the job.",
