@@ -1,6 +1,7 @@
 """Sums over parties of which nobody sees a part: what horizontal protocols build on.
 
-    parties ◄── MaskKeys ──► parties      once a stage
+    parties ◄── Standing ──► parties      once an attempt, and behind the last sum
+    parties ◄── MaskKeys ──► parties      once an attempt
     parties ─── Masked ───► aggregator    every sum
     parties ◄── Total ───── aggregator
 
@@ -16,9 +17,10 @@ majority can take away:
 
 Bonawitz et al. (2017) in the shape of FederBoost's Protocol 5. The aggregator sees uniform words
 and sums; a sum over fewer parties than an earlier one of the same statistic is never opened. Masks
-are bound to the job, the stage, the attempt, the sum's number and all that was broadcast before, so
-whoever tells parties different things gets noise. They are not bound to what is summed or to where
-a party has resumed, and a false total that everybody is told fits (docs/privacy.md, D10).
+are bound to a history that each contributor keeps itself: the job, its contributors, what each sum
+is of, and all totals so far. Whoever stands elsewhere is named before the first sum, and whoever is
+told something else gets noise. A tag inside each vector names an aggregator that tells a false
+total (docs/privacy.md, D10).
 
 Protocols add the steps that give a vector and take its total.
 

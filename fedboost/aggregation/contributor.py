@@ -51,7 +51,8 @@ class Contributor:
     """
 
     def __init__(self, seat: Seat) -> None:
-        """A PolicyError where the table has fewer contributors than our owner asks for.
+        """A PolicyError where the table has fewer contributors than our owner asks for, or so few
+        rows of ours to learn from that every sum would be about them.
 
         A ConfigError where the job's drop-outs and colluders do not fit so many.
         """
@@ -85,6 +86,15 @@ class Contributor:
                 todo="more parties, or ask the party's owner",
                 party=self.party,
                 key="policy.aggregation_parties_min",
+            )
+        if 0 < self.rows < seat.limits.own_rows_min:
+            raise PolicyError(
+                f"the policy adds up {seat.limits.own_rows_min} training rows of ours at least, "
+                f"or none; there are {self.rows}",
+                todo="more rows, or ask the party's owner",
+                kind="the policy adds up more training rows than the party has",
+                party=self.party,
+                key="policy.own_rows_min",
             )
         if seat.params.dropout == "continue":
             self._check_shares(count, seat.params.colluders)

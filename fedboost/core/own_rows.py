@@ -9,8 +9,10 @@ divide as ever: only the sums that leave are about apparent cells.
     column A   node 0: bin 3 of 9 rows ──► 2 go left, 7 right ──► all 9 are seen on the right
     column B   node 0: bin 1 of 12 rows ─► 5 go left, 7 right ──► 5 and 7, as it is
 
-Views differ, and so do the totals of a node from column to column. What two columns see of the same
-node may differ by fewer rows than that; nothing here hides such a difference.
+Views differ, and so do the totals of a node from column to column. So that these do not differ by
+few rows, a view in which fewer than `own_rows_min` rows have followed others sends as many decoys
+to the other child: rows of a divided cell, other ones in each column. Nothing rules out that two
+columns that go together differ by few in the end.
 """
 
 from __future__ import annotations
@@ -83,15 +85,16 @@ class OwnRows:
         self._binning, self._bins, self._gh = binning, bins, gh[self._rows]
         self._columns, self._least = columns, least
         self._layers: list[Layer] = []
-        self._dense = None if isinstance(bins, SparseBins) else self._view(bins, columns, columns)
+        self._dense = (
+            None if isinstance(bins, SparseBins) else self._view(bins, columns, columns, 0)
+        )
 
     def sums(self, nodes: Sequence[int]) -> Sums:
         """int64 (nodes, columns, n_cells, 2·outputs) over the apparent cells of some nodes."""
         if self._dense is not None:
             return self._dense.sums(nodes, self._gh, self._binning.n_cells)
         starts = range(0, len(self._columns), COLUMNS_AT_ONCE)
-        parts = [self._columns[start : start + COLUMNS_AT_ONCE] for start in starts]
-        views = map(self._grown, parts)
+        views = map(self._grown, starts)
         each = [view.sums(nodes, self._gh, self._binning.n_cells) for view in views]
         return np.concatenate(each, axis=1)
 
@@ -105,18 +108,19 @@ class OwnRows:
         else:
             self._layers.append(layer)
 
-    def _view(self, bins: Dense, places: Rows, columns: Rows) -> View:
+    def _view(self, bins: Dense, places: Rows, columns: Rows, first: int) -> View:
         """Some columns at the root, which lie at `places` in `bins`."""
         ordered = ~self._binning.is_categorical[columns]
         n_cells = self._binning.n_cells
         joined = _joined(bins, self._rows, places, ordered, self._least, n_cells)
-        return View(np.full(joined.shape, ROOT, np.int16), joined)
+        return View(np.full(joined.shape, ROOT, np.int16), joined, first)
 
-    def _grown(self, columns: Rows) -> View:
-        """Some columns of a sparse table, grown again from the root."""
+    def _grown(self, first: int) -> View:
+        """The columns of a sparse table from a place on, grown again from the root."""
         assert isinstance(self._bins, SparseBins)
+        columns = self._columns[first : first + COLUMNS_AT_ONCE]
         places = np.arange(len(columns), dtype=np.int32)
-        view = self._view(self._bins.take(columns).dense(), places, columns)
+        view = self._view(self._bins.take(columns).dense(), places, columns, first)
         for layer in self._layers:
             view.divide(layer, self._least, self._binning.n_cells)
         return view
@@ -128,6 +132,7 @@ class View:
 
     nodes: Nodes
     bins: Dense
+    first: int  # the place of the first of the columns among all that the tree may use
 
     def sums(self, nodes: Sequence[int], gh: Sums, n_cells: int) -> Sums:
         """int64 (nodes, columns, n_cells, 2·outputs) of gh (rows, 2·outputs)."""
@@ -138,7 +143,8 @@ class View:
 
     def divide(self, layer: Layer, least: int, n_cells: int) -> None:
         """Moves the rows of a layer's nodes to the apparent children."""
-        _divide(self.nodes, self.bins, _places(layer.nodes), layer.true_sides, least, n_cells)
+        rule = least, self.first
+        _divide(self.nodes, self.bins, _places(layer.nodes), layer.true_sides, rule, n_cells)
 
 
 def _places(nodes: Sequence[int]) -> Rows:
@@ -208,10 +214,15 @@ def _stand_for(held: Sums, to: Sums, start: int, stop: int) -> None:
 
 @kernel
 def _divide(
-    nodes: Nodes, bins: Dense, places: Rows, true_sides: TrueSides, least: int, n_cells: int
+    nodes: Nodes,
+    bins: Dense,
+    places: Rows,
+    true_sides: TrueSides,
+    rule: tuple[int, int],
+    n_cells: int,
 ) -> None:
-    """Sends rows by their true bins, and the few of a cell after its others."""
-    values, by, right = true_sides
+    """Sends rows by their true bins, the few of a cell after its others, and decoys."""
+    (values, by, right), (least, first) = true_sides, rule
     held = np.empty(2 * len(by) * n_cells, np.int32)  # rows by node, cell and side
     child = np.empty(len(held), np.int16)  # 1 for the left one, 2 for the right one
     side = np.empty(nodes.shape[1], np.int32)  # each row's place in `held`
@@ -224,17 +235,48 @@ def _divide(
                 continue
             side[i] = 2 * (k * n_cells + bins[j, i]) + right[k, values[by[k], i]]
             held[side[i]] += 1
-        for left in range(0, len(held), 2):
-            few, most = held[left], held[left + 1]
-            to_left, to_right = 0, 1
-            if few <= most and 0 < few < least:
-                to_left = 1
-            elif most < few and 0 < most < least:
-                to_right = 0
-            child[left], child[left + 1] = 1 + to_left, 1 + to_right
+        for start in range(0, len(held), 2 * n_cells):
+            stop = start + 2 * n_cells
+            decoys = _followed(held[start:stop], child[start:stop], least)
+            if decoys >= 0:
+                _send_decoys(side, start + decoys, (held[start + decoys], first + j), least)
         for i in range(nodes.shape[1]):
             if side[i] >= 0:
                 nodes[j, i] = 2 * nodes[j, i] + child[side[i]]
+
+
+@kernel
+def _followed(held: Rows, child: Nodes, least: int) -> int:
+    """Finds for each cell and side of a node, `held` rows each, to which child it goes.
+
+    Gives the place of rows of which some go to the other one as decoys, −1 where none do: the
+    fuller side of the cell that divides best, where too few rows follow others to hide which.
+    """
+    decoys, best, followed = -1, least - 1, 0
+    for left in range(0, len(held), 2):
+        few, most = held[left], held[left + 1]
+        to_left, to_right = 0, 1
+        if few <= most and 0 < few < least:
+            to_left, followed = 1, followed + few
+        elif most < few and 0 < most < least:
+            to_right, followed = 0, followed + most
+        elif min(few, most) > best and max(few, most) >= 2 * least:
+            decoys, best = left + int(most > few), min(few, most)
+        child[left], child[left + 1] = 1 + to_left, 1 + to_right
+    return -1 if followed >= least or least == 1 else decoys
+
+
+@kernel
+def _send_decoys(side: Rows, place: int, of: tuple[int, int], least: int) -> None:
+    """Gives `least` of the rows at a place, `of` how many and in which column, the other side."""
+    rows, column = of
+    first = column * least % (rows - least + 1)  # other rows than in the next column
+    seen = 0
+    for i in range(len(side)):
+        if side[i] == place:
+            if first <= seen < first + least:
+                side[i] = place ^ 1
+            seen += 1
 
 
 @kernel

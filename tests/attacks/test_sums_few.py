@@ -1,14 +1,24 @@
 """How many sums of an honest horizontal job are about a single person, to everybody in it."""
 
+import itertools
+
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from fedboost.aggregation.contributor import Contributor
+from fedboost.core import binning, objectives, own_rows
+from fedboost.core.growth import Growing, Rules
+from fedboost.core.objectives import Summary
+from fedboost.core.params import TreeParams
+from fedboost.errors import PolicyError
 from fedboost.runtime.config.policy import Policy
 from tests.attacks.test_sums_bound import ADDER, COLUMNS, PARTIES, STAGE, VALUES
 from tests.support.federated import frame_of, now, room_for
 
 ROWS = 700
+LARGER = 1000
+WIDE = 12
 
 
 def tables():
@@ -61,3 +71,90 @@ def test_no_sum_of_a_tree_is_of_fewer_rows_than_an_owner_says(monkeypatch):
 def test_sums_of_a_tree_are_one_persons_gradient_where_nobody_counts_rows(monkeypatch):
     alone, cells, _ = labels_read(monkeypatch, 1)
     assert alone > cells / 20
+
+
+# A party of few rows, whose part every sum of all rows has
+
+
+def counted_rows(rows, least, stage):
+    """Lets a party of so few rows add up; gives how many rows the others' accomplices take it
+    for: all less their own."""
+    frames = tables()
+    few = frames[PARTIES[2]]
+    frames[PARTIES[2]] = frame_of(few.ids[:rows], few.values[:rows], few.label[:rows])
+    limits = Policy(intersection_min=1, own_rows_min=least)
+    params = {"quantile_tolerance": 20} if stage == STAGE else {}
+    room = room_for(stage, frames, params, aggregator=ADDER, limits=limits)
+    now(room.until("sum_labels" if stage == STAGE else "sum_columns"))
+    counts = room.state(PARTIES[0]).counts
+    return counts.train - 2 * ROWS
+
+
+@pytest.mark.parametrize("stage", [STAGE, "gbun"])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_party_of_fewer_rows_than_its_owner_says_adds_nothing_up(stage, rows):
+    with pytest.raises(PolicyError) as caught:
+        counted_rows(rows, 5, stage)
+    assert caught.value.where["key"] == "policy.own_rows_min"
+    assert str(rows) not in caught.value.kind
+
+
+@pytest.mark.parametrize("stage", [STAGE, "gbun"])
+def test_a_party_of_few_rows_is_summed_where_its_owner_counts_none(stage):
+    assert counted_rows(4, 1, stage) == 4
+
+
+# What two columns tell of the same node
+
+
+def one_row_apart(seeds=range(8)):
+    """Of how many nodes in how many two columns tell sums that differ by one row: its gradient."""
+    nodes = alone = 0
+    for seed in seeds:
+        draw = np.random.default_rng(seed)
+        values = draw.poisson(1.0, (3 * LARGER, WIDE)).astype(np.float32)  # with rare values
+        label = (draw.random(len(values)) < 0.1 * values[:, :6].sum(axis=1)).astype(np.float64)
+        params = TreeParams(objective="binary:logistic", max_depth=4)
+        summary = Summary.of(params, label, np.ones(len(label)))
+        objective = objectives.start(params, summary)
+        fixed = objectives.encoding(params, objective, summary)
+        g, h = objective.gradients(np.zeros((len(label), 1)), label, np.ones(len(label)))
+        cuts, own = binning.fit(values, VALUES, ()), Policy().own_rows_min
+        rules = Rules(params, cuts, fixed, None, (own,) * 3, (LARGER,) * 3)
+        rows, columns = (np.arange(n, dtype=np.int32) for n in (len(label), WIDE))
+        tree = Growing(rules, cuts.transform(values), fixed.encode(g, h), rows, columns)
+        tree.take(tree.sums())
+        while not tree.is_over:
+            for node in tree.asked:
+                views = [view._dense for view in tree._views if view._dense]
+                seen = np.concatenate([view.nodes == node for view in views], axis=1)
+                pairs = itertools.combinations(seen, 2)
+                nodes, alone = nodes + 1, alone + any(np.sum(a ^ b) == 1 for a, b in pairs)
+            tree.take(tree.sums())
+    return alone, nodes
+
+
+def follow_alone(nodes, bins, places, true_sides, rule, n_cells):
+    """Sends rows by their true bins and the few of a cell after its others, without decoys."""
+    (values, by, right), least = true_sides, rule[0]
+    for own, cells in zip(nodes, bins, strict=True):
+        for node in np.flatnonzero(places >= 0).tolist():
+            inside, at = np.flatnonzero(own == node), places[node]
+            side = right[at, values[by[at], inside]]
+            for cell in np.unique(cells[inside]):
+                rows, to = inside[cells[inside] == cell], side[cells[inside] == cell]
+                if 0 < min(to.sum(), len(to) - to.sum()) < least:
+                    to[:] = 2 * to.sum() >= len(to)
+                own[rows] = 2 * node + 1 + to
+
+
+def test_two_columns_do_not_tell_a_persons_gradient_by_their_difference():
+    alone, nodes = one_row_apart()
+    assert nodes > 40
+    assert alone == 0
+
+
+def test_two_columns_tell_a_persons_gradient_where_no_decoys_follow(monkeypatch):
+    monkeypatch.setattr(own_rows, "_divide", follow_alone)
+    alone, nodes = one_row_apart()
+    assert alone > nodes / 20

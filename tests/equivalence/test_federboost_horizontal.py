@@ -286,7 +286,7 @@ def test_of_binary_labels_the_sums_say_as_much_as_the_rows(objective, sizes):
         (CLASSES, {"categories": 5}),
         (VECTORS, {"missing": 0.02}),
         ({}, {"sparse": True, "zero": 0.5}),
-        (CONTINUE, {"sizes": (90, 8, 150)}),
+        (CONTINUE, {"sizes": (90, 20, 150)}),
     ],
     ids=["plain", "sampled", "classes", "vectors", "sparse", "few rows"],
 )

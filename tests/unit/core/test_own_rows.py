@@ -85,27 +85,55 @@ def joined(bins, ordered, missing, least):
     return [to[b] for b in bins]
 
 
+def sides_of(cuts, dense, one, rows):
+    """Which of some rows a split sends right."""
+    cut = one.bin, one.missing_left, cuts.missing, one.left_bins
+    return goes_right(dense[rows, one.column], *cut)
+
+
+def decoys(cells, least, place):
+    """Of what a node's cells hold on both sides those that go to the other side than they should,
+    in the column at a place."""
+    few = [min(map(len, sides)) for sides in cells]
+    big = [
+        n if n >= least and max(map(len, sides)) >= 2 * least else 0
+        for n, sides in zip(few, cells, strict=True)
+    ]
+    if least == 1 or sum(n for n in few if n < least) >= least or not any(big):
+        return []
+    left, right = cells[big.index(max(big))]
+    fuller = right if len(right) > len(left) else left
+    first = place * least % (len(fuller) - least + 1)
+    return fuller[first : first + least]
+
+
 def twin(cuts, dense, gh, rows, columns, least, layers):
     """By column place each row's apparent node and bin, after some layers of splits."""
     rows = [row for row in rows.tolist() if gh[row].any()]
     found = []
-    for column in columns.tolist() if len(rows) >= least else ():
+    for place, column in enumerate(columns.tolist() if len(rows) >= least else ()):
         own = [int(dense[row, column]) for row in rows]
         bins = joined(own, column not in cuts.categories, cuts.missing, least)
         node = [0] * len(rows)
         for splits in layers:
-            sides: dict[Any, list[list[int]]] = {}
-            for i, row in enumerate(rows):
-                if (one := splits.get(node[i])) is not None:
-                    cell = dense[[row], one.column]
-                    to = goes_right(cell, one.bin, one.missing_left, cuts.missing, one.left_bins)
-                    sides.setdefault((node[i], bins[i]), [[], []])[int(to[0])].append(i)
-            for (parent, _), (left, right) in sides.items():
-                few, many = sorted((len(left), len(right)))
-                follow = left_child if len(left) > len(right) else right_child
-                for child, held in ((left_child, left), (right_child, right)):
-                    for i in held:
-                        node[i] = (follow if 0 < few < least and many else child)(parent)
+            for parent, one in splits.items():
+                inside = [i for i in range(len(rows)) if node[i] == parent]
+                right = sides_of(cuts, dense, one, [rows[i] for i in inside])
+                cells = [
+                    [[i for i, to in zip(inside, right, strict=True) if bins[i] == b and to == side]
+                     for side in (False, True)]
+                    for b in range(cuts.n_cells)
+                ]  # fmt: skip
+                away = decoys(cells, least, place)
+                for left, other in cells:
+                    few = min(len(left), len(other))
+                    follow = left_child if len(left) > len(other) else right_child
+                    for child, twin_, held in (
+                        (left_child, right_child, left), (right_child, left_child, other)
+                    ):  # fmt: skip
+                        for i in held:
+                            to = twin_ if i in away else child
+                            node[i] = (follow if 0 < few < least else to)(parent)
         found.append(list(zip(rows, node, bins, strict=True)))
     return found
 
@@ -160,6 +188,34 @@ def test_of_fewer_rows_than_the_least_nothing_is_added_up():
         assert own.sums([0]).any() == some
         own.divide({0: Split(0, 2, cuts.threshold(0, 2), False, 1.0)})
         assert own.sums([1, 2]).any() == some
+
+
+def apart(own, rows):
+    """Of the nodes behind a split, by how many rows each two columns see them apart."""
+    nodes = own._dense.nodes
+    counts = []
+    for node in (1, 2):
+        inside = nodes == node
+        counts += [int((inside[a] ^ inside[b]).sum()) for a in range(len(inside)) for b in range(a)]
+    return counts
+
+
+def test_columns_do_not_see_a_node_few_rows_apart():
+    """Where few rows follow others in a view, decoys do as well."""
+    least, few = 5, list[int]()
+    for seed in range(20):
+        draw = np.random.default_rng(seed)
+        values = draw.normal(size=(4000, 4)).astype(np.float32)
+        values[:, 1] += 2 * values[:, 0]  # so that some cells divide badly
+        cuts = binning.fit(values, 32, ())
+        bins, rows = cuts.transform(values), np.arange(4000, dtype=np.int32)
+        gh = np.ones((4000, 2), np.int64)
+        own = OwnRows(cuts, bins, gh, rows, np.arange(4, dtype=np.int32), least)
+        own.divide({0: Split(0, 9, cuts.threshold(0, 9), False, 1.0)})
+        found = [count for count in apart(own, rows) if count]
+        assert min(found) >= least
+        few += [len(found)]
+    assert sum(few) > 100
 
 
 @pytest.mark.parametrize("case", [{}, {"categorical": (1, 2)}, {"zeros": True}, {"outputs": 3}])
