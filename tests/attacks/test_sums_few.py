@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fedboost.aggregation.contributor import Contributor
 from fedboost.core import binning, objectives, own_rows
-from fedboost.core.growth import Growing, Rules
+from fedboost.core.growth import GrowingTree, Rules
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.errors import PolicyError
@@ -122,7 +122,7 @@ def one_row_apart(seeds=range(8)):
         cuts, own = binning.fit(values, VALUES, ()), Policy().own_rows_min
         rules = Rules(params, cuts, fixed, None, (own,) * 3, (LARGER,) * 3)
         rows, columns = (np.arange(n, dtype=np.int32) for n in (len(label), WIDE))
-        tree = Growing(rules, cuts.transform(values), fixed.encode(g, h), rows, columns)
+        tree = GrowingTree(rules, cuts.transform(values), fixed.encode(g, h), rows, columns)
         tree.take(tree.sums())
         while not tree.is_over:
             for node in tree.asked:
