@@ -37,7 +37,7 @@ class FedboostError(Exception):
 
     @property
     def place(self) -> str:
-        """Where it happened, on one line: ``party bank, column age``; empty if unknown."""
+        """Return where it happened, on one line: ``party bank, column age``; empty if unknown."""
         return ", ".join(f"{key} {value}" for key, value in self.where.items())
 
     def lines(self) -> list[str]:
@@ -47,7 +47,7 @@ class FedboostError(Exception):
         return [line for line in (self.what, where, todo) if line]
 
     def said(self) -> dict[str, Any]:
-        """What `--json` says of it."""
+        """Return what `--json` says of it."""
         return {"code": self.code, "what": self.what, "where": self.where, "todo": self.todo}
 
 

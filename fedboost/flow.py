@@ -223,7 +223,7 @@ class Notebook(Interface):
     """What a party must know again in every later attempt, whatever happens to this one."""
 
     def read(self) -> dict[str, Any]:
-        """What was written last; nothing at first."""
+        """Return what was written last; nothing at first."""
 
     def write(self, facts: dict[str, Any]) -> None:
         """JSON; on the disk when this returns."""
@@ -322,12 +322,12 @@ class Run(ABC):
 
     @property
     def is_resumed(self) -> bool:
-        """Whether the stage carries on behind a place that everybody has kept."""
+        """Return whether the stage carries on behind a place that everybody has kept."""
         return False
 
     @property
     def is_quick(self) -> bool:
-        """Whether a round is likely to be over before anything inside it would be kept."""
+        """Return whether a round is likely to be over before anything inside it would be kept."""
         return False
 
     @abstractmethod
@@ -418,7 +418,9 @@ class Protocol:
 
     @property
     def timed_as(self) -> str:
-        """What the result's `seconds` call the stage: by what it leaves, or by its own name."""
+        """Return what the result's `seconds` call the stage: by what it leaves, or by
+        its own name.
+        """
         return {"rows": "align", "model": "train", "predictions": "predict"}.get(
             self.leaves, self.name
         )
@@ -463,7 +465,7 @@ class Protocol:
         return found
 
     def may_follow(self, role: Role, step: Step, last: str | None) -> bool:
-        """Whether a party of `role` whose last step was `last` may do `step` now."""
+        """Return whether a party of `role` whose last step was `last` may do `step` now."""
         if step.after is not None:
             return last in step.after
         own = [s.name for s in self.flow if role in s.roles]

@@ -67,7 +67,7 @@ class Parties(Settings):
 
     @property
     def with_data(self) -> tuple[str, ...]:
-        """Who has a table: every guest, then the hosts."""
+        """Return who has a table: every guest, then the hosts."""
         guests = [self.guest] if self.guest is not None else self.guests or []
         return (*guests, *self.hosts)
 

@@ -50,6 +50,6 @@ class Slot(Generic[T]):
         vars(holder).pop(self._name, None)
 
     def is_set(self, holder: object) -> bool:
-        """Whether an object has it now."""
+        """Return whether an object has it now."""
         held: dict[str, Any] = vars(holder)
         return self._name in held

@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def write_reveals(files: list[Path]) -> None:
-    """What every protocol message reveals and how it is protected, from the comments above it."""
+    """Write what every protocol message reveals and how it is protected, from its comments."""
     rows = []
     for path in files:
         if path.parent.name != "protocol":

@@ -116,7 +116,7 @@ def finish(_: Aggregator) -> Artefact:
 
 
 def bytes_max(_: Aggregator, __: str) -> int:
-    """How long a vector is, is the parties' affair."""
+    """Return the most bytes of a message; the length of a vector is the parties' affair."""
     return wire.MESSAGE_BYTES_MAX
 
 
@@ -138,7 +138,7 @@ def _totals(number: int, parts: list[Words]) -> Iterator[Out]:
 
 
 def _agreed(me: Aggregator, got: Mapping[str, RevealedShares]) -> RevealedShares:
-    """What all survivors say alike, beside their shares; a PeerError where they do not.
+    """Return what all survivors say alike, beside their shares; a PeerError where they do not.
 
     Some may want the sum closed: they know what an earlier attempt has opened.
     """

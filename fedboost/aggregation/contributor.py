@@ -116,7 +116,7 @@ class Contributor:
     # Where the others stand
 
     def stand(self) -> Standing:
-        """How far our record goes, signed; at the start the guest adds the key for tags."""
+        """Return how far our record goes, signed; at the start the guest adds the key for tags."""
         key = b""
         if self._seat.role is GUEST and self._tag_key is None:
             key = self._tag_key = self._seat.secrets.derive("tag key")
@@ -298,7 +298,9 @@ class Contributor:
         return epoch.reveal(self.number, self._context, opens=opens)
 
     def _is_noted(self, survivors: tuple[str, ...]) -> bool:
-        """Whether no earlier attempt has opened this statistic over others; notes it for later."""
+        """Return whether no earlier attempt has opened this statistic over others; notes it for
+        later.
+        """
         if self._fresh is None:
             return True
         opened = self._opened()
@@ -345,7 +347,8 @@ class Contributor:
         ]
 
     def _noise_of(self, vector: Vector, what: Statistic) -> Vector | int:
-        """What our owner adds to a vector that may be summed over fewer parties than others were.
+        """Return what our owner adds to a vector that may be summed over fewer parties than others
+        were.
 
         The same in every round and attempt, so that none tells more than the first.
         """
@@ -357,11 +360,13 @@ class Contributor:
         return discrete_gaussian(sigmas, self._seat.job_secrets, "of sums", what.name, *within)
 
     def _bound_to(self, what: bytes) -> bytes:
-        """What masks are drawn from beside keys, 32 bytes: all until here, and what comes next."""
+        """Return what masks are drawn from beside keys, 32 bytes: all until here, and what comes
+        next.
+        """
         return hashlib.sha256(b"fedboost sum 2" + self.history + what + self._keys).digest()
 
     def _digit(self, party: str | None = None) -> Vector:
-        """What a party's contribution adds to the check words: a bit of its own."""
+        """Return what a party's contribution adds to the check words: a bit of its own."""
         place = self.members.index(party or self.party)
         words = np.zeros(DIGIT_WORDS, np.int64)
         words[place // _DIGITS] = 1 << (place % _DIGITS)

@@ -51,7 +51,7 @@ def of_rows(present: Vector, label: Floats, weight: Floats, parts: Mapping[str, 
 
 
 def read(total: Vector, columns: int) -> Counts:
-    """What the sum of all shares says."""
+    """Return what the sum of all shares says."""
     train, validation = total[: len(PARTS)].tolist()
     rest = total[len(PARTS) :]
     present, bounds = rest[:columns], rest[columns:].reshape(2, len(EXPONENTS))
@@ -72,8 +72,9 @@ def of_labels(params: BoostingParams, counts: Counts, label: Floats, weight: Flo
 
 
 def summary(params: BoostingParams, counts: Counts, total: Vector) -> Summary:
-    """What an objective starts from. Labels lie between the bounds: at 0 and above where the
-    objective asks for it, otherwise on both sides."""
+    """Return what an objective starts from. Labels lie between the bounds: at 0 and above where the
+    objective asks for it, otherwise on both sides.
+    """
     weight, mean, *classes = total.tolist()
     unit = _units(counts)
     if weight <= 0:
@@ -100,12 +101,14 @@ def summary(params: BoostingParams, counts: Counts, total: Vector) -> Summary:
 
 
 def most(counts: Counts) -> int:
-    """What no sum of `of_labels` exceeds."""
+    """Return what no sum of `of_labels` exceeds."""
     return counts.train << fixed_point.bits_for(counts.train)
 
 
 def _units(counts: Counts) -> tuple[float, float]:
-    """What 1 is worth in a sum of weights, and in one of weight times label; powers of two."""
+    """Return what 1 is worth in a sum of weights, and in one of weight times label;
+    powers of two.
+    """
     weight = math.ldexp(counts.weight_bound, -fixed_point.bits_for(counts.train))
     return weight, weight * counts.label_bound
 

@@ -45,7 +45,7 @@ class Measures(MeasuresState):
 
     @property
     def ends(self) -> bool:
-        """Whether all rounds are measured, or early stopping ends the job."""
+        """Return whether all rounds are measured, or early stopping ends the job."""
         return len(self.history) == self._params.n_estimators or self.stopping.stop
 
     @property

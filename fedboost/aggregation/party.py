@@ -28,16 +28,18 @@ class Adds(Protocol):
 
     @property
     def sums_of_round(self) -> int:
-        """How many sums a round may need, each with fresh keys."""
+        """Return how many sums a round may need, each with fresh keys."""
 
 
 def tell_standing(me: Adds) -> Out:
-    """Where our record of the sums stands."""
+    """Return where our record of the sums stands."""
     return Out(send=me.sums.stand())
 
 
 def compare_standings(me: Adds, got: Mapping[str, Standing]) -> Out:
-    """Whether the others' records are ours: sums go on, or the model ends, only among equals."""
+    """Return whether the others' records are ours: sums go on, or the model ends, only among
+    equals.
+    """
     me.sums.meet(got)
     return Out()
 
@@ -70,7 +72,7 @@ def hold_shares(me: Adds, got: Mapping[str, DealtShares], present: tuple[str, ..
 
 
 def sign_survivors(me: Adds, present: tuple[str, ...]) -> Out:
-    """Who is left, as we were told, under our signature."""
+    """Return who is left, as we were told, under our signature."""
     return Out(send=me.sums.sign(present))
 
 
@@ -88,7 +90,9 @@ def bytes_max(_: Adds, __: str) -> int:
 
 
 def given(me: Adds, vector: Vector, what: Statistic) -> Iterator[Out]:
-    """What a step sends of its vector, part by part; the first one is charged with all of it."""
+    """Yield what a step sends of its vector, part by part; the first one is charged
+    with all of it.
+    """
     rows = me.sums.rows
     charges = (Charge(Spent.TOTALS, len(vector) / max(1, rows)),)
     about = About(rows, charges=charges if len(vector) else ())
@@ -98,7 +102,7 @@ def given(me: Adds, vector: Vector, what: Statistic) -> Iterator[Out]:
 
 
 def labels(seat: Seat) -> tuple[Floats, Floats, Floats]:
-    """Of all our rows labels, weights, and weights with scale_pos_weight; float64 (n,)."""
+    """Return labels, weights, and weights with scale_pos_weight of all our rows; float64 (n,)."""
     frame = seat.frame
     assert frame is not None
     assert frame.label is not None

@@ -44,7 +44,7 @@ class Offered:
 
 
 def threshold(contributors: int, colluders: int) -> int:
-    """How many shares open a secret: the least number above (n + colluders) / 2."""
+    """Return how many shares open a secret: the least number above (n + colluders) / 2."""
     return (contributors + colluders) // 2 + 1
 
 
@@ -252,7 +252,9 @@ def keys_of(offered: MaskKeys, count: int, party: str) -> Octets:
 
 
 def pair_of(own: MaskKey, public: Octets, salt: bytes, party: str) -> Pair:
-    """What we share with a party; a PeerError names who offered a key that shares nothing."""
+    """Return what we share with a party; a PeerError names who offered a key that
+    shares nothing.
+    """
     try:
         return Pair(own.shared(public.tobytes()), salt)
     except PeerError:
@@ -260,12 +262,12 @@ def pair_of(own: MaskKey, public: Octets, salt: bytes, party: str) -> Pair:
 
 
 def sign_of(party: str, peer: str, table: tuple[str, ...]) -> int:
-    """Whether the first of a pair adds their stream (1) or takes it away (−1)."""
+    """Return whether the first of a pair adds their stream (1) or takes it away (−1)."""
     return 1 if table.index(party) < table.index(peer) else -1
 
 
 def commitment(self_mask: bytes) -> bytes:
-    """What a party shows of a self-mask before anybody may open it, 32 bytes."""
+    """Return what a party shows of a self-mask before anybody may open it, 32 bytes."""
     return hashlib.sha256(b"fedboost self mask 1" + self_mask).digest()
 
 

@@ -18,7 +18,9 @@ def begun(seat: Seat, members: tuple[str, ...]) -> bytes:
 
 
 def shown(seat: Seat, history: bytes, tag_key: bytes) -> Standing:
-    """What we have kept of the stage and where we stand, signed; a guest's with a key for tags."""
+    """Return what we have kept of the stage and where we stand, signed; a guest's with a key for
+    tags.
+    """
     kept = [Stand(place=place, history=bytes.fromhex(own)) for place, own in seat.kept.items()]
     standing = Standing(history=history, kept=kept, tag_key=tag_key)
     standing.signature = seat.signer.sign(_signed(seat, seat.party, standing))

@@ -54,7 +54,7 @@ compare_standings = Step("compare_standings", EVERYBODY, takes=Standing,
 
 
 def tell_standing(*after: str) -> Step:
-    """Where records stand, in front of all sums and behind the last one."""
+    """Return where records stand, in front of all sums and behind the last one."""
     return Step("tell_standing", EVERYBODY, gives=Standing, after=(*after, "compare_standings"))
 
 
@@ -64,7 +64,7 @@ def offer_fresh_keys(*after: str) -> Step:
 
 
 def sign_survivors(*after: str) -> Step:
-    """Who is left, behind the protocol's steps that give a vector."""
+    """Return who is left, behind the protocol's steps that give a vector."""
     return Step("sign_survivors", EVERYBODY, gives=Survivors, after=after, hears=EVERYBODY)
 
 

@@ -48,7 +48,7 @@ class Tagging:
         return np.array([tag & ((1 << _LOW_BITS) - 1), tag >> _LOW_BITS], np.int64)
 
     def fits(self, total: Vector, tag: Vector) -> bool:
-        """Whether a total has this sum of tags."""
+        """Return whether a total has this sum of tags."""
         low, high = tag.tolist()
         return (low + (high << _LOW_BITS) - inner(self._stream, total) - self._pad) % PRIME == 0
 

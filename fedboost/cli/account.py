@@ -31,7 +31,7 @@ from fedboost.settings import load
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def account(config: Path, as_json: bool) -> None:
-    """What jobs have told of each data set, by job and guest; works while the daemon runs.
+    """Show what jobs have released of each data set, by job and guest; the daemon may run.
 
     \b
       fedboost party account --config configs/party-telco.yaml

@@ -46,7 +46,7 @@ from fedboost.settings import load
               help="Draws what was found, as an HTML file.")  # fmt: skip
 @JSON
 def audit(job: str, config: Path, out: Path | None, as_json: bool, **how: Any) -> None:
-    """What the other parties of JOB could have learnt from what left this one.
+    """Show what the other parties of JOB could have learnt from this one.
 
     \b
       fedboost audit credit-1a2b3c4d --config configs/party-telco.yaml --out audit.html

@@ -80,8 +80,7 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     table={
-        "audit": ("audit", "What the other parties of JOB could have learnt from what left this "
-                  "one."),
+        "audit": ("audit", "Show what the other parties of JOB could have learnt from this one."),
         "completion": ("complete", "Print what makes a shell complete commands, options, files and "
                        "ids."),
         "demo": ("demo", "Train on scikit-learn's breast cancer table, split over three daemons, "
@@ -163,7 +162,7 @@ def data_group() -> None:
     "report": ("submit", "Write the job's report: one HTML file without anything outside it."),
     "resume": ("submit", "Carry a paused or failed job on from the last round that all parties "
                "have kept."),
-    "status": ("job", "How a job stands, and who is waited for, at what, since when."),
+    "status": ("job", "Show a job's state, and who is waited for, at what, since when."),
     "submit": ("submit", "Hand in the job in FILE; prints its id, or with --watch its result."),
     "sweep": ("sweep", "Try settings and folds of the job in FILE, whose section `sweep` says "
               "which."),
@@ -216,8 +215,8 @@ def model_group() -> None:
 
 
 @cli.group("party", cls=LazyGroup, table={
-    "account": ("account", "What jobs have told of each data set, by job and guest; works while "
-                "the daemon runs."),
+    "account": ("account", "Show what jobs have released of each data set, by job and guest; the daemon "
+                "may run."),
     "approve": ("owner", "Let a job run that waits for a person's approval; shows what it wants, "
                 "and asks."),
     "deny": ("owner", "Refuse a job, for good."),

@@ -50,7 +50,7 @@ def list_jobs(as_json: bool, coordinator: str | None, tls: Path | None) -> None:
 @JSON
 @connection
 def status(job: str, as_json: bool, coordinator: str | None, tls: Path | None) -> None:
-    """How a job stands, and who is waited for, at what, since when.
+    """Show a job's state, and who is waited for, at what, since when.
 
     \b
       fedboost job status credit-1a2b3c4d

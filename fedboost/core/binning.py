@@ -36,7 +36,7 @@ class Binning:
 
     @property
     def n_columns(self) -> int:
-        """How many columns there are."""
+        """Return how many columns there are."""
         return len(self.cuts)
 
     @property
@@ -66,7 +66,9 @@ class Binning:
         return np.array([c in self.categories for c in range(self.n_columns)], np.bool_)
 
     def threshold(self, column: int, bin_number: int) -> np.float32:
-        """What a value must be below to lie in a bin up to `bin_number`; +inf after the last."""
+        """Return what a value must be below to lie in a bin up to `bin_number`; +inf after the
+        last.
+        """
         cuts = self.cuts[column]
         return cuts[bin_number] if bin_number < len(cuts) else np.float32(np.inf)
 

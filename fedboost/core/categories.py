@@ -48,7 +48,8 @@ class Divisions:
 
 
 def divisions(sums: Sums, missing: Sums | None, params: TreeParams, fixed: FixedPoint) -> Divisions:
-    """All candidates of a column: int64 (categories, 2·outputs), and (2·outputs,) of missing rows.
+    """Return all candidates of a column: int64 (categories, 2·outputs), and (2·outputs,) of missing
+    rows.
 
     `missing` is None where no row of the node lacks a value. Cuts lie between different values of
     G/(H + λ) only, so that the candidates do not depend on the order in which categories are
@@ -103,7 +104,9 @@ def members(held: bytes) -> list[int]:
 
 @kernel
 def holds(sets: Sets, row: int, number: int) -> bool:
-    """Whether the set in row `row` of uint8 (n, SET_BYTES) has bin `number`; no for other ones."""
+    """Return whether the set in row `row` of uint8 (n, SET_BYTES) has bin `number`; no for other
+    ones.
+    """
     if number < 0 or number >= 8 * sets.shape[1]:
         return False
     return bool((sets[row, number >> 3] >> (number & 7)) & 1)

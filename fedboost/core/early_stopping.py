@@ -27,5 +27,5 @@ class EarlyStopping:
 
     @property
     def stop(self) -> bool:
-        """Whether the last `patience` rounds brought nothing better."""
+        """Return whether the last `patience` rounds brought nothing better."""
         return self.patience is not None and self.seen - 1 - self.best_round >= self.patience

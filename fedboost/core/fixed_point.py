@@ -29,12 +29,12 @@ class FixedPoint:
 
     @property
     def g_unit(self) -> float:
-        """What 1 in an integer gradient is worth."""
+        """Return what 1 in an integer gradient is worth."""
         return math.ldexp(self.g_bound, -self.bits)
 
     @property
     def h_unit(self) -> float:
-        """What 1 in an integer hessian is worth."""
+        """Return what 1 in an integer hessian is worth."""
         return math.ldexp(self.h_bound, -self.bits)
 
     def encode(

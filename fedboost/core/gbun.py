@@ -64,7 +64,7 @@ class Scale:
 
     @classmethod
     def of_values(cls, values: NDArray[np.float32]) -> Scale:
-        """Of float32 (n, columns), missing values left out, with n − 1 under the deviation's root.
+        """Fit float32 (n, columns), missing values left out, with n − 1 under the deviation's root.
 
         A column whose values are all the same, or that has none, has the deviation 1.
         """
@@ -125,7 +125,7 @@ class Round:
     weights: NDArray[np.float32] = field(repr=False)  # (outputs, classes), learning_rate included
 
     def added(self, inputs: Inputs) -> Floats:
-        """What the round adds to the margins of rows, float64 (n, classes)."""
+        """Return what the round adds to the margins of rows, float64 (n, classes)."""
         found = np.empty((inputs.n_rows, self.weights.shape[1]))
         weights = self.weights.astype(np.float64)
         with one_thread():

@@ -49,7 +49,7 @@ class Segments:
 
     @classmethod
     def of(cls, groups: NDArray[np.uint8], n_bins: int) -> Self:
-        """Those of groups uint8 (n_cells,)."""
+        """Return the segments of groups uint8 (n_cells,)."""
         own = groups[:n_bins].astype(np.int64)
         bounds = np.concatenate(([0], np.flatnonzero(np.diff(own)) + 1, [n_bins]))
         return cls(bounds, bool(groups[-1] != own[-1]))
@@ -76,7 +76,7 @@ class Segments:
         return np.flatnonzero(np.repeat(inside, np.diff(self.bounds)))
 
     def holds_missing(self, chosen: NDArray[np.integer]) -> bool:
-        """Whether missing rows belong to one of the chosen groups."""
+        """Return whether missing rows belong to one of the chosen groups."""
         return not self.apart and len(self) - 1 in chosen
 
 
@@ -129,8 +129,8 @@ class Minimum(MinimumState):
 
     @classmethod
     def of(cls, binning: Binning, bins: Bins, columns: Rows, least: Rows | None) -> Self | None:
-        """Those of a tree that may use `columns`, int32; `least` int32 (all columns,). None where
-        no column asks for more than one row.
+        """Return the minimum of a tree that may use `columns`, int32; `least` int32 (all columns,).
+        None where no column asks for more than one row.
         """
         if least is None or (least[columns] <= 1).all():
             return None
@@ -138,7 +138,7 @@ class Minimum(MinimumState):
         return cls(bins, columns, binning.n_bins[columns], binning.n_cells, own)
 
     def groups(self, node: int) -> Numbers:
-        """Those of an open node."""
+        """Return the groups of an open node."""
         return self.nodes[node].groups
 
     def smallest(self, node: int) -> int | None:
@@ -146,17 +146,17 @@ class Minimum(MinimumState):
         return self.nodes[node].smallest
 
     def stacked(self, nodes: Sequence[int]) -> Numbers:
-        """Those of several, uint8 (nodes, columns, n_cells)."""
+        """Return the groups of several nodes, uint8 (nodes, columns, n_cells)."""
         return np.array([self.nodes[node].groups for node in nodes])
 
     def _counts(self, training: Partition, nodes: Sequence[int]) -> NDArray[np.int64]:
-        """How many rows of each node lie in each cell, (nodes, columns, n_cells)."""
+        """Return how many rows of each node lie in each cell, (nodes, columns, n_cells)."""
         each = np.ones((self._bins.shape[0], 1), np.int64)
         rows = [training.rows(node) for node in nodes]
         return histogram.build(self._bins, rows, each, self._n_cells, self._columns)[..., 0]
 
     def _possible(self, above: Mapping[int, NodeGroups], node: int) -> Bits:
-        """Which cells splits of the same column on the way to a node have left."""
+        """Return which cells splits of the same column on the way to a node have left."""
         if parent(node) not in above:
             return np.ones((len(self._columns), self._n_cells), np.bool_)
         possible = above[parent(node)].possible
@@ -220,7 +220,7 @@ def _smallest(groups: Numbers, counts: Counts) -> int | None:
 
 @kernel
 def _fits(rows: NDArray[np.int64], possible: Bits, least: int) -> bool:
-    """Whether a group holds enough rows on each side, or cannot hold any."""
+    """Return whether a group holds enough rows on each side, or cannot hold any."""
     return not np.any(possible & (rows < least))
 
 

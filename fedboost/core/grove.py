@@ -21,12 +21,14 @@ class GrowingTrees:
 
     @property
     def is_over(self) -> bool:
-        """Whether every tree has grown to its end."""
+        """Return whether every tree has grown to its end."""
         return all(tree.is_over for tree in self.trees)
 
     @property
     def sizes(self) -> list[int]:
-        """How many of the sums that come next are each tree's; 0 where it has grown to its end."""
+        """Return how many of the sums that come next are each tree's; 0 where it has grown to its
+        end.
+        """
         return [int(np.prod(tree.shape)) for tree in self.trees]
 
     def sums(self) -> Sums:

@@ -90,25 +90,25 @@ class GrowingTree(GrowingState):
 
     @property
     def is_over(self) -> bool:
-        """Whether the tree has grown to its end and needs no more sums."""
+        """Return whether the tree has grown to its end and needs no more sums."""
         return not self.asked
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Of the sums that come next: (nodes, usable columns, n_cells, 2·outputs); no nodes at the
-        end.
+        """Shape of the sums that come next: (nodes, usable columns, n_cells, 2·outputs); no nodes
+        at the end.
         """
         n_cells = self._rules.binning.n_cells
         return len(self.asked), len(self._columns), n_cells, self._gh.shape[1]
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """Those that the tree may use."""
+        """Columns that the tree may use."""
         return tuple(self._columns.tolist())
 
     @property
     def rows_asked(self) -> int:
-        """How many of the own rows the sums that come next add up."""
+        """Return how many of the own rows the sums that come next add up."""
         return sum(len(self.partition.rows(node)) for node in self.asked)
 
     def sums(self) -> Sums:
@@ -197,7 +197,7 @@ class GrowingTree(GrowingState):
         return nodes, cells
 
     def _views_of_parties(self) -> list[OwnRows]:
-        """How the columns see the rows of each party; none where no party asks for it."""
+        """Return how the columns see the rows of each party; none where no party asks for it."""
         rules = self._rules
         if max(rules.own_rows_min, default=1) == 1:
             return []
@@ -235,7 +235,8 @@ class GrowingTree(GrowingState):
             self.minimum.divide(node, won.column, won.bin, won.missing_left, won.left_bins)
 
     def _lighter_children(self) -> list[int]:
-        """Of each divided node the child whose histogram is asked for; the other's is the rest.
+        """Return the child of each divided node whose histogram is asked for; the other's is the
+        rest.
 
         By hessian sums, which are the same for all parties, as row counts are not. They stand for
         rows well enough: with equal hessians they are the counts.

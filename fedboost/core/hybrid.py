@@ -69,7 +69,7 @@ class HybridParams(TreeParams):
 
 
 def encoding(params: HybridParams, objective: Objective, summary: Summary) -> FixedPoint:
-    """How gradients become integers that leave room for g + h·w_b (see `residual`)."""
+    """Return how gradients become integers that leave room for g + h·w_b (see `residual`)."""
     g_bound, h_bound = objective.bounds(summary)
     factor = 1.0 if params.goss is None else params.goss.factor
     bound = factor * g_bound * (1.0 + VALUE_MAX)
@@ -111,7 +111,7 @@ def residual(gh: Sums, value: Floats, fixed: FixedPoint) -> Sums:
 
 
 def counted_unit(fixed: FixedPoint, bits: int) -> float:
-    """What 1 in a `counted` gradient of `bits` bits is worth."""
+    """Return what 1 in a `counted` gradient of `bits` bits is worth."""
     return math.ldexp(COUNTED_MAX * fixed.g_bound / (1.0 + VALUE_MAX), -bits)
 
 

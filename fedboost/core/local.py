@@ -178,7 +178,7 @@ class Training(TrainingState):
 
     @property
     def is_over(self) -> bool:
-        """Whether all rounds are done, or early stopping ends them."""
+        """Return whether all rounds are done, or early stopping ends them."""
         return len(self.rounds) == self._rules.params.n_estimators or self.stopping.stop
 
     @property

@@ -36,13 +36,13 @@ class Inputs(Protocol):
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """Return how many rows there are."""
 
     def blocks(self, outputs: int) -> Iterator[slice]:
         """The rows, a block at a time."""
 
     def forward(self, rows: slice, network: Network) -> Floats:
-        """What a network gives for a block of rows, float64 (rows, outputs)."""
+        """Return what a network gives for a block of rows, float64 (rows, outputs)."""
 
     def reach(self) -> float:
         """The greatest sum of |values| of a row, which no output of a network exceeds."""
@@ -57,12 +57,16 @@ class Network:
     outputs: int
 
     def weights(self, columns: int) -> Floats:
-        """Of dense rows: float64 (columns, outputs), nine tenths 0, the others even in [−1, 1)."""
+        """Return the weights of dense rows: float64 (columns, outputs), nine tenths 0, the others
+        even in [−1, 1).
+        """
         return _drawn(self, columns)
 
     @property
     def hash_seeds(self) -> NDArray[np.uint32]:
-        """Of sparse rows: xxHash's seed for each output; 0 to outputs − 1 in a job of seed 0."""
+        """Return xxHash's seed for each output of sparse rows; 0 to outputs − 1 in a
+        job of seed 0.
+        """
         first = (self.seed * SEED_STEP) % (1 << 32)
         return ((first + np.arange(self.outputs)) % (1 << 32)).astype(np.uint32)
 

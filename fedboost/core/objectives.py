@@ -81,7 +81,7 @@ class Objective(Protocol):
 
     @property
     def renews_leaves(self) -> bool:
-        """Whether leaves take `median` of their residuals instead of the Newton step."""
+        """Return whether leaves take `median` of their residuals instead of the Newton step."""
 
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
         """First and second derivative of the weighted loss by the margin; float64 (n, k) each."""
@@ -101,7 +101,9 @@ def start(params: BoostingParams, summary: Summary) -> Objective:
 
 
 def encoding(params: TreeParams, objective: Objective, summary: Summary) -> FixedPoint:
-    """How a job's gradients become integers: bounds as declared, amplified where `goss` does."""
+    """Return how a job's gradients become integers: bounds as declared, amplified where `goss`
+    does.
+    """
     g_bound, h_bound = objective.bounds(summary)
     factor = 1.0 if params.goss is None else params.goss.factor
     return for_rows(summary.rows, params.precision_bits, factor * g_bound, factor * h_bound)
@@ -361,7 +363,7 @@ def _positive_mean(params: BoostingParams, summary: Summary) -> float:
 
 
 def check_weight(y: Floats, weight: Floats) -> None:
-    """What every objective asks of weights; a DataError names the count of rows at fault."""
+    """Check what every objective asks of weights; a DataError names the count of rows at fault."""
     if len(y) == 0:
         raise DataError("there are no rows to train on")
     if weight.shape != y.shape:
@@ -372,7 +374,7 @@ def check_weight(y: Floats, weight: Floats) -> None:
 
 
 def check_labels(params: BoostingParams, y: Floats, learn: bool = True) -> None:
-    """What each objective asks of labels; a DataError names the count of rows at fault.
+    """Check what each objective asks of labels; a DataError names the count of rows at fault.
 
     Rows to `learn` from must show more than one class; rows to validate on need not.
     """

@@ -56,7 +56,7 @@ class Layer:
 
     @classmethod
     def of(cls, splits: Mapping[int, Split], bins: Bins, rows: Rows, missing: int) -> Self:
-        """Those of some nodes."""
+        """Return the views of some nodes."""
         columns, by = np.unique([one.column for one in splits.values()], return_inverse=True)
         cells = np.arange(256, dtype=np.uint8)
         right = [
@@ -148,7 +148,9 @@ class View:
 
 
 def _places(nodes: Sequence[int]) -> Rows:
-    """By heap id up to the end of the nodes' layer: the place among `nodes`, −1 of other nodes."""
+    """Return the index among `nodes` by heap id up to the end of the nodes' layer, −1 of other
+    nodes.
+    """
     places = np.full((1 << (max(nodes) + 1).bit_length()) - 1, -1, np.int32)
     places[np.array(nodes)] = np.arange(len(nodes))
     return places

@@ -59,7 +59,9 @@ class Goss(Settings):
 
     @property
     def factor(self) -> float:
-        """What the drawn rows' g and h are multiplied by, for the others that were not drawn."""
+        """Return what the drawn rows' g and h are multiplied by, for the others that were not
+        drawn.
+        """
         return (1.0 - self.top_rate) / self.other_rate
 
 
@@ -157,7 +159,7 @@ class BoostingParams(Settings):
 
     @property
     def metrics(self) -> tuple[MetricName, ...]:
-        """What is measured every round; the last one decides on early stopping.
+        """Return what is measured every round; the last one decides on early stopping.
 
         Where the job names none: XGBoost's own, and before it for binary labels the AUC that
         everybody asks for first.

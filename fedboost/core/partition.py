@@ -85,7 +85,7 @@ class Partition:
 
 
 def smaller_child(partition: Partition, node: int) -> int:
-    """Of a divided node's children the one with fewer rows, the left one if they are equal.
+    """Return the child of a divided node with fewer rows, the left one if they are equal.
 
     Only its histogram needs adding up: the sibling's is the parent's minus this one.
     """

@@ -26,7 +26,7 @@ class PurityLimit:
         training: NDArray[np.bool_],
         most: float,
     ) -> Self:
-        """Of labels float64 (n,), where bool (n,) says which are to learn from.
+        """Make the limit of labels float64 (n,), where bool (n,) says which are to learn from.
 
         Labels that are numbers have two classes: above the mean of all, and the others.
         """
@@ -38,7 +38,7 @@ class PurityLimit:
         return cls(kinds, most)
 
     def is_exceeded(self, rows: NDArray[np.int32]) -> bool:
-        """Whether a node with these rows is purer than it may be."""
+        """Return whether a node with these rows is purer than it may be."""
         return self.of(rows) > self._most
 
     def of(self, rows: NDArray[np.int32]) -> float:

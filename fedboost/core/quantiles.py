@@ -87,7 +87,7 @@ class Search:
 
     @property
     def is_over(self) -> bool:
-        """Whether every target is found, after at most `ROUNDS_MAX` rounds of counting."""
+        """Return whether every target is found, after at most `ROUNDS_MAX` rounds of counting."""
         return not self._open.any()
 
     def probes(self) -> Probes:
@@ -181,11 +181,11 @@ class Ranked:
         return Ranked(tuple(self.columns[c] for c in places.tolist()), self.zeros[places])
 
     def present(self) -> Counts:
-        """How many rows have a value in each column; int64 (columns,)."""
+        """Return how many rows have a value in each column; int64 (columns,)."""
         return np.array([len(column) for column in self.columns], np.int64) + self.zeros
 
     def below(self, probes: Probes) -> Counts:
-        """How many own values of its column are less than each probe; int64 (m,)."""
+        """Return how many own values of its column are less than each probe; int64 (m,)."""
         counts = np.where(probes.value > 0.0, self.zeros[probes.column], 0)
         bounds = np.searchsorted(probes.column, np.arange(len(self.columns) + 1))
         for number in np.unique(probes.column).tolist():
@@ -217,7 +217,7 @@ def _floats(keys: Keys) -> Cuts:
 
 
 def _starts_anew(column: NDArray[np.int32], key: Keys) -> NDArray[np.bool_]:
-    """Where a probe differs from the one before it."""
+    """Return where a probe differs from the one before it."""
     first = np.ones(len(key), np.bool_)
     first[1:] = (np.diff(column) != 0) | (np.diff(key) != 0)
     return first

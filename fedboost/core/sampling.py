@@ -52,7 +52,9 @@ def forest_rows(
 
 
 def _own(party: int) -> tuple[int, ...]:
-    """What keeps a party's draws of rows apart; the first party's are those of a lone table."""
+    """Return what keeps a party's draws of rows apart; the first party's are those of a
+    lone table.
+    """
     return (party,) if party else ()
 
 
@@ -78,7 +80,9 @@ def columns(seed: int, tree: int, groups: tuple[int, ...], rate: float) -> Rows:
 
 
 def own_columns(seed: int, tree: int, group: int, count: int, rate: float) -> Rows:
-    """What `columns` draws for party number `group` with its `count` columns; int32, ascending."""
+    """Return what `columns` draws for party number `group` with its `count` columns; int32,
+    ascending.
+    """
     words = draws(seed, Purpose.COLUMNS, tree, group, n=count)
     keep = count if rate >= 1.0 else min(count, max(1, int(rate * count)))
     return np.sort(np.argsort(words, kind="stable")[:keep]).astype(np.int32)

@@ -42,8 +42,8 @@ def candidates(
     has_missing: NDArray[np.bool_],
     columns: NDArray[np.int32] | None = None,
 ) -> Candidates:
-    """All splits of a node at thresholds, in canonical order; `columns` (int32, ascending) are the
-    columns it may use, no categorical ones.
+    """Return all splits of a node at thresholds, in canonical order; `columns` (int32, ascending)
+    are the columns it may use, no categorical ones.
 
     n_bins int32 (columns,); has_missing bool (columns,): whether training rows of the node miss
     the column. Without missing rows: bins 0..n_bins-2, missing right. With them: the same, each
@@ -111,7 +111,7 @@ def best(gain: Floats, params: TreeParams) -> int:
 
 
 def is_worth(gain: float, params: TreeParams) -> bool:
-    """Whether a gain justifies a split: above 1e-6 and at least `gamma`."""
+    """Return whether a gain justifies a split: above 1e-6 and at least `gamma`."""
     return gain > GAIN_MIN and gain >= params.gamma
 
 

@@ -30,7 +30,9 @@ ERROR_REACH = 4.0  # predictions count as at most so many label bounds from thei
 
 
 def score_bins(classes: int) -> int:
-    """How many bins each class's score histogram has: fewer where there are many, 327 of 100."""
+    """Return how many bins each class's score histogram has: fewer where there are many, 327 of
+    100.
+    """
     most = SCORE_WORDS_MAX // (2 * classes)
     return min(SCORE_BINS, most - 1 + most % 2)
 
@@ -108,7 +110,7 @@ class Tally:
 
     @property
     def length(self) -> int:
-        """How many sums there are."""
+        """Return how many sums there are."""
         return self._length
 
     def of(self, y: Floats, prediction: Floats, weight: Floats) -> Integers:
@@ -143,7 +145,8 @@ class Tally:
         return {name: self._metric(name, total) for name in self._measures}
 
     def resolution(self, total: Integers) -> dict[str, float]:
-        """By how much each ranking metric may at most differ from that of the scores themselves.
+        """Return by how much each ranking metric may at most differ from that of the scores
+        themselves.
 
         As if nothing were known about the order within a bin: of many rows with equal scores, as
         after the first trees, it is far above the true error. Errors as of `measure`.
@@ -254,7 +257,7 @@ class Tally:
 
 
 def _centres(base_margin: Floats) -> list[float]:
-    """Where scores spread from: the logit of each class's first probability."""
+    """Return where scores spread from: the logit of each class's first probability."""
     if len(base_margin) == 1:
         return [float(base_margin[0])]
     raised = np.exp(base_margin - base_margin.max())
@@ -263,7 +266,7 @@ def _centres(base_margin: Floats) -> list[float]:
 
 
 def _error(measure: OfRanking, ranks: Ranking) -> float:
-    """By how much a ranking metric may differ from that of the scores themselves."""
+    """Return by how much a ranking metric may differ from that of the scores themselves."""
     best, worst = _refined(ranks, positive_first=True), _refined(ranks, positive_first=False)
     value, lowest = measure.read(ranks), (measure.read_lowest or measure.read)(worst)
     return max(abs(measure.read(best) - value), abs(lowest - value))

@@ -113,11 +113,13 @@ class Tree:
         return leaves
 
     def predict(self, values: Values) -> NDArray[np.float64]:
-        """What this tree adds to the margins; float32 (n, columns) to float64 (n, outputs)."""
+        """Return what this tree adds to the margins; float32 (n, columns) to float64
+        (n, outputs).
+        """
         return self.value[self.leaf_of_values(values)]
 
     def predict_bins(self, bins: Bins, missing: int) -> NDArray[np.float64]:
-        """What this tree adds to the margins; (n, columns) to float64 (n, outputs)."""
+        """Return what this tree adds to the margins; (n, columns) to float64 (n, outputs)."""
         return self.value[self.leaf_of_bins(bins, missing)]
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:

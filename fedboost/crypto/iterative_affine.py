@@ -107,7 +107,7 @@ class AffineSecret:
 
 
 def plaintext_bits(key_bits: int) -> int:
-    """What two rounds hold, whatever the moduli of these lengths are."""
+    """Return what two rounds hold, whatever the moduli of these lengths are."""
     return key_bits // 2 - 2
 
 

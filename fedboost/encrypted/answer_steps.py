@@ -34,11 +34,11 @@ def hear_answer_keys(me: HasMasks, got: Mapping[str, AnswerKey]) -> Out:
 
 
 def learn_shared(me: HasMasks, got: SharedRows) -> Out:
-    """Which of our rows the other hosts have as well."""
+    """Return which of our rows the other hosts have as well."""
     me.answering.learn(got, me.n_rows)
     return Out()
 
 
 def shared_bytes_max(me: HasMasks) -> int:
-    """How large `SharedRows` can be: a bit for each other host and row."""
+    """Return how large `SharedRows` can be: a bit for each other host and row."""
     return len(me.answering.others) * me.n_rows // 8 + 1024

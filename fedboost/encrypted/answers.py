@@ -32,7 +32,9 @@ class Gradients:
     """The encrypted gradients of the rows that take part, as they come in."""
 
     def __init__(self, side: HostSide, first: pb.EncryptedGradients, n_rows: int) -> None:
-        """Of so many rows, for the trees from the `first` part's on; `add` that part, too."""
+        """Begin with so many rows, for the trees from the `first` part's on; `add` that
+        part, too.
+        """
         self._side, self._tree, self._key = side, first.tree, first.tree_key
         self._expected, self._held = n_rows, 0
         self._parts: list[Any] = []
@@ -55,7 +57,7 @@ class Gradients:
         self._held += rows
 
     def whole(self) -> HostRows[Any]:
-        """All of them; a PeerError where some have not come."""
+        """Return all of them; a PeerError where some have not come."""
         if self._held != self._expected:
             raise PeerError(
                 f"the guest sent gradients of {self._held} rows, expected {self._expected}"
@@ -66,7 +68,7 @@ class Gradients:
 def divisions(
     grove: Grove[HostTree[Any]], won: Mapping[int, Named], binning: Binning, bins: Bins
 ) -> dict[int, Bits]:
-    """Which rows of each won node go right."""
+    """Return which rows of each won node go right."""
     found = {}
     for number, (column, place, missing_left, left_bins) in won.items():
         tree, node = grove.at(number)

@@ -47,7 +47,7 @@ class Shape:
         return self.candidates + sum(self.categories) + sum(self.missing)
 
     def columns(self) -> list[tuple[int, int, bool]]:
-        """Of each categorical column its first place, its categories, and whether rows miss it."""
+        """Yield each categorical column's first index, its categories, and whether rows miss it."""
         found, first = [], self.candidates
         for count, missing in zip(self.categories, self.missing, strict=True):
             found.append((first, count, missing))
@@ -102,7 +102,7 @@ class NodeCandidates:
 
     @cached_property
     def shape(self) -> Shape:
-        """What the guest is told."""
+        """Return what the guest is told."""
         places = self._column_of(self.order[len(self.listed) :])
         sent = [self.categorical[place] for place in dict.fromkeys(places.tolist())]
         return Shape(
@@ -144,12 +144,12 @@ class NodeCandidates:
 
     @cached_property
     def _starts(self) -> Places:
-        """Where each categorical column's sums begin in canonical order."""
+        """Return where each categorical column's sums begin in canonical order."""
         counts = [len(self.listed), *(one.n_sums for one in self.categorical)]
         return np.cumsum(counts, dtype=np.int64)[:-1]
 
     def _column_of(self, sums: Places) -> Places:
-        """Whose each of some sums of categorical columns is."""
+        """Return whose each of some sums of categorical columns is."""
         return np.searchsorted(self._starts, sums, side="right") - 1
 
 
@@ -177,7 +177,7 @@ def read_choices(got: pb.WonSplits, offered: Mapping[int, NodeCandidates]) -> di
 
 
 def choices_bytes_max(offered: Mapping[int, NodeCandidates]) -> int:
-    """How large `WonSplits` can be: every candidate and every cut of every column tied."""
+    """Return how large `WonSplits` can be: every candidate and every cut of every column tied."""
     most = 0
     for candidates in offered.values():
         shape = candidates.shape

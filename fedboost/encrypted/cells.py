@@ -59,7 +59,7 @@ class Cells(ABC):
 
     @abstractmethod
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
-        """What to add for nodes with these rows, int32 each."""
+        """Return what to add for nodes with these rows, int32 each."""
 
     @abstractmethod
     def missing(self, rows: Rows) -> Bits:

@@ -60,7 +60,7 @@ class Grove(Generic[T]):
         ]
 
     def n_rows(self, numbers: Iterable[int]) -> list[int]:
-        """How many rows stand in each of these nodes, validation rows among them."""
+        """Return how many rows stand in each of these nodes, validation rows among them."""
         found = (self.at(number) for number in numbers)
         return [len(tree.growth.everyone.rows(node)) for tree, node in found]
 

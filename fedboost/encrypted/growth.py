@@ -63,13 +63,13 @@ def read_divisions(
 
 
 def about_divisions(divisions: Iterable[NDArray[np.bool_]]) -> About:
-    """Who is behind a message of divisions: the rows of the children that they make."""
+    """Return who is behind a message of divisions: the rows of the children that they make."""
     sides = [(int(np.count_nonzero(bits)), len(bits)) for bits in divisions]
     return About.of_groups(size for right, rows in sides for size in (right, rows - right))
 
 
 def about_leaves(growth: Growth) -> About:
-    """Who is behind a message of leaves: all rows, by the leaf they are in."""
+    """Return who is behind a message of leaves: all rows, by the leaf they are in."""
     everyone = growth.everyone
     return About.of_groups(len(everyone.rows(leaf)) for leaf in everyone.leaves())
 
@@ -86,7 +86,7 @@ def write_sample(part: pb.EncryptedGradients, sample: Sample, n_rows: int) -> No
 
 
 def read_sample(part: pb.EncryptedGradients, n_rows: int, n_trees: int) -> list[NDArray[np.bool_]]:
-    """Which of the training rows each tree learns from, bool (n_rows,) each.
+    """Return which of the training rows each tree learns from, bool (n_rows,) each.
 
     Of several trees each has rows, and each row a tree.
     """

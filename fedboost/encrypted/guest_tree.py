@@ -82,7 +82,7 @@ class GuestTree(GuestTreeState):
 
     @property
     def layers(self) -> int:
-        """How many have grown so far."""
+        """Return how many have grown so far."""
         return self.growth.layers
 
     def open_layer(self) -> list[int]:
@@ -148,13 +148,13 @@ class GuestTree(GuestTreeState):
         self._cells = {node: self._cells[node] for node in won if node in self._cells}
 
     def expected(self) -> list[Expected]:
-        """What is known of the open nodes' sums."""
+        """Return what is known of the open nodes' sums."""
         rows = [self.growth.training.rows(node) for node in self.opened]
         noise = self._rules.noise.most
         return [Expected(len(own), np.abs(self.gh[own]).sum(axis=0) + noise) for own in rows]
 
     def own_divisions(self) -> dict[int, NDArray[np.bool_]]:
-        """How the rows of the nodes divide that a split of the guest's own won."""
+        """Return how the rows of the nodes divide that a split of the guest's own won."""
         divisions = {}
         for node in self.chosen:
             won = self.won[node]
@@ -184,7 +184,7 @@ class GuestTree(GuestTreeState):
             self.totals[right_child(node)] = self.totals[node] - sums
 
     def finished(self, number: int, values: Mapping[int, NDArray[np.float64]]) -> list[GuestNode]:
-        """All nodes as tree `number` of a model; `values` (outputs,) of the leaves."""
+        """Return all nodes as tree `number` of a model; `values` (outputs,) of the leaves."""
         nodes = []
         for node, total in sorted(self.totals.items()):
             won = self.won.get(node)
@@ -271,7 +271,7 @@ class GuestGrove(Grove[GuestTree]):
         )
 
     def expected(self) -> list[Expected]:
-        """What is known of the open nodes' sums."""
+        """Return what is known of the open nodes' sums."""
         return [one for tree in self.trees for one in tree.expected()]
 
     def best_of(self, number: int, sums: Sums, shape: Shape) -> Best | None:
@@ -295,7 +295,7 @@ class GuestGrove(Grove[GuestTree]):
         )
 
     def own_divisions(self) -> dict[int, NDArray[np.bool_]]:
-        """How the rows divide at the guest's own splits."""
+        """Return how the rows divide at the guest's own splits."""
         found = [tree.own_divisions() for tree in self.trees]
         bits = [one for own in found for one in own.values()]
         return dict(zip(self.numbers(found), bits, strict=True))

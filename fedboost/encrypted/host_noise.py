@@ -51,8 +51,8 @@ class NoiseScale:
 
     @classmethod
     def of(cls, params: EncryptedTreeParams, value_bits: int) -> Self:
-        """That of a job whose gradients have so many bits: rounded down to whole numbers, 1 at
-        least where there is any.
+        """Return the scale of a job whose gradients have so many bits: rounded down to whole
+        numbers, 1 at least where there is any.
         """
         if not params.host_noise:
             return cls(np.zeros(2 * _outputs(params), np.int64))
@@ -67,7 +67,7 @@ class NoiseScale:
 
     @property
     def is_any(self) -> bool:
-        """Whether there is noise."""
+        """Return whether there is noise."""
         return bool(self.sigma.any())
 
 
@@ -106,7 +106,7 @@ class HostNoise:
 
 
 def spare_rows(params: EncryptedTreeParams) -> int:
-    """How many rows' gradients the noise of one sum is worth at most."""
+    """Return how many rows' gradients the noise of one sum is worth at most."""
     return math.ceil(MOST * params.host_noise)
 
 
@@ -126,7 +126,7 @@ def _outputs(params: EncryptedTreeParams) -> int:
 
 
 def _digest(rows: Rows, candidates: NodeCandidates) -> bytes:
-    """What a node's question is, but for its place in the tree: 32 bytes."""
+    """Return what a node's question is, but for its place in the tree: 32 bytes."""
     hashed, listed = hashlib.sha256(), candidates.listed
     grouped = np.array([column.n_sums for column in candidates.categorical], np.int64)
     for part in (rows, listed.column, listed.bin, listed.missing_left, grouped):

@@ -94,7 +94,7 @@ class HostTree(HostTreeState, Generic[H]):
             self.minimum.divide(node, *won)
 
     def octets(self, rows: HostRows[H]) -> int:
-        """What a node's cells take in memory."""
+        """Return what a node's cells take in memory."""
         return self._cells_of.n_cells * rows.cell_octets
 
     def candidates(
@@ -131,7 +131,7 @@ class HostTree(HostTreeState, Generic[H]):
         self.released[node] = None if self.minimum is None else self.minimum.groups(node)
 
     def _prefix_sums(self, adds: Adder[H], cells: H, nodes: int) -> H:
-        """Of each column that thresholds divide, node after node, the sums up to each bin.
+        """Return the sums up to each bin of each column that thresholds divide, node after node.
 
         They run within a column's bins; the cell of missing rows stays outside.
         """
@@ -195,8 +195,8 @@ class HostTree(HostTreeState, Generic[H]):
         return {node: found[node] for node in nodes}
 
     def _to_add(self, nodes: Sequence[int]) -> list[int]:
-        """Of two siblings the one with fewer rows, whether or not it is open itself; none where
-        one of them has been made before.
+        """Return the one of two siblings with fewer rows, whether or not it is open itself; none
+        where one of them has been made before.
         """
         training, added = self.growth.training, set()
         for node in nodes:
@@ -245,7 +245,7 @@ class HostGrove(Grove[HostTree[Any]]):
         self.offered: dict[int, NodeCandidates] = {}  # this layer, by node
 
     def begins_with(self, number: int) -> bool:
-        """Whether there are trees, and the first is this one of the model."""
+        """Return whether there are trees, and the first is this one of the model."""
         return bool(self.trees) and self.first == number
 
     def begin_layer(self) -> None:

@@ -21,7 +21,7 @@ NONCE_BYTES_MAX = 64  # of a message that carries one
 
 
 def takes_nonces(params: EncryptedTreeParams) -> bool:
-    """Whether every party gives a nonce for public polynomials first."""
+    """Return whether every party gives a nonce for public polynomials first."""
     return schemes.of(params).takes_nonces
 
 
@@ -47,7 +47,9 @@ def generate(seat: Seat) -> PrivateKey:
 def layout(
     params: EncryptedTreeParams, value_bits: int, n_rows: int, plaintext_bits: int
 ) -> GhLayout:
-    """How gradients of `value_bits` bits of at most `n_rows` rows are packed (section 4.2)."""
+    """Return how gradients of `value_bits` bits of at most `n_rows` rows are packed
+    (section 4.2).
+    """
     g_noise, h_noise = NoiseScale.of(params, value_bits).most[:2].tolist()
     return GhLayout(
         value_bits=value_bits,
@@ -64,7 +66,7 @@ def layout(
 def guest_side(
     seat: Seat, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...] = ()
 ) -> GuestSide:
-    """What the guest encrypts an attempt with: a fresh key, or what the `nonces` come to.
+    """Return what the guest encrypts an attempt with: a fresh key, or what the `nonces` come to.
 
     `rows` are the training rows that some host has.
     """
@@ -76,7 +78,8 @@ def guest_side(
 def host_side(
     seat: Seat, got: pb.EncryptionKey, n_rows: int, binning: Binning, *, are_all: bool
 ) -> HostSide:
-    """What a host with `n_rows` training rows, `are_all` those of the job, takes gradients in with.
+    """Return what a host with `n_rows` training rows, `are_all` those of the job, takes gradients
+    in with.
 
     A PeerError for what is unsound or not what the job says; a PolicyError as in `accept`.
     """
@@ -143,7 +146,9 @@ def check_value_bits_fit(seat: Seat, got: pb.EncryptionKey, n_rows: int) -> None
 
 
 def _noise(seat: Seat, got: pb.EncryptionKey) -> HostNoise | None:
-    """What we add to sums, in this attempt as in every other; None where the job asks for none."""
+    """Return what we add to sums, in this attempt as in every other; None where the job asks for
+    none.
+    """
     if not seat.params.host_noise:
         return None
     scale = NoiseScale.of(seat.params, got.value_bits)

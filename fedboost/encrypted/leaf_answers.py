@@ -78,7 +78,9 @@ class Precision:
         return SUM_BITS - self.value_bits - taken
 
     def layout(self, plaintext_bits: int) -> LeafLayout:
-        """How every host's answers are packed, for as many rows as the factors can tell apart."""
+        """Return how every host's answers are packed, for as many rows as the factors can tell
+        apart.
+        """
         return LeafLayout(
             value_bits=self.value_bits,
             n_rows=1 << self.fraction_bits,
@@ -122,14 +124,15 @@ class MaskingHost:
             self.pairs[host] = Pair(self.key.shared(offered.key), self._salt)
 
     def learn(self, got: pb.SharedRows, n_rows: int) -> None:
-        """Which of our `n_rows` rows the others have as well."""
+        """Note which of our `n_rows` rows the others have as well."""
         what = "the rows that other hosts have"
         bits = wire.unpack_bits(got.rows, len(self.others) * n_rows, what)
         each = bits.reshape(len(self.others), n_rows)
         self.shared = {h: np.flatnonzero(own) for h, own in zip(self.others, each, strict=True)}
 
     def masks(self, number: int, rows: slice, packing: LeafLayout, each: int = 1) -> Masks | None:
-        """Those of answer `number` of the stage, for our rows from `rows.start` to `rows.stop`.
+        """Return the masks of answer `number` of the stage, for our rows from `rows.start` to
+        `rows.stop`.
 
         A row has `each` answers, one after the other. None where there are no other hosts.
         """
@@ -169,7 +172,7 @@ def answered(keys: HostKey, values: Ciphertexts, masks: Masks | None) -> pb.Leaf
 
 
 def shared_rows(held: Mapping[str, Places], n_rows: int) -> dict[str, pb.SharedRows]:
-    """What each host is told; `held` are the guest's rows that each has, ascending."""
+    """Return what each host is told; `held` are the guest's rows that each has, ascending."""
     has = {host: np.zeros(n_rows, np.bool_) for host in held}
     for host, rows in held.items():
         has[host][rows] = True

@@ -55,7 +55,9 @@ class LeafValues:
         return self.values[self.places(growth.everyone.node_of_rows(n_rows))]
 
     def places(self, leaves: NDArray[np.integer]) -> Places:
-        """Where the values of these leaves are; a PeerError where the tree has no such leaf."""
+        """Return where the values of these leaves are; a PeerError where the tree has
+        no such leaf.
+        """
         if not np.isin(leaves, self.nodes).all():
             raise PeerError("the guest put rows below nodes that the tree does not have")
         return np.searchsorted(self.nodes, leaves)
@@ -75,7 +77,7 @@ def as_arrays(trees: Sequence[LeafValues]) -> dict[str, NDArray[np.generic]]:
 
 
 def from_arrays(arrays: Mapping[str, NDArray[np.generic]], trees: int) -> list[LeafValues]:
-    """What `as_arrays` wrote."""
+    """Return what `as_arrays` wrote."""
     found = []
     for tree in range(trees):
         own = arrays["leaf_tree"] == tree

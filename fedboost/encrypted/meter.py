@@ -49,12 +49,12 @@ class Meter:
 
     @classmethod
     def of(cls, seat: Seat) -> Meter:
-        """That of a host."""
+        """Return the meter of a host."""
         return cls(seat.data.columns, _values(seat.params), len(seat.parts["train"]))
 
     @property
     def most(self) -> int:
-        """Those about the most told column."""
+        """Number of sums about the most told column."""
         return int(self.equations.max(initial=0))
 
     def begin_trees(self) -> None:
@@ -102,7 +102,7 @@ class Meter:
 def ordered(
     frame: Frame, cuts: Mapping[int, Named], n_bins: Sequence[int], sizes: Mapping[int, int]
 ) -> tuple[Charge, ...]:
-    """What random cuts of nodes with `sizes` rows tell of the order of a column's rows.
+    """Return what random cuts of nodes with `sizes` rows tell of the order of a column's rows.
 
     A cut of b − 1 that a column of b bins has puts a row on a side of it: with all of them every
     row's bin is known, which is one equation by row about each bin.
@@ -124,7 +124,7 @@ class Trees:
 
 
 def expected(params: TreeParams, trees: Trees, group: int, columns: int | None) -> Releases:
-    """What the sums of these trees tell of any of a host's `columns`, by a forecast.
+    """Return what the sums of these trees tell of any of a host's `columns`, by a forecast.
 
     Every node of every layer tells every column that its tree may use, and no round is left out by
     early stopping: an honest job tells a little less. Of the nodes the most used of `columns`
@@ -147,5 +147,5 @@ def expected(params: TreeParams, trees: Trees, group: int, columns: int | None) 
 
 
 def _values(params: TreeParams) -> int:
-    """Of a sum: g and h of each output of a leaf."""
+    """Return how many values a sum has: g and h of each output of a leaf."""
     return 2 * params.n_outputs // params.trees_per_round

@@ -77,7 +77,7 @@ class Offers:
     """A host's sums for a layer's open nodes, as they come in."""
 
     def __init__(self, rows: GuestRows, nodes: Sequence[Expected], most: int, host: str) -> None:
-        """Of these nodes, in their order; `most` bounds the sums of one."""
+        """Begin with these nodes, in their order; `most` bounds the sums of one."""
         self._rows, self._nodes, self._most, self._host = rows, nodes, most, host
         self._shapes: list[Shape] = []  # of the nodes whose sums come now
         self._held = bytearray()
@@ -146,7 +146,7 @@ class Best:
 
     @property
     def parts(self) -> Places:
-        """Of how many sums each is made; int64 (choices,)."""
+        """Number of sums that make each choice; int64 (choices,)."""
         return np.array([len(choice) for choice in self.choices], np.int64)
 
 

@@ -90,13 +90,13 @@ class PackedGuestRows(GuestRows):
         return self.count(sums) * self.key.width
 
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
-        """Of the declared range, whatever the nodes' rows are."""
+        """Decrypt sums of the declared range, whatever the nodes' rows are."""
         del nodes
         packages = Ciphertexts.received(answers, self.count(sums), self.key.width)
         return self.key.decrypt(packages, self.layout, sums)
 
     def octets_max(self, sums: Sequence[int]) -> int:
-        """All of them in one part."""
+        """Return all of them in one part."""
         return self.count(sums) * self.key.width
 
 
@@ -182,13 +182,13 @@ class PackedHost(HostSide):
         return len(self.keys.layout.lanes)
 
     def received(self, data: bytes, rows: int) -> Ciphertexts:
-        """Of the key's width, in range and units."""
+        """Read ciphertexts of the key's width, in range and units."""
         part = Ciphertexts.received(data, rows, self.keys.key.width, self.per_row)
         self.keys.key.check(part)
         return part
 
     def rows(self, parts: Sequence[Ciphertexts], tree: int, key: bytes) -> PackedHostRows:
-        """All of them under the one key; a PeerError where trees have keys of their own."""
+        """Return all of them under the one key; a PeerError where trees have keys of their own."""
         del tree
         if key:
             raise PeerError("the guest sent a key of trees, which the job's scheme has no use for")
@@ -207,7 +207,7 @@ class PackedScheme(TreeScheme):
     takes_nonces: ClassVar[bool] = False
 
     def bits_most(self, params: EncryptedTreeParams, n_rows: int) -> int:
-        """Those of the rows and of the noise that hosts add."""
+        """Return the bits that the rows, and the noise that hosts add, leave room for."""
         return fixed_point.bits_for(n_rows + spare_rows_added(params))
 
     def encoding(self, params: P, n_rows: int, of: Callable[[P], FixedPoint]) -> FixedPoint:

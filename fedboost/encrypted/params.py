@@ -84,7 +84,7 @@ class EncryptedTreeParams(TreeParams):
 
 
 def asks(params: EncryptedTreeParams) -> Asks:
-    """What the parameters ask of a party's policy."""
+    """Return what the parameters ask of a party's policy."""
     scheme = SCHEMES[params.encryption.scheme]
     return Asks(
         scheme=scheme.name,

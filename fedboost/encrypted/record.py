@@ -36,7 +36,7 @@ Nodes = NDArray[np.int32]
 
 
 def of_tree(number: int, name: str, host: int | None = None) -> str:
-    """What an array of a tree is called; `host` counts from 1, where each has its own."""
+    """Return what an array of a tree is called; `host` counts from 1, where each has its own."""
     return f"{number:06d}.{name}" if host is None else f"{number:06d}.{name}.{host}"
 
 
@@ -116,7 +116,9 @@ class GuestRecord(Record):
         super().__init__({"kind": GUEST, "hosts": hosts}, start)
 
     def add(self, number: int, host: int, at: Nodes) -> None:
-        """Where the rows of the `host`-th host (from 1) stand in a tree, as far as it knows."""
+        """Note where the rows of the `host`-th host (from 1) stand in a tree, as far as
+        it knows.
+        """
         self.arrays[of_tree(number, AT, host)] = at.astype(np.int16)
 
     def closed(self, rounds: Rounds) -> Artefact:

@@ -220,12 +220,14 @@ class RingHost(HostSide):
 
 
 def blocks_each(own: LatticeParameters, columns: int) -> int:
-    """How many blocks of N rows go into a part."""
+    """Return how many blocks of N rows go into a part."""
     return max(1, min(BLOCKS_EACH, PART_OCTETS_MAX // (own.ring * columns * own.word_octets)))
 
 
 def answer_parts(sums: int, octets: int) -> Iterator[slice]:
-    """Which of a node's sums go into each part of an answer, where one sum takes so many bytes."""
+    """Yield which of a node's sums go into each part of an answer, where one sum takes so many
+    bytes.
+    """
     each = max(1, min(ANSWERS_EACH, PART_OCTETS_MAX // octets))
     for start in range(0, sums, each):
         yield slice(start, min(start + each, sums))
@@ -245,7 +247,7 @@ class RingScheme(TreeScheme):
     takes_nonces: ClassVar[bool] = True
 
     def bits_most(self, params: EncryptedTreeParams, n_rows: int) -> int:
-        """Those of a message, which is signed."""
+        """Return the bits of a message, which is signed."""
         return self.budget(params, n_rows).message_bits - 1
 
     def encoding(self, params: P, n_rows: int, of: Callable[[P], FixedPoint]) -> FixedPoint:
@@ -271,14 +273,14 @@ class RingScheme(TreeScheme):
     def guest_side(
         self, seat: Seat, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
     ) -> RingGuest:
-        """What the nonces come to."""
+        """Return what the nonces come to."""
         del rows
         return RingGuest(seat, self, value_bits, nonces)
 
     def host_side(
         self, seat: Seat, got: pb.EncryptionKey, n_rows: int, offered: int, noise: HostNoise | None
     ) -> RingHost:
-        """What the nonces come to."""
+        """Return what the nonces come to."""
         del offered
         origin = accept_nonces(seat, got)
         columns = 2 * seat.params.n_outputs // seat.params.trees_per_round
@@ -303,7 +305,7 @@ def unbiased(bits: int, secrets: Secrets) -> Rounding:
 
 
 def accept_nonces(seat: Seat, got: pb.EncryptionKey) -> Origin:
-    """What public polynomials come from; refuses, by a PeerError, nonces without our own."""
+    """Return what public polynomials come from; refuses, by a PeerError, nonces without our own."""
     hosts = seat.table.hosts
     if got.key or len(got.nonces) != 1 + len(hosts):
         raise PeerError(f"the guest sent {len(got.nonces)} nonces for {1 + len(hosts)} parties")

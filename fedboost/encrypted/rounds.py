@@ -38,7 +38,7 @@ class Labels:
 
     @classmethod
     def of(cls, seat: Seat, params: TreeParams) -> Self:
-        """Those of its table; refuses early stopping without rows held out."""
+        """Return a table's labels; refuses early stopping without rows held out."""
         labels.check_held_out(params, bool(seat.validation.any()))
         weight = seat.data.weight
         return cls(seat.label, np.ones(seat.data.n_rows) if weight is None else weight)
@@ -88,7 +88,7 @@ class Rounds(RoundsState):
 
     @cached_property
     def purity(self) -> PurityLimit | None:
-        """How pure the nodes that hosts see may be; None where the job has no limit."""
+        """Return how pure the nodes that hosts see may be; None where the job has no limit."""
         own = self.params.label_protection
         if own is None or own.purity_max is None:
             return None
@@ -97,7 +97,7 @@ class Rounds(RoundsState):
 
     @property
     def best_round(self) -> int:
-        """Of all rounds; early stopping chooses among those of this job."""
+        """Best round of all; early stopping chooses among those of this job."""
         last = len(self.history) - 1
         return last if self.stopping.best is None else self.first_round + self.stopping.best_round
 
@@ -127,7 +127,9 @@ class Rounds(RoundsState):
         self.round = OpenRound(sample, gh)
 
     def gh_of(self, tree: int) -> Sums:
-        """What tree number `tree` learns from, int64 (rows, 2·values of a leaf), contiguous."""
+        """Return what tree number `tree` learns from, int64 (rows, 2·values of a leaf),
+        contiguous.
+        """
         outputs = self.outputs_of(tree)
         pairs = slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
         return np.ascontiguousarray(self.round.gh[:, pairs])
@@ -158,7 +160,9 @@ class Rounds(RoundsState):
         return loop if self.stopping.stop else ""
 
     def told(self) -> Told:
-        """What the rounds came to: metrics of the one that the model keeps, counts, curves."""
+        """Return what the rounds came to: metrics of the one that the model keeps,
+        counts, curves.
+        """
         best = self.best_round
         told = Told(best=words.as_metrics(self.history[best]))
         told.counts.add(name="rounds", count=best + 1)
@@ -173,7 +177,7 @@ class Rounds(RoundsState):
         return told
 
     def model_facts(self) -> dict[str, Any]:
-        """What the guest's shard says of the whole model."""
+        """Return what the guest's shard says of the whole model."""
         return {
             "objective": self.params.objective,
             "params": self.params.model_dump(mode="json"),

@@ -55,7 +55,7 @@ class GuestRows(ABC):
 
     @abstractmethod
     def parts(self) -> Iterator[pb.EncryptedGradients]:
-        """All rows, in parts; the first one may be told more."""
+        """Yield all rows, in parts; the first one may be told more."""
 
     @property
     @abstractmethod
@@ -68,11 +68,11 @@ class GuestRows(ABC):
 
     @abstractmethod
     def count(self, sums: Sequence[int]) -> int:
-        """How many ciphertexts answers about nodes with so many sums have."""
+        """Return how many ciphertexts answers about nodes with so many sums have."""
 
     @abstractmethod
     def octets(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
-        """What all of those take, about these nodes."""
+        """Return what all of those take, about these nodes."""
 
     @abstractmethod
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
@@ -83,7 +83,9 @@ class GuestRows(ABC):
 
     @abstractmethod
     def octets_max(self, sums: Sequence[int]) -> int:
-        """How large a part of a host's answers can be, about nodes with at most so many sums."""
+        """Return how large a part of a host's answers can be, about nodes with at most so many
+        sums.
+        """
 
 
 class GuestSide(ABC):
@@ -91,11 +93,11 @@ class GuestSide(ABC):
 
     @abstractmethod
     def told(self, first_tree: int) -> pb.EncryptionKey:
-        """What the hosts are told, and of the model that the job continues."""
+        """Return what the hosts are told, and of the model that the job continues."""
 
     @abstractmethod
     def rounding(self, number: int) -> Rounding:
-        """How the gradients of a round become integers."""
+        """Return how the gradients of a round become integers."""
 
     @abstractmethod
     def rows(self, tree: int, gh: Sums, n_rows: int) -> GuestRows:
@@ -111,17 +113,17 @@ class HostRows(ABC, Generic[H]):
     @property
     @abstractmethod
     def noise(self) -> HostNoise | None:
-        """What is added to sums; None where the job asks for none."""
+        """Return what is added to sums; None where the job asks for none."""
 
     @property
     @abstractmethod
     def adds(self) -> Adder[H]:
-        """What adds up cells."""
+        """Return what adds up cells."""
 
     @property
     @abstractmethod
     def cell_octets(self) -> int:
-        """What a cell takes in memory."""
+        """Return what a cell takes in memory."""
 
     @abstractmethod
     def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> H:
@@ -146,12 +148,12 @@ class HostSide(ABC):
 
     @abstractmethod
     def rows(self, parts: Sequence[Any], tree: int, key: bytes) -> HostRows[Any]:
-        """All parts; `key` is ours for these trees, which begin at number `tree`."""
+        """Return all parts; `key` is ours for these trees, which begin at number `tree`."""
 
     @property
     @abstractmethod
     def octets_max(self) -> int:
-        """How large the rows of a part can be."""
+        """Return how large the rows of a part can be."""
 
 
 class TreeScheme(ABC):

@@ -16,7 +16,7 @@ _one_at_a_time = threading.Lock()
 
 
 def read(packed: bytes) -> dict[str, NDArray[np.generic]]:
-    """What `numpy.savez` wrote; a ValueError where it is damaged."""
+    """Return what `numpy.savez` wrote; a ValueError where it is damaged."""
     import numpy as np
 
     try:

@@ -21,7 +21,7 @@ Facts = Mapping[str, Any]  # of a shard: `columns`, and `categories` by the name
 
 
 def places(facts: Facts, frame: Frame) -> list[int]:
-    """Where the model's columns of this party stand in a table.
+    """Return where the model's columns of this party stand in a table.
 
     A DataError names a column that the table lacks, or whose values are categories in one of them
     and numbers in the other.
@@ -87,7 +87,7 @@ def listed(
 
 
 def known_codes(facts: Facts, frame: Frame) -> dict[int, Codes]:
-    """By the table's categorical column: the code of each category that the model lists.
+    """Return the code of each category that the model lists, by the table's categorical column.
 
     Those that the table does not have get codes behind its own, which no row has.
     """
@@ -102,7 +102,8 @@ def known_codes(facts: Facts, frame: Frame) -> dict[int, Codes]:
 
 
 def categories(frame: Frame, cuts: Binning, earlier: Facts | None = None) -> dict[str, list[str]]:
-    """What a model trained on this table with these bins has to remember of each column; JSON.
+    """Return what a model trained on this table with these bins has to remember of each column;
+    JSON.
 
     The lists begin with those of the `earlier` model, by whose `known_codes` the bins were fitted.
     """

@@ -39,7 +39,7 @@ class Condition:
     missing: bool = True
 
     def divided(self, asked: Question) -> tuple[Condition | None, Condition | None]:
-        """What of it goes left and what goes right; None where nothing can."""
+        """Return what of it goes left and what goes right; None where nothing can."""
         if asked.categories is not None:
             left = replace(self, categories=self.categories & asked.categories)
             right = replace(self, categories=self.categories & ~asked.categories)
@@ -66,7 +66,8 @@ Known = Mapping[int, Condition]  # by column; a column that is absent may be ANY
 
 
 def ways(known: Known, column: int, asked: Question) -> tuple[Known | None, Known | None]:
-    """What is known left and right of a split, given what is known above; None: no row goes there.
+    """Return what is known left and right of a split, given what is known above; None: no row goes
+    there.
 
     Where one of them is None, the split decides nothing that is not known above it.
     """
@@ -78,8 +79,8 @@ def ways(known: Known, column: int, asked: Question) -> tuple[Known | None, Know
 
 
 def questions(arrays: Mapping[str, NDArray[np.generic]]) -> list[Question]:
-    """What each node asks, by its `threshold`, `missing_left` and `left_bins`; of a leaf nothing
-    that counts.
+    """Return what each node asks, by its `threshold`, `missing_left` and `left_bins`; of a leaf
+    nothing that counts.
     """
     thresholds = arrays["threshold"].astype(np.float32)
     missing = arrays["missing_left"].tolist()
@@ -100,7 +101,7 @@ def in_words(column: str, condition: Condition, categories: Sequence[str] = ()) 
 
 
 def _present(column: str, condition: Condition, categories: Sequence[str]) -> str | None:
-    """What is asked of values that are there; None where none will do."""
+    """Return what is asked of values that are there; None where none will do."""
     low, high = condition.low, condition.high
     if condition.categories != CATEGORIES:
         return _of_categories(column, condition.categories, categories)

@@ -52,7 +52,9 @@ def contributions(model: Whole, values: Values) -> Contributions:
 
 
 def parties(model: Whole) -> list[str]:
-    """Whose tables a row needs, the guest's first; of a model that all hold whole, one alone."""
+    """Return whose tables a row needs, the guest's first; of a model that all hold whole, one
+    alone.
+    """
     guest = [model.facts["guest"]]
     return list(dict.fromkeys([*guest, *(party for party, _ in model.columns if party)]))
 

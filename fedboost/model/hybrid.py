@@ -80,7 +80,7 @@ def to_arrays(tops: Sequence[GuestNode], below: Sequence[Below], n_outputs: int)
 
 
 def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> tuple[list[GuestNode], list[Below]]:
-    """What `to_arrays` wrote."""
+    """Return what `to_arrays` wrote."""
     names = ("tree", "node", "owner", "value", "gain", "cover")
     columns = [arrays[f"below_{name}"].tolist() for name in names]
     hosts, under = arrays["below_host"].tolist(), arrays["below_under"].tolist()
@@ -108,7 +108,7 @@ class Tops:
 
     @classmethod
     def of(cls, shard: Artefact) -> Tops:
-        """Those of the guest's shard."""
+        """Return the tops of the guest's shard."""
         own = {n: a for n, a in shard.arrays.items() if not n.startswith("below_")}
         return cls(own, vertical.TreeShape.of(own))
 
@@ -122,8 +122,8 @@ class Tops:
         return at
 
     def numbers(self, shard: Artefact, *, divided: bool = False) -> Places:
-        """By which number each host knows a bottom node, int64 (hosts, nodes); NO_NODE elsewhere,
-        and where that host had no row to learn from, or with `divided` no split.
+        """Return by which number each host knows a bottom node, int64 (hosts, nodes); NO_NODE
+        elsewhere, and where that host had no row to learn from, or with `divided` no split.
         """
         found = np.full((len(shard.facts["hosts"]), len(self.arrays["node"])), NO_NODE, np.int64)
         keys = zip(self.arrays["tree"].tolist(), self.arrays["node"].tolist(), strict=True)
@@ -139,7 +139,8 @@ class Tops:
 
 
 def leaf_values(shard: Artefact, host: int) -> dict[int, tuple[Places, Floats]]:
-    """By tree: a host's leaves, int64 ascending by its numbers, and their values (leaves, outputs).
+    """Return a host's leaves by tree: int64 ascending by its numbers, and their values (leaves,
+    outputs).
 
     `host` is k, the k-th.
     """
@@ -157,7 +158,8 @@ def leaf_values(shard: Artefact, host: int) -> dict[int, tuple[Places, Floats]]:
 def descend(
     arrays: Mapping[str, NDArray[np.generic]], tree: int, values: Values, rows: slice, at: Places
 ) -> Places:
-    """Where rows end below a host's bottom nodes `at`, int64 (rows,), of one tree; NO_NODE stays.
+    """Return where rows end below a host's bottom nodes `at`, int64 (rows,), of one tree; NO_NODE
+    stays.
 
     `arrays` are the host's shard, values float32 (all its rows, its columns).
     """

@@ -37,12 +37,13 @@ class RuleMatch:
     trees: tuple[int, ...]
 
     def asks(self, columns: Container[int]) -> bool:
-        """Whether it has a condition on one of the columns, as of a host's."""
+        """Return whether it has a condition on one of the columns, as of a host's."""
         return any(column in columns for column, _ in self.rule)
 
 
 def node_rules(tree: Tree, cuts: Binning | None = None) -> dict[int, Rule]:
-    """What the path to each node asks, leaves and others, by the node's position in the arrays.
+    """Return what the path to each node asks, leaves and others, by the node's position in the
+    arrays.
 
     Without nodes that no row can reach; the root's rule asks nothing. With `cuts`, thresholds
     between the same two cut points of their column are one.
@@ -61,7 +62,7 @@ def node_rules(tree: Tree, cuts: Binning | None = None) -> dict[int, Rule]:
 def found(
     trees: Sequence[Tree], cuts: Binning | None = None, inner: bool = False
 ) -> list[RuleMatch]:
-    """All rules of the trees, those of most trees first, then those with fewest conditions.
+    """Return all rules of the trees, those of most trees first, then those with fewest conditions.
 
     `cuts` as `node_rules`. With `inner` a tree counts, too, where the rule leads to a node that is
     divided further.
@@ -78,7 +79,9 @@ def found(
 
 
 def asked_by(tree: Tree, cuts: Binning | None) -> list[Question]:
-    """What the nodes ask; with `cuts` each threshold moved up to the next of its column's."""
+    """Return what the nodes ask; with `cuts` each threshold moved up to the next of its
+    column's.
+    """
     arrays = tree.to_arrays()
     if cuts is not None:
         moved = tree.threshold.copy()

@@ -32,7 +32,8 @@ Floats = NDArray[np.float64]
 
 
 def shard(trained: TrainedNetworks, names: Sequence[str]) -> Artefact:
-    """What a job leaves at every party: the rounds up to the best one, and how they came about.
+    """Return what a job leaves at every party: the rounds up to the best one, and how they came
+    about.
 
     `names` are the dense columns in the order in which networks read them; none of sparse rows.
     """

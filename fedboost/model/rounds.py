@@ -12,7 +12,7 @@ ALL = -1  # a tree whose leaves have a value for every margin
 
 
 def ends(facts: Mapping[str, Any]) -> NDArray[np.int64]:
-    """How many trees the model has after each of its rounds, int64 (rounds,).
+    """Return how many trees the model has after each of its rounds, int64 (rounds,).
 
     `forest` lists the trees of each round for each of `trees_per_round` classes.
     """

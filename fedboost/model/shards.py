@@ -23,7 +23,9 @@ MODEL_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")  # as jobs are called; leads n
 
 
 def folder_of(models: Path, model: str) -> Path:
-    """Where the shard of a model lies below `models`; a ConfigError for what is no model's id."""
+    """Return where the shard of a model lies below `models`; a ConfigError for what is no model's
+    id.
+    """
     if not MODEL_ID.fullmatch(model):
         raise ConfigError(f"{model[:80]!r} is not a model's id", todo="fedboost model list")
     return models / model
@@ -105,7 +107,7 @@ def unpacked(packed: Packed, name: str) -> Artefact:
 
 
 def load_facts(folder: Path) -> dict[str, Any]:
-    """What the shard's JSON file says, without its arrays; refuses as `load` does."""
+    """Return what the shard's JSON file says, without its arrays; refuses as `load` does."""
     return _facts(_facts_file(folder), folder.name)
 
 

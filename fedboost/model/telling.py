@@ -46,7 +46,7 @@ class Telling:
         return self.binning.n_bins + np.array(self.missing, np.int32)
 
     def buckets(self, values: Values, ids: Sequence[bytes], lasting: Lasting) -> Ids:
-        """What is told of values float32 (n, columns) of these ids, uint8 (n, columns).
+        """Return what is told of values float32 (n, columns) of these ids, uint8 (n, columns).
 
         A missing value of a column that had none counts as the last bucket.
         """
@@ -69,7 +69,7 @@ class Telling:
         return replace(self, binning=replace(self.binning, categories=places))
 
     def only(self, chosen: Sequence[int]) -> Telling:
-        """Of these columns alone."""
+        """Return what is told of these columns alone."""
         codes = {i: self._codes[c] for i, c in enumerate(chosen) if c in self._codes}
         cuts = tuple(self.binning.cuts[c] for c in chosen)
         return replace(
@@ -123,13 +123,13 @@ class Telling:
         return secret
 
     def _settled(self, column: int) -> bytes:
-        """What a column's buckets mean."""
+        """Return what a column's buckets mean."""
         texts = json.dumps(self.categories.get(self.columns[column], [])).encode()
         return self.binning.cuts[column].tobytes() + texts
 
 
 def read(facts: Mapping[str, Any]) -> Telling:
-    """What `Telling.facts` wrote."""
+    """Return what `Telling.facts` wrote."""
     cuts = tuple(np.array(own, np.float32) for own in facts["cuts"])
     codes = {int(c): np.array(own, np.int32) for c, own in facts["codes"].items()}
     return Telling(
@@ -145,5 +145,5 @@ def read(facts: Mapping[str, Any]) -> Telling:
 
 
 def mark_of(secret: Secrets) -> str:
-    """What tells whether a secret is the same one, and nothing else of it."""
+    """Return what tells whether a secret is the same one, and nothing else of it."""
     return secret.derive("mark").hex()

@@ -65,7 +65,7 @@ def splits_to_arrays(splits: Sequence[OwnSplit]) -> Arrays:
 
 
 def arrays_to_splits(arrays: Mapping[str, NDArray[np.generic]]) -> list[OwnSplit]:
-    """What `splits_to_arrays` wrote."""
+    """Return what `splits_to_arrays` wrote."""
     names = ("tree", "node", "feature", "threshold", "missing_left")
     columns = [arrays[name].tolist() for name in names]
     sets = [row.tobytes() if row.any() else b"" for row in arrays["left_bins"]]
@@ -96,7 +96,7 @@ def nodes_to_arrays(nodes: Sequence[GuestNode], n_outputs: int) -> Arrays:
 
 
 def arrays_to_nodes(arrays: Mapping[str, NDArray[np.generic]]) -> list[GuestNode]:
-    """What `nodes_to_arrays` wrote."""
+    """Return what `nodes_to_arrays` wrote."""
     splits = arrays_to_splits(arrays)
     lists = (arrays[name].tolist() for name in ("owner", "value", "gain", "cover"))
     rows = zip(splits, *lists, strict=True)
@@ -226,7 +226,7 @@ def _check_shards(guest: Artefact, hosts: Mapping[str, Artefact]) -> None:
 def goes_right(
     values: NDArray[np.float32], arrays: Mapping[str, NDArray[np.generic]], nodes: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Which values go right at their nodes, all (n,): those not below the threshold.
+    """Return which values go right at their nodes, all (n,): those not below the threshold.
 
     Values of a categorical column are places in the model's list, and those not in the node's set
     go right; NaN stands for missing ones and for categories that the model does not know.

@@ -35,7 +35,8 @@ Arrays = Mapping[str, NDArray[np.generic]]
 def shard(
     trained: Trained, names: Sequence[str], categories: Mapping[str, Sequence[str]]
 ) -> Artefact:
-    """What a job leaves at every party: the trees up to the best round, and how they came about.
+    """Return what a job leaves at every party: the trees up to the best round, and how they came
+    about.
 
     `names` are the columns in the order in which the trees count them, `categories` the texts of
     each categorical one by the places that the trees know, as `columns.categories` lists them.
@@ -111,7 +112,8 @@ def as_guests(model: Artefact) -> Artefact:
 
 
 def joined(model: Artefact) -> vertical.Whole:
-    """What `vertical.join` makes of all shards of a vertical model, of the one that is enough.
+    """Return what `vertical.join` makes of all shards of a vertical model, of the one that is
+    enough.
 
     Its columns belong to no party. Refuses as `trees` does.
     """

@@ -178,7 +178,8 @@ def _tree(model: Whole, nodes: slice, column: int, added: float) -> dict[str, An
 
 
 def _categories(model: Whole, nodes: slice, places: NDArray[np.int64]) -> dict[str, Any]:
-    """What the categorical splits at `places` send right, as XGBoost lists it, node after node.
+    """Return what the categorical splits at `places` send right, as XGBoost lists it, node after
+    node.
 
     A set may not be empty: where all go left it holds the number behind the last category.
     """

@@ -37,7 +37,7 @@ class HybridModel(VerticalModel):
     scores_common: ClassVar[bool] = False
 
     def scoring_params(self, facts: Facts) -> dict[str, Any]:
-        """How splits were chosen."""
+        """Return how splits were chosen."""
         return {"split": facts["split"]}
 
     def asks_hosts(self, facts: Facts) -> bool:
@@ -71,7 +71,7 @@ class HybridModel(VerticalModel):
         return [*super().nodes(shard), *hybrid.seen_below(shard)]
 
     def lines_below(self, shard: Artefact, tree: int) -> Iterator[str]:
-        """What each host has grown below a tree."""
+        """Yield what each host has grown below a tree."""
         _, below = hybrid.from_arrays(shard.arrays)
         for host, name in enumerate(shard.facts["hosts"], start=1):
             own = [one for one in below if (one.host, one.node.tree) == (host, tree)]
@@ -95,7 +95,7 @@ class HybridModel(VerticalModel):
         )
 
     def picture(self, shard: Artefact, tree: int) -> Picture:
-        """With notes at a guest's leaves, which hosts go on below."""
+        """Draw a tree with notes at a guest's leaves: which hosts go on below."""
         found = super().picture(shard, tree)
         if not _is_guests(shard):
             return found
@@ -174,7 +174,7 @@ def _below(shard: Artefact) -> list[dict[str, Any]]:
 
 
 def _notes(shard: Artefact, tree: int) -> dict[int, str]:
-    """By bottom node of a tree of two parts, which hosts go on below it."""
+    """Return which hosts go on below each bottom node of a tree of two parts."""
     found: dict[int, list[str]] = {}
     for one in hybrid.from_arrays(shard.arrays)[1]:
         if one.node.tree == tree and one.under != NO_NODE:
@@ -189,7 +189,8 @@ def _of_host(
     table: tuple[Values, slice],
     bottom: tuple[Places, Places],
 ) -> Floats:
-    """What a host's leaves add to some of its rows, float64 (rows, trees, outputs of a leaf).
+    """Return what a host's leaves add to some of its rows, float64 (rows, trees, outputs of a
+    leaf).
 
     `bottom` are the nodes at which the rows stand, int64 (rows, trees), by the host's numbers:
     those that it knows, and those of them that it has divided.

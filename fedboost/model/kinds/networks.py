@@ -77,7 +77,7 @@ class NetworkModel(ModelKind):
         return []
 
     def tree_lines(self, shard: Artefact, trees: int, first: int = 0) -> list[str]:
-        """Which network each round has, and how large its outputs' weights are."""
+        """Return which network each round has, and how large its outputs' weights are."""
         return [
             f"round {number}: network {one.network.number}, weights from "
             f"{one.weights.min():.4g} to {one.weights.max():.4g}"
@@ -103,7 +103,7 @@ class NetworkModel(ModelKind):
     def margins(
         self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Places]
     ) -> Floats:
-        """Of one party's table."""
+        """Return the margins of one party's table."""
         del held
         return networks.margins(shards[guest], frames[guest])
 

@@ -97,7 +97,7 @@ class VerticalModel(ModelKind):
     def shared_rules(
         self, shard: Artefact, names: Collection[str] | None = None
     ) -> tuple[list[SharedRule], int]:
-        """Those below the guest's own splits."""
+        """Return the rules below the guest's own splits."""
         assert shard.facts["role"] == GUEST
         known_columns: list[str] = shard.facts["columns"]
         unknown = sorted(set(names or ()) - set(known_columns))

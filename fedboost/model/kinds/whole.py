@@ -59,12 +59,12 @@ class WholeModel(VerticalModel):
     def margins(
         self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Places]
     ) -> Floats:
-        """Of one party's table."""
+        """Return the margins of one party's table."""
         del held
         return whole.margins(shards[guest], frames[guest])
 
     def gains(self, shards: Shards, guest: str) -> Gains | None:
-        """By column, of no party."""
+        """Return the gains by column, of no party."""
         arrays, gains = whole.as_guests(shards[guest]).arrays, Gains()
         inner = arrays["owner"] == GUEST
         add_gains(gains, "", shards[guest], arrays["feature"][inner], arrays["gain"][inner])

@@ -43,18 +43,20 @@ class Member:
 
     @property
     def next(self) -> str:
-        """Who comes after this party in the ring."""
+        """Return who comes after this party in the ring."""
         return behind(self.seat.table, self.seat.party, 1)
 
 
 def behind(table: Table, party: str, steps: int) -> str:
-    """Who stands so many steps behind a party in the ring; before it, where they are negative."""
+    """Return who stands so many steps behind a party in the ring; before it, where they are
+    negative.
+    """
     ring = (table.guest, *table.hosts)
     return ring[(ring.index(party) + steps) % len(ring)]
 
 
 def domain_of(seat: Seat) -> bytes:
-    """Which points ids hash to: others in every job, stage and attempt."""
+    """Return which points ids hash to: others in every job, stage and attempt."""
     return DOMAIN + seat.context
 
 

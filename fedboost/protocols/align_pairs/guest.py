@@ -134,7 +134,7 @@ def restore(_: Guest, __: Artefact) -> Told:
 
 
 def finish(me: Guest) -> Artefact:
-    """All rows of the table in canonical order, and for each host which of them it has.
+    """Return all rows of the table in canonical order, and for each host which of them it has.
 
     `rows` int64 (n,); `with_HOST` int64 (m,), ascending, in the order of the table's hosts: the
     host's row j is the guest's row `with_HOST[j]`.
@@ -151,5 +151,5 @@ def bytes_max(me: Guest, step: str) -> int:
 
 
 def _common(me: Guest) -> dict[str, Places]:
-    """By host the places of the ids that it has; there once all have met."""
+    """Return the indices of the ids that each host has; known once all have met."""
     return {host: meeting.common for host, meeting in me.meetings.items()}

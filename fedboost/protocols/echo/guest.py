@@ -48,7 +48,7 @@ def compare(me: Guest, got: Mapping[str, Answer]) -> Out:
 
 
 def snapshot(me: Guest, _: Place) -> Artefact:
-    """How often it called."""
+    """Return how often it called."""
     return Artefact({"calls": me.calls})
 
 

@@ -33,7 +33,7 @@ def answer(me: Host, got: Iterator[Call]) -> Out:
 
 
 def snapshot(me: Host, _: Place) -> Artefact:
-    """How often it answered."""
+    """Return how often it answered."""
     return Artefact({"answers": me.answers})
 
 

@@ -70,7 +70,7 @@ class TreeBoosting(TreeBoostingState):
 
     @property
     def grows(self) -> bool:
-        """Whether the round at hand needs another layer."""
+        """Return whether the round at hand needs another layer."""
         return self._is_growing and not self._grove.is_over
 
     @property
@@ -86,8 +86,9 @@ class TreeBoosting(TreeBoostingState):
         return np.empty(0, np.int64) if self._grove.is_over else self._grove.sums()
 
     def asked(self) -> dict[str, Any]:
-        """What the sums of the next layer are of, beside the columns, as JSON: the nodes of each
-        tree, and what 1 is worth."""
+        """Return what the sums of the next layer are of, beside the columns, as JSON: the nodes of
+        each tree, and what 1 is worth.
+        """
         trees = self._grove.trees if self._is_growing else []
         fixed = self.rules.fixed
         return {
@@ -126,7 +127,7 @@ class TreeBoosting(TreeBoostingState):
 
     @property
     def is_grown(self) -> bool:
-        """Whether the trees of the round at hand are whole, and their metrics are due."""
+        """Return whether the trees of the round at hand are whole, and their metrics are due."""
         return len(self.rounds) > len(self.measures.history)
 
     def state(self) -> TreeBoostingCheckpoint:

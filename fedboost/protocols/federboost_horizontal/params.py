@@ -82,12 +82,16 @@ class FederBoostHorizontalParams(TreeParams, Aggregation):
 
 
 def asks(params: FederBoostHorizontalParams) -> Asks:
-    """What the parameters ask of a party's policy: how near the search comes to single rows."""
+    """Return what the parameters ask of a party's policy: how near the search comes to
+    single rows.
+    """
     return Asks(quantile_tolerance=params.quantile_tolerance, own_cells=True)
 
 
 def _rise(values: Domain) -> bool:
-    """Whether numbers rise and are finite as tables hold them, so that a cut fits in between."""
+    """Return whether numbers rise and are finite as tables hold them, so that a cut fits in
+    between.
+    """
     with np.errstate(over="ignore"):
         read = np.array(values, np.float64).astype(np.float32)
     return bool(np.isfinite(read).all() and (np.diff(read) > 0).all())

@@ -90,7 +90,7 @@ async def walk(run: Run) -> None:
 
 
 async def grow_tree(run: Run) -> None:
-    """All of a quick tree is asked for at once; a slow one by layers, each of which may be kept."""
+    """Ask for a quick tree at once; for a slow one by layers, each of which may be kept."""
     layer, depth = (sum_histograms, add_up, split_nodes), run.params.max_depth
     if run.is_quick:
         await run(*layer * depth, measure, add_up, read_metrics)

@@ -51,7 +51,7 @@ def write(told: Buckets) -> BucketIds:
 
 
 def read(got: BucketIds, rows: int, host: str) -> Buckets:
-    """What a host has told of so many rows; a PeerError where it cannot be."""
+    """Return what a host has told of so many rows; a PeerError where it cannot be."""
     what = f"the buckets of {host}'s columns"
     count = wire.unpack(got.buckets, "i4", (None,), what).astype(np.int32)
     missing = wire.unpack_bits(

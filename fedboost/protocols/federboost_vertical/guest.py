@@ -116,7 +116,7 @@ def grow_trees(me: Guest) -> Out:
 
 
 def close_model(me: Guest) -> Out:
-    """What the model came to; to every host the splits of its own columns."""
+    """Return what the model came to; to every host the splits of its own columns."""
     training, params = me.training, me.params
     nodes = _nodes(me)
     best = training.best_round
@@ -183,7 +183,7 @@ def bytes_max(_: Guest, __: str) -> int:
 
 
 def _plant(me: Guest) -> None:
-    """All columns as one table, at the first round or behind a checkpoint."""
+    """Join all columns to one table, at the first round or behind a checkpoint."""
     frame, params = me.seat.data, me.params
     joined = Joined(me.own, tuple(me.told.values()))
     bins = joined.bins(frame.values)
@@ -265,7 +265,7 @@ def _own_splits(
 
 
 def _tell_privacy(me: Guest, host: str, told: Told) -> None:
-    """What a host's disclosure is worth, by the settings under which it was made."""
+    """Report what a host's disclosure is worth, by the settings under which it was made."""
     epsilon, count = me.params.epsilon, me.told[host].count.tolist()
     if DISCLOSURE in me.seat.artefacts:
         epsilon = me.seat.artefacts[DISCLOSURE].facts["epsilon"]

@@ -47,7 +47,9 @@ def begin(seat: Seat) -> Host:
 
 
 def _settled(seat: Seat) -> Telling:
-    """How the own columns are told: at public cut points, or at equal shares of training rows."""
+    """Return how the own columns are told: at public cut points, or at equal shares of training
+    rows.
+    """
     frame, params = seat.data, seat.params
     cuts = binning.fit(frame.values[~seat.validation], params.buckets, frame.categorical)
     public = _public(params.public_cuts.get(seat.party, {}), frame)

@@ -24,7 +24,7 @@ class Joined:
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """How many columns each party has."""
+        """Return how many columns each party has."""
         return (self.own.n_columns, *(len(told.count) for told in self.told))
 
     @cached_property
@@ -50,7 +50,7 @@ class Joined:
         return np.asfortranarray(np.concatenate(blocks, axis=1), dtype=np.uint8)
 
     def owner(self, column: int) -> tuple[int, int]:
-        """Whose a column is (0 the guest, k the k-th host), and its number there."""
+        """Return whose a column is (0 the guest, k the k-th host), and its number there."""
         owner = bisect_right(self._ends, column)
         return owner, column - (self._ends[owner - 1] if owner else 0)
 

@@ -45,7 +45,9 @@ class FederBoostVerticalParams(TreeParams):
 
 
 def asks(params: FederBoostVerticalParams) -> Asks:
-    """What the parameters ask of a host's policy; nothing where it has disclosed all before."""
+    """Return what the parameters ask of a host's policy; nothing where it has disclosed
+    all before.
+    """
     if params.reuse is not None:
         return Asks()
     return Asks(epsilon=math.inf if params.epsilon is None else params.epsilon)

@@ -35,7 +35,7 @@ class Scaling:
 
     @property
     def unit(self) -> float:
-        """What 1 is worth."""
+        """Return what 1 is worth."""
         return math.ldexp(power_of_two_above(max(self.most, 1e-300)), PARTIES_BITS - SUM_BITS)
 
     def of_row(self, rows: int) -> int:
@@ -109,7 +109,7 @@ class NetworkBoosting(NetworkBoostingState):
         return np.repeat(np.array([first, second, 0]), [size, size, 1])
 
     def normalise(self, total: Vector | None) -> None:
-        """What normalises the network, from everybody's sums.
+        """Normalise the network by everybody's sums.
 
         None where they stayed closed, as an earlier attempt has opened them over others: the round
         is given up.

@@ -50,7 +50,9 @@ def exceeded(values: Values) -> Vector:
 
 
 def bounds(exceeds: Vector, names: tuple[str, ...]) -> Floats:
-    """What no party's values of a column exceed, float64 (columns,); from int64 (columns, k)."""
+    """Return what no party's values of a column exceed, float64 (columns,); from int64 (columns,
+    k).
+    """
     free = exceeds == 0
     if len(free) and not free[:, -1].all():
         column = names[int(np.flatnonzero(~free[:, -1])[0])]
@@ -61,8 +63,9 @@ def bounds(exceeds: Vector, names: tuple[str, ...]) -> Floats:
 
 
 def sums(values: Values, bound: Floats, rows: int) -> Vector:
-    """Of own rows each column's count, sum and sum of squares, exact in units of 2^-bits of its
-    bound: int64 (4 · columns,), squares in two words. `rows` are those of all parties."""
+    """Return each column's count, sum and sum of squares over own rows, exact in units of 2^-bits
+    of its bound: int64 (4 · columns,), squares in two words. `rows` are those of all parties.
+    """
     bits = bits_for(rows)
     count = np.count_nonzero(~np.isnan(values), axis=0)
     own = [_squared(values[:, i], unit, bits) for i, unit in enumerate(_units(bound, rows))]
@@ -79,7 +82,7 @@ def _squared(column: Values, unit: float, bits: int) -> tuple[int, int, int]:
 
 
 def scale(total: Vector, bound: Floats, rows: int) -> Scale:
-    """How columns are standardised, from everybody's sums: `Scale.of_values` of all rows."""
+    """Return how columns are standardised, from everybody's sums: `Scale.of_values` of all rows."""
     bits, units = bits_for(rows), _units(bound, rows)
     found = [
         _moments(count, first, (above << bits) + below)
@@ -96,5 +99,5 @@ def _moments(count: int, total: int, squares: int) -> tuple[float, float]:
 
 
 def _units(bound: Floats, rows: int) -> Floats:
-    """What 1 is worth in a sum of values, float64 (columns,)."""
+    """Return what 1 is worth in a sum of values, float64 (columns,)."""
     return bound * 2.0 ** -bits_for(rows)

@@ -67,12 +67,12 @@ class Party:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether our rows are."""
+        """Return whether our rows are."""
         return self.seat.data.is_sparse
 
     @property
     def is_guest(self) -> bool:
-        """Whether the coordinator hears from us what all parties know."""
+        """Return whether the coordinator hears from us what all parties know."""
         return self.seat.role is GUEST
 
     @property
@@ -107,7 +107,7 @@ def begin(seat: Seat) -> Party:
 
 
 def show_inputs(me: Party) -> Out:
-    """How our rows are read."""
+    """Return how our rows are read."""
     return Out(send=Inputs(sparse=me.is_sparse, names=me.names))
 
 
@@ -121,7 +121,7 @@ def match_inputs(me: Party, got: Inputs) -> Out:
 
 
 def count_rows(me: Party) -> Iterator[Out]:
-    """How many rows we have, and how large labels, weights and columns are."""
+    """Return how many rows we have, and how large labels, weights and columns are."""
     label, weight, scaled = labels_of(me.seat)
     own = np.empty(0, np.int64) if me.is_sparse else columns.exceeded(_dense(me, "train"))
     largest = np.maximum(weight, scaled)
@@ -130,7 +130,7 @@ def count_rows(me: Party) -> Iterator[Out]:
 
 
 def read_counts(me: Party, got: Iterator[Total]) -> Out:
-    """How many rows all of us have."""
+    """Return how many rows all of us have."""
     total = me.sums.open_total(got, (1 << 31) * len(me.sums.members))
     words_each = len(columns.EXPONENTS)
     me.counts = counting.read(total, len(me.names) * words_each)
@@ -140,7 +140,7 @@ def read_counts(me: Party, got: Iterator[Total]) -> Out:
 
 
 def sum_columns(me: Party) -> Iterator[Out]:
-    """What our labels, weights and columns add up to."""
+    """Yield what our labels, weights and columns add up to."""
     counts = me.counts
     label, _, weight = labels_of(me.seat)
     train = me.seat.parts["train"]
@@ -152,7 +152,9 @@ def sum_columns(me: Party) -> Iterator[Out]:
 
 
 def read_columns(me: Party, got: Iterator[Total]) -> Out:
-    """What all of them add up to: where an objective starts, and how columns are standardised."""
+    """Return what all of them add up to: where an objective starts, and how columns are
+    standardised.
+    """
     counts = me.counts
     total = me.sums.open_total(got, 1 << 62)
     label_words = 2 + (me.params.num_class or 0)
@@ -170,7 +172,7 @@ def show_reach(me: Party) -> Iterator[Out]:
 
 
 def read_reach(me: Party, got: Iterator[Total]) -> Out:
-    """How far it may go for anybody's."""
+    """Return how far it may go for anybody's."""
     total = me.sums.open_total(got, len(me.sums.members))
     _plant(me, counting.bound(total, "row's sum of values"))
     return Out()
@@ -180,7 +182,7 @@ def read_reach(me: Party, got: Iterator[Total]) -> Out:
 
 
 def sum_outputs(me: Party) -> Iterator[Out]:
-    """What a new network's outputs and their squares add up to over our rows."""
+    """Yield what a new network's outputs and their squares add up to over our rows."""
     training = me.training
     fresh, unit = 2 * training.number, training.units_of_outputs()
     what = Statistic("sum_outputs", (training.number,), fresh=fresh, unit=unit)
@@ -188,7 +190,7 @@ def sum_outputs(me: Party) -> Iterator[Out]:
 
 
 def normalise(me: Party, got: Iterator[Total]) -> Out:
-    """What normalises the network, as everybody knows it."""
+    """Return what normalises the network, as everybody knows it."""
     me.training.normalise(me.sums.total(got, 1 << 62))
     return Out()
 
@@ -233,7 +235,7 @@ def read_metrics(me: Party, got: Iterator[Total]) -> Out:
 
 
 def close_model(me: Party) -> Out:
-    """What the model came to, from the guest alone."""
+    """Return what the model came to, from the guest alone."""
     if not me.is_guest:
         return Out()
     trained, counts = me.training.trained, me.counts

@@ -97,12 +97,12 @@ class Guest(Rounds):
 
     @property
     def is_scored(self) -> bool:
-        """Whether we choose the hosts' splits."""
+        """Return whether we choose the hosts' splits."""
         return self.params.split == "scored"
 
     @property
     def precision(self) -> Precision:
-        """How exact unscored leaf values are."""
+        """Return how exact unscored leaf values are."""
         n_rows = len(self.seat.parts["train"])
         return Precision.of(self.params, len(self.views), n_rows)
 
@@ -147,7 +147,7 @@ def begin(seat: Seat) -> Guest:
 
 
 def hear_nonces(me: Guest, got: Mapping[str, encrypted_pb2.Nonce]) -> Out:
-    """What the hosts give for public polynomials."""
+    """Return what the hosts give for public polynomials."""
     me.nonces = keys.read_nonces(me.seat, got)
     return Out()
 
@@ -236,7 +236,9 @@ def encrypt_gradients(me: Guest) -> Iterator[Out]:
 
 
 def choose_splits(me: Guest, got: Iterator[Mapping[str, encrypted_pb2.CandidateSums]]) -> Out:
-    """Of every open node of every host the best split; no host's nodes compete with another's."""
+    """Choose the best split of every open node of every host; no host's nodes compete with
+    another's.
+    """
     most, sent, growing = _most_sums(me), {}, me.growing
     coming = {
         host: Offers(growing.encrypted[host], grove.expected(), most, host)
@@ -275,7 +277,9 @@ def grow_nodes(me: Guest, got: Mapping[str, encrypted_pb2.RowDivisions]) -> Out:
 
 
 def add_values(me: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Out:
-    """What the hosts' leaves add to each row, summed over its hosts before anybody could look."""
+    """Return what the hosts' leaves add to each row, summed over its hosts before anybody could
+    look.
+    """
     held = {host: view.rows for host, view in me.views.items()}
     packing = me.precision.layout(me.key.plaintext_bits)
     total = leaf_answers.read_answers(got, me.key, packing, held, len(me.y))
@@ -314,7 +318,7 @@ def close_round(me: Guest) -> Out:
 
 
 def close_model(me: Guest) -> Out:
-    """What the model came to: metrics of the round it keeps, curves, importance."""
+    """Return what the model came to: metrics of the round it keeps, curves, importance."""
     told, (tops, below) = me.told(), _kept(me)
     seen = [one.node for one in below] if me.is_scored else []
     told.importance.extend(words.importance(me.seat, [*tops, *seen]))
@@ -397,12 +401,12 @@ def _encoding(params: HybridTreeParams, objective: Objective, summary: Summary) 
 
 
 def _most_sums(me: Guest) -> int:
-    """Of a host about one node."""
+    """Return the most sums of a host about one node."""
     return HOST_COLUMNS_MAX * 2 * me.params.max_bin
 
 
 def _unit(me: Guest) -> float:
-    """What 1 in an answer of unscored splits is worth to a margin."""
+    """Return what 1 in an answer of unscored splits is worth to a margin."""
     of_gradient = hybrid.counted_unit(me.rules.fixed, me.precision.value_bits)
     return -math.ldexp(of_gradient, -me.precision.fraction_bits) * me.params.learning_rate
 
@@ -420,7 +424,7 @@ def _write_places(me: Guest, host: str, part: hybridtree_pb2.BottomRows) -> None
 
 
 def _is_grown(me: Guest) -> bool:
-    """Whether no host's subtrees can grow another layer."""
+    """Return whether no host's subtrees can grow another layer."""
     return not any(grove.opened for grove in me.growing.groves.values())
 
 

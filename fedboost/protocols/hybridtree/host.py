@@ -91,7 +91,7 @@ class Host:
 
     @property
     def is_scored(self) -> bool:
-        """Whether the guest chooses our splits."""
+        """Return whether the guest chooses our splits."""
         return bool(self.seat.params.split == "scored")
 
     @property
@@ -135,8 +135,8 @@ def accept_key(me: Host, got: EncryptionKey) -> Out:
 
 
 def receive_gradients(me: Host, got: Iterator[BottomRows]) -> Out:
-    """Where the own rows stand, and their packed gradients, checked; a new tree begins, or one goes
-    on that an earlier attempt has left.
+    """Return where the own rows stand, and their packed gradients, checked; a new tree begins, or
+    one goes on that an earlier attempt has left.
     """
     gradients: Gradients | None = None
     grove = me.grove
@@ -171,7 +171,9 @@ def sum_candidates(me: Host) -> Iterator[Out]:
 
 
 def divide_rows(me: Host, got: ChosenSplits) -> Out:
-    """How the rows of the won nodes divide; of tied candidates the lowest column and bin count."""
+    """Return how the rows of the won nodes divide; of tied candidates the lowest column and bin
+    count.
+    """
     won = read_choices(got.won, me.grove.offered)
     [tree] = me.grove.trees
     is_last = tree.growth.layers + 1 == me.seat.params.host_depth
@@ -289,7 +291,7 @@ def _key(me: Host) -> HostKey:
 
 
 def _precision(me: Host, value_bits: int) -> Precision:
-    """How exact our leaf values are."""
+    """Return how exact our leaf values are."""
     return Precision.agreed(me.seat.params, len(me.seat.table.hosts), value_bits)
 
 
@@ -341,7 +343,7 @@ def _bottoms(me: Host, at: Rows) -> Rows:
 
 
 def _order(me: Host, won: Mapping[int, Named]) -> tuple[Charge, ...]:
-    """What the cuts of the tree under way tell of the order of rows in our columns."""
+    """Return what the cuts of the tree under way tell of the order of rows in our columns."""
     [tree] = me.grove.trees
     sizes, at = dict.fromkeys(won, 0), tree.growth.everyone.node_of_rows(me.n_rows)
     for _ in range(me.seat.params.host_depth):

@@ -74,7 +74,7 @@ def check(role: Role, params: HybridTreeParams, frame: Frame, held_out: bool) ->
 
 
 def releases(params: HybridTreeParams, table: Table, host: str, columns: int | None) -> Releases:
-    """What the sums of a host tell; of unscored splits its cuts, as many of each column."""
+    """Return what the sums of a host tell; of unscored splits its cuts, as many of each column."""
     each = params.trees_per_round
     if params.split == "unscored":
         layers = params.n_estimators * each * params.host_depth

@@ -99,17 +99,17 @@ class HostView:
 
     @property
     def about(self) -> About:
-        """Who is behind the bottom nodes that its rows stand at."""
+        """Return who is behind the bottom nodes that its rows stand at."""
         return About.of_groups(np.unique(self.at, return_counts=True)[1].tolist())
 
     @property
     def n_training(self) -> int:
-        """How many rows it has to learn from."""
+        """Return how many rows it has to learn from."""
         return int(self.training.sum())
 
     @property
     def sample(self) -> Sample:
-        """Which of this host's training rows take part, counted among these."""
+        """Return which of this host's training rows take part, counted among these."""
         (rows,) = np.nonzero(self.learns[self.training])
         chosen = rows.astype(np.int32)
         return Sample((chosen,), chosen, np.ones(len(chosen)))
@@ -120,8 +120,8 @@ class HostView:
         return set(np.unique(self.at[self.learns]).tolist())
 
     def added(self, tree: GuestTree, values: Mapping[int, Floats]) -> Floats:
-        """What the subtrees add to each row, float64 (m, outputs), by the `values` of leaves: 0
-        where this host had nothing to learn from.
+        """Return what the subtrees add to each row, float64 (m, outputs), by the `values` of
+        leaves: 0 where this host had nothing to learn from.
         """
         found = np.zeros((len(self.rows), next(iter(values.values())).shape[0] if values else 1))
         for leaf, value in values.items():

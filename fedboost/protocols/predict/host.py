@@ -152,6 +152,6 @@ def _above(
 
 
 def _goes_right(me: Host, rows: Places, split: Places) -> NDArray[np.bool_]:
-    """Where rows go at our splits, all (n,)."""
+    """Return where rows go at our splits, all (n,)."""
     found = values_at(me.values, rows, me.arrays["feature"][split].astype(np.int64))
     return vertical.goes_right(found, me.arrays, split)

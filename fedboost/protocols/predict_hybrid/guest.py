@@ -62,12 +62,12 @@ class Guest(Batches):
         self.at = self.tops.bottom(self.values, self.rows)
 
     def places(self, host: str) -> slice:
-        """Which of a host's rows are in the batch."""
+        """Return which of a host's rows are in the batch."""
         first, stop = np.searchsorted(self.held[host], [self.rows.start, self.rows.stop])
         return slice(int(first), int(stop))
 
     def inside(self, host: str) -> Places:
-        """Those rows' places in the batch."""
+        """Return those rows' indices in the batch."""
         return self.held[host][self.places(host)] - self.rows.start
 
     def bottom(self, host: str, numbers: Places) -> Places:
@@ -162,5 +162,5 @@ def _key(me: Guest) -> PrivateKey:
 
 
 def _packing(me: Guest, key: PrivateKey) -> LeafLayout:
-    """How the hosts' answers are packed."""
+    """Return how the hosts' answers are packed."""
     return Precision(**me.model.facts["precision"]).layout(key.plaintext_bits)

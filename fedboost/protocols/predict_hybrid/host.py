@@ -55,7 +55,7 @@ class Host:
 
     @property
     def is_scored(self) -> bool:
-        """Whether the guest has chosen our splits."""
+        """Return whether the guest has chosen our splits."""
         return bool(self.model.facts["split"] == "scored")
 
     @property
@@ -113,7 +113,7 @@ def answer_rows(me: Host, got: BottomPlaces) -> Out:
 
 
 def snapshot(me: Host, _: Place) -> Artefact:
-    """How far we are."""
+    """Return how far we are."""
     return Artefact({"scored": me.scored, "batches": me.batches})
 
 
@@ -137,7 +137,7 @@ def bytes_max(me: Host, step: str) -> int:
 
 
 def _batch(me: Host, got: BottomPlaces) -> tuple[slice, Places]:
-    """Which of our rows come, each once and in order, and where they stand."""
+    """Return which of our rows come, each once and in order, and where they stand."""
     rows = slice(me.scored, me.scored + got.rows)
     if got.first_row != me.scored or rows.stop > me.n_rows:
         raise PeerError(
@@ -153,7 +153,7 @@ def _batch(me: Host, got: BottomPlaces) -> tuple[slice, Places]:
 
 
 def _about(me: Host, at: Places) -> About:
-    """Who is behind the leaves of rows that stand at these bottom nodes."""
+    """Return who is behind the leaves of rows that stand at these bottom nodes."""
     return About(len(at), charges=(Charge(Spent.ROWS, me.n_rows),))
 
 

@@ -60,7 +60,7 @@ def read_leaves(array: Array, at: Places, host_depth: int, host: str) -> Places:
 
 
 def _depth(nodes: Places) -> Places:
-    """How many layers are above a node with this heap id; −1 for NO_NODE."""
+    """Return how many layers are above a node with this heap id; −1 for NO_NODE."""
     return np.frexp(nodes + 1.0)[1].astype(np.int64) - 1
 
 

@@ -31,7 +31,7 @@ FLOW = (
 
 
 async def walk(run: Run) -> None:
-    """Where rows stand, and what lies below, of all trees at once."""
+    """Ask where rows stand, and what lies below, of all trees at once."""
     is_scored = run.params.split == "scored"
     if not is_scored and len(run.table.hosts) > 1:
         await run(offer_answer_key, share_rows, hear_answer_keys, learn_shared)

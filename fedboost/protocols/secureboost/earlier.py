@@ -73,7 +73,9 @@ def settled(seat: Seat) -> SecureBoostParams:
 
 
 def start(seat: Seat, objective: Objective) -> Start:
-    """What the guest begins with; all its rows at the base margin where it continues no model."""
+    """Return what the guest begins with; all its rows at the base margin where it continues no
+    model.
+    """
     if seat.params.warm_start is None:
         base = objective.base_margin
         return Start(np.tile(base, (seat.data.n_rows, 1)), base)
@@ -95,7 +97,7 @@ def start(seat: Seat, objective: Objective) -> Start:
 
 
 def known_codes(seat: Seat) -> dict[int, Codes]:
-    """By categorical column, the categories whose bins the earlier model has fixed."""
+    """Return the categories whose bins the earlier model has fixed, by categorical column."""
     if seat.params.warm_start is None:
         return {}
     return columns.known_codes(seat.artefacts[MODEL].facts, seat.data)

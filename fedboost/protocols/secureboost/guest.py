@@ -88,7 +88,7 @@ class Guest(Rounds):
 
     @property
     def plan(self) -> Plan:
-        """That of the round under way; whose turn it is starts anew with every job."""
+        """Plan of the round under way; whose turn it is starts anew with every job."""
         this = len(self.history) - self.first_round
         return plan.of_round(self.seat.params, self.seat.table, this)
 
@@ -125,7 +125,7 @@ def begin(seat: Seat) -> Guest:
 
 
 def hear_nonces(me: Guest, got: Mapping[str, pb.Nonce]) -> Out:
-    """What the hosts give for public polynomials."""
+    """Return what the hosts give for public polynomials."""
     me.nonces = keys.read_nonces(me.seat, got)
     return Out()
 
@@ -238,7 +238,7 @@ def close_round(me: Guest) -> Out:
 
 
 def close_model(me: Guest) -> Out:
-    """What the model came to: metrics of the round it keeps, curves, importance."""
+    """Return what the model came to: metrics of the round it keeps, curves, importance."""
     told = me.told()
     told.importance.extend(words.importance(me.seat, _kept(me)))
     return Out(told=told)
@@ -318,12 +318,12 @@ def _note_tree(me: Guest, slot: int, tree: GuestTree) -> None:
 
 
 def _training(me: Guest) -> int:
-    """How many rows there are to learn from."""
+    """Return how many rows there are to learn from."""
     return len(me.seat.parts["train"])
 
 
 def _most_sums(me: Guest) -> int:
-    """Of a host about one node."""
+    """Return the most sums of a host about one node."""
     return HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
 
 

@@ -141,7 +141,9 @@ def sum_candidates(me: Host, got: Frontier) -> Iterator[Out]:
 
 
 def divide_rows(me: Host, got: pb.WonSplits) -> Out:
-    """How the rows of the won nodes divide; of tied candidates the lowest column and bin count."""
+    """Return how the rows of the won nodes divide; of tied candidates the lowest column and bin
+    count.
+    """
     won = read_choices(got, me.grove.offered)
     me.divided = answers.divisions(me.grove, won, me.binning, me.bins)
     me.splits += answers.named_splits(won, me.binning, me.grove.first)
@@ -248,12 +250,12 @@ def _sampled(grove: HostGrove) -> NDArray[np.bool_]:
 
 
 def _n_sampled(grove: HostGrove) -> int:
-    """How many rows' gradients come: those that some tree learns from."""
+    """Return how many rows' gradients come: those that some tree learns from."""
     return int(np.count_nonzero(_sampled(grove).any(axis=0)))
 
 
 def _plan(me: Host, number: int) -> plan.Plan:
-    """That of a round of this job."""
+    """Return the plan of a round of this job."""
     return plan.of_round(me.seat.params, me.seat.table, number)
 
 

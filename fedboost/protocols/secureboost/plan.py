@@ -25,7 +25,7 @@ class Plan:
 
 
 def loop(params: SecureBoostParams) -> str:
-    """What the outermost loop counts: trees, or rounds where one may have several trees."""
+    """Return what the outermost loop counts: trees, or rounds where one may have several trees."""
     return "tree" if params.forest is None and params.trees_per_round == 1 else "round"
 
 
@@ -64,7 +64,7 @@ def next_grove(
 
 
 def releases(params: SecureBoostParams, table: Table, host: str, columns: int | None) -> Releases:
-    """What the sums of a host tell, by the trees in which it takes part."""
+    """Return what the sums of a host tell, by the trees in which it takes part."""
     own: dict[int, range] = {}
     layers = 1
     for number, first, size in groves(params):

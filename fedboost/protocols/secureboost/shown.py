@@ -74,7 +74,7 @@ class Shown(ShownState):
         return told
 
     def hear(self, host: str, offers: Sequence[Sums]) -> None:
-        """What the host has offered for the nodes that are open to it, int64 (sums, 2·outputs)
+        """Note what the host has offered for the nodes that are open to it, int64 (sums, 2·outputs)
         each: some of it divides a node unless every sum is of all rows or of none.
         """
         found = set()
@@ -86,7 +86,7 @@ class Shown(ShownState):
         self.offered[host] = found
 
     def _tells(self, number: int) -> bool:
-        """Whether a side of this division is purer than it may be."""
+        """Return whether a side of this division is purer than it may be."""
         if self._purity is None:
             return False
         tree, node = self._grove.at(number)

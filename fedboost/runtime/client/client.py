@@ -33,7 +33,7 @@ class Jobs(Protocol):
         """Hands in a job (JSON); gives its id."""
 
     async def status(self, job: str) -> job_pb2.JobStatus:
-        """How a job stands."""
+        """Return how a job stands."""
 
     def watch(self, job: str, after: int = 0) -> AsyncIterator[Event]:
         """The job's journal as it grows, until the job rests."""
@@ -132,12 +132,12 @@ class CoordinatorClient(Caller):
         return reply.id
 
     async def jobs(self) -> list[job_pb2.JobStatus]:
-        """All jobs of the coordinator."""
+        """Return all jobs of the coordinator."""
         reply: job_pb2.JobList = await self._lead("ListJobs", job_pb2.ListRequest())
         return list(reply.jobs)
 
     async def status(self, job: str) -> job_pb2.JobStatus:
-        """How a job stands."""
+        """Return how a job stands."""
         reply: job_pb2.JobStatus = await self._lead("Status", JobId(id=job))
         return reply
 

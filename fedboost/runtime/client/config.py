@@ -26,7 +26,7 @@ class ClientConfig(Settings):
     insecure_loopback: bool = False
 
     def warnings(self) -> list[str]:
-        """What a command must say about these settings; one sentence each."""
+        """Return what a command must say about these settings; one sentence each."""
         return [INSECURE] if self.insecure_loopback else []
 
     @model_validator(mode="after")

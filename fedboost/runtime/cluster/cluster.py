@@ -81,7 +81,7 @@ class ClusterProcesses:
 
     @property
     def client(self) -> ClientConfig:
-        """How a user of this cluster reaches its coordinator."""
+        """Return how a user of this cluster reaches its coordinator."""
         remote = Remote(name=COORDINATOR, address=self.addresses[COORDINATOR])
         return ClientConfig(coordinator=remote, tls=tls_of(self.folder / "certs", USER))
 
@@ -90,7 +90,7 @@ class ClusterProcesses:
         return self.folder / "configs" / f"{name}.yaml"
 
     def log(self, name: str) -> Path:
-        """What a daemon has written."""
+        """Return what a daemon has written."""
         return self.folder / "logs" / f"{name}.log"
 
     def store(self, name: str) -> Path:

@@ -93,7 +93,7 @@ class LocalControl:
         return True
 
     async def hello(self, *, retries: bool = True) -> job_pb2.HelloReply:
-        """Who the party is."""
+        """Return who the party is."""
         return await self._node.hello(self._caller, job_pb2.HelloRequest())
 
 
@@ -263,7 +263,7 @@ async def cluster(
 
 
 def _trust(tls: TlsFiles) -> Trust:
-    """Who is believed, by certificates that stay as they are."""
+    """Return who is believed, by certificates that stay as they are."""
     from fedboost.runtime.policy.judgement import Trust
 
     files = tls.read()

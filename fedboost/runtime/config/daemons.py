@@ -106,7 +106,7 @@ class DaemonConfig(Settings):
         return {self.name: self.listen}
 
     def warnings(self) -> list[str]:
-        """What the daemon must say at its start about these settings; one sentence each."""
+        """Return what the daemon must say at its start about these settings; one sentence each."""
         found = [INSECURE] if self.insecure_loopback else []
         if self.metrics is not None and not is_loopback(self.metrics.listen):
             found.append(f"whoever reaches {self.metrics.listen} reads the daemon's metrics")

@@ -217,7 +217,8 @@ class Policy(Settings):
                 )
 
     def judge_sums(self, ratio: float, before: float) -> bool:
-        """Whether the owner must be warned; a PolicyError where a job's sums would tell too much.
+        """Return whether the owner must be warned; a PolicyError where a job's sums would tell too
+        much.
 
         `ratio`: equations about a bin by training rows, at most, of this job; `before`: of
         earlier ones on the same data set with the same guest.
@@ -318,13 +319,13 @@ class Policy(Settings):
             )
 
     def together(self, guest: str) -> Callable[[str], bool]:
-        """Whether another guest may compare notes with this one: what both got adds up."""
+        """Return whether another guest may compare notes with this one: what both got adds up."""
         if guest in self.disclosure_apart:
             return lambda other: other == guest
         return lambda other: other not in self.disclosure_apart
 
     def allows_sums(self, ratio: float, before: float) -> bool:
-        """Whether `judge_sums` would let them pass."""
+        """Return whether `judge_sums` would let them pass."""
         return not _exceeds(before + ratio, self.disclosure_max)
 
     def judge_prediction(self, peer: str, rows: int) -> None:

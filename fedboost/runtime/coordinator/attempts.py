@@ -82,11 +82,11 @@ class Attempts:
         return None if driven is None else driven.walk
 
     def is_settled(self, job: str) -> bool:
-        """Whether a job rests, and all that have to know how it ended do."""
+        """Return whether a job rests, and all that have to know how it ended do."""
         return job not in self._driven and not self._errands.is_on(job)
 
     def status(self, job: StoredJob) -> job_pb2.JobStatus:
-        """How a job stands, and who is waited for since when."""
+        """Return how a job stands, and who is waited for since when."""
         walk = self.walk(job.id)
         return status_of(job, walk, self._journals.events(job.id) if walk is None else ())
 

@@ -22,10 +22,10 @@ class Answering(Protocol):
     """A party that can be asked whether it is there."""
 
     async def hello(self, *, retries: bool = True) -> job_pb2.HelloReply:
-        """Who answers; an UnreachableError where nobody does."""
+        """Return who answers; an UnreachableError where nobody does."""
 
     async def reaches(self, peer: str) -> bool:
-        """Whether the party's own link to a peer works."""
+        """Return whether the party's own link to a peer works."""
 
 
 class Returns:
@@ -83,7 +83,7 @@ class Returns:
         await self._go_on(job)
 
     async def _are_there(self, parties: tuple[str, ...]) -> bool:
-        """Whether all of them answer, and reach one another."""
+        """Return whether all of them answer, and reach one another."""
         links = [self._link(party) for party in parties]
         said = await asyncio.gather(
             *(link.hello(retries=False) for link in links), return_exceptions=True

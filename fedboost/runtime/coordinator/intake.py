@@ -66,7 +66,7 @@ class Intake:
         return terms
 
     def _is_taken(self, id_: str, spec: JobSpec, submitter: str) -> bool:
-        """Whether the job of that id is this one, handed in before."""
+        """Return whether the job of that id is this one, handed in before."""
         try:
             terms = manifest.decode(self._store.job(id_).manifest)
         except JobError:
@@ -85,7 +85,7 @@ class Intake:
 
 
 def signed(caller: Peer, request: job_pb2.SubmitRequest) -> Submission:
-    """What a user signed; a ConfigError where the request bears no signature."""
+    """Return what a user signed; a ConfigError where the request bears no signature."""
     if not request.signature:
         raise ConfigError(
             "the submission is not signed",

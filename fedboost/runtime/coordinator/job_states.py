@@ -82,7 +82,9 @@ class CoordinatorJobStates:
         self._happens(id_, CoordinatorJobEvent.ASKED, StateChanged(parties=parties))
 
     def agreed(self, id_: str, parties: Sequence[str]) -> None:
-        """All parties, these, have agreed to the job, or agreed again: an attempt begins."""
+        """Note that all these parties have agreed to the job, or agreed again: an
+        attempt begins.
+        """
         self._happens(id_, CoordinatorJobEvent.AGREED, StateChanged(parties=parties))
 
     def resumed(self, id_: str) -> None:
@@ -121,7 +123,7 @@ class CoordinatorJobStates:
             raise JobError(f"the job is {job.state}, there is nothing to resume", job=job.id)
 
     def goes_on_alone(self, job: StoredJob) -> bool:
-        """Whether a job is paused and waits for nothing but somebody's return."""
+        """Return whether a job is paused and waits for nothing but somebody's return."""
         states = self._journals.states(job.id)
         return job.state is JobState.PAUSED and bool(states) and states[-1].goes_on
 
@@ -129,7 +131,7 @@ class CoordinatorJobStates:
         return any(one.state == JobState.RUNNING for one in self._journals.states(id_))
 
     def _is_by_absence(self, reason: FedboostError) -> bool:
-        """Whether a job pauses for nothing but somebody's absence, which ends by itself."""
+        """Return whether a job pauses for nothing but somebody's absence, which ends by itself."""
         absent = isinstance(reason, UnreachableError) and not isinstance(reason, UnapprovedError)
         return absent and self._auto_resume
 
@@ -162,7 +164,7 @@ class CoordinatorJobStates:
 
 
 def _todo(first: str, job: str, *, alone: bool) -> str:
-    """What to do about a paused job, behind what its reason says."""
+    """Return what to do about a paused job, behind what its reason says."""
     resume, by_itself = f"fedboost job resume {job}", "goes on by itself when everybody is there"
     if "job resume" in first or by_itself in first:
         return first

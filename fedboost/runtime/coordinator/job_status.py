@@ -45,12 +45,12 @@ def journal_of(job: StoredJob, status: JobStatus, journal: list[Event]) -> JobJo
 
 
 def awaited(job: StoredJob) -> Waiting:
-    """Whose return a paused job waits for."""
+    """Return whose return a paused job waits for."""
     return Waiting(party=job.waiting_for, step="its return", since=job.since)
 
 
 def _outlined(job: StoredJob) -> JobStatus:
-    """Which job it is and in which state, without what only its journal says."""
+    """Return which job it is and in which state, without what only its journal says."""
     terms = manifest.outline(job.manifest)
     return JobStatus(
         id=job.id,

@@ -56,7 +56,7 @@ class Journals:
         self.hear(event)
 
     def bell(self, job: str) -> Bell:
-        """What rings at each event of a job."""
+        """Return what rings at each event of a job."""
         return self._bells.setdefault(job, Bell())
 
     def drop(self, job: str) -> None:

@@ -15,7 +15,7 @@ from fedboost.runtime.transport.addresses import Timers
 async def first_gone(
     walk: JobWalk, link: Callable[[str], Answering], timers: Timers
 ) -> UnreachableError:
-    """Who is gone, once an idle party has not answered for `peer_lost_s`, looks included.
+    """Return who is gone, once an idle party has not answered for `peer_lost_s`, looks included.
 
     Parties that are at work show it themselves, and hosts that a job goes on without are nobody's
     concern until they are asked for something.

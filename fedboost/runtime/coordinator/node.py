@@ -50,7 +50,7 @@ class CoordinatorNode:
         self._forgetting = Forgetting(store)
 
     async def hello(self, _: Peer, __: job_pb2.HelloRequest) -> job_pb2.HelloReply:
-        """Who we are."""
+        """Return who we are."""
         return greeting(self._identity())
 
     async def submit(self, caller: Peer, request: job_pb2.SubmitRequest) -> job_pb2.SubmitReply:
@@ -80,12 +80,12 @@ class CoordinatorNode:
         return job_pb2.SubmitReply(id=id_)
 
     async def list_jobs(self, caller: Peer, _: job_pb2.ListRequest) -> job_pb2.JobList:
-        """All jobs, oldest first."""
+        """Return all jobs, oldest first."""
         self._check(caller, "read")
         return job_pb2.JobList(jobs=[self.attempts.status(job) for job in self.store.jobs()])
 
     async def status(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
-        """How a job stands, and who is waited for since when."""
+        """Return how a job stands, and who is waited for since when."""
         self._check(caller, "read")
         return self.attempts.status(self.store.job(request.id))
 

@@ -66,7 +66,7 @@ class Errands:
             errand.cancel()
 
     def is_on(self, job: str) -> bool:
-        """Whether somebody has to hear yet how the job ended."""
+        """Return whether somebody has to hear yet how the job ended."""
         return job in self._under_way
 
     def close(self) -> None:

@@ -91,7 +91,7 @@ class StageWalk(flow.Run):
         replies: Mapping[str, StepReply],
         seconds: float,
     ) -> None:
-        """What the steps came to: an event for each, however often it was asked for at once."""
+        """Note what the steps cost: an event for each, however often it was asked for at once."""
         stage = self.protocol.name
         done = {step.name: StepDone(stage=stage, step=step.name) for step in steps}
         costs = {name: Costs(one) for name, one in done.items()}
@@ -157,7 +157,7 @@ class StageWalk(flow.Run):
             self.ended = ""
 
     def _first(self, depth: int) -> int:
-        """Where a loop inside so many others begins."""
+        """Return where a loop inside so many others begins."""
         is_here = len(self.place) > depth and tuple(self.counters) == self.place[:depth]
         return self.place[depth] if is_here else 0
 

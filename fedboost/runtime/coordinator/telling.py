@@ -9,7 +9,7 @@ from fedboost.messages.job_pb2 import Released, Told
 
 
 def privacy(told: Told) -> dict[str, dict[str, float | None]]:
-    """What each host has disclosed with noise; None stands for no bound at all."""
+    """Return what each host has disclosed with noise; None stands for no bound at all."""
     return {
         one.party: {
             "epsilon_element": one.epsilon_element if one.noise else None,
@@ -21,7 +21,7 @@ def privacy(told: Told) -> dict[str, dict[str, float | None]]:
 
 
 def released(told: Told) -> dict[str, dict[str, float | None]]:
-    """What each host's sums tell the guest; a limit of None is none."""
+    """Return what each host's sums tell the guest; a limit of None is none."""
     return {
         one.party: {
             "planned": one.planned,
@@ -35,7 +35,7 @@ def released(told: Told) -> dict[str, dict[str, float | None]]:
 
 
 def counted(told: Told, ended: Sequence[Released]) -> None:
-    """What sums have told in the end, in place of what they could tell."""
+    """Put what sums have told in the end in place of what they could tell."""
     parties = {one.party for one in ended}
     others = [one for one in told.released if one.party not in parties]
     told.ClearField("released")

@@ -105,7 +105,7 @@ class JobWalk:
 
     @property
     def told(self) -> Told:
-        """What parties told of all stages and outlasts their rounds."""
+        """Return what parties told of all stages and outlasts their rounds."""
         known = Told()
         for own in self.told_of.values():
             hear(known, own)
@@ -358,7 +358,7 @@ class JobWalk:
         return {party: reply for party, reply in replies.items() if reply is not None}
 
     def is_spared(self, party: str) -> bool:
-        """Whether the job goes on without that party: one that is nothing but a host."""
+        """Return whether the job goes on without that party: one that is nothing but a host."""
         return self.spares and self.table.roles_of(party) == (flow.HOST,)
 
     def lose_for_good(self, hosts: Collection[str], stage: str) -> None:
@@ -369,7 +369,7 @@ class JobWalk:
             self.emit(Event(lost=PartyLost(party=host, stage=stage, round=done)))
 
     def recall(self) -> None:
-        """What earlier attempts told of stages that are done, and whom they have lost."""
+        """Recall what earlier attempts reported of finished stages, and whom they have lost."""
         for event in self.journal().events:
             if event.WhichOneof("what") == "lost":
                 self.gone.add(event.lost.party)

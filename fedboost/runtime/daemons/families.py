@@ -83,5 +83,5 @@ _ALL = (
 
 
 def of(role: Literal["coordinator", "party"]) -> list[Family]:
-    """What a daemon of that role shows, in the table's order."""
+    """Return what a daemon of that role shows, in the table's order."""
     return [family for family in _ALL if family.at in ("every daemon", role)]

@@ -76,7 +76,7 @@ class PartyMetrics(Metrics):
         yield "fedboost_worker_memory_peak_bytes", (), self._worker_memory()
 
     def _disclosed(self) -> Iterator[Reading]:
-        """What data sets have told; one that our file no longer declares is another."""
+        """Yield what data sets have told; one that our file no longer declares is another."""
         assert self._node is not None
         sums: dict[tuple[str, str], float] = {}
         noise: dict[str, float] = {}

@@ -57,7 +57,7 @@ def cipher_name(params: EncryptedTreeParams) -> str:
 
 
 def needs_tables(cipher: str) -> bool:
-    """Whether workers hold tables of a key: not of a lattice scheme."""
+    """Return whether workers hold tables of a key: not of a lattice scheme."""
     return cipher not in schemes.SCHEMES or schemes.SCHEMES[cipher].has_modulus
 
 
@@ -76,7 +76,7 @@ def sizes_of(params: EncryptedTreeParams, n_rows: int) -> Sizes:
 
 
 def _of_packages(params: EncryptedTreeParams, n_rows: int) -> Sizes:
-    """Of a scheme whose ciphertexts are numbers."""
+    """Return the sizes of a scheme whose ciphertexts are numbers."""
     own = params.encryption
     room = SCHEMES[own.scheme].plaintext_bits(own.key_bits)
     layout = keys.layout(params, schemes.of(params).bits_of(params, n_rows), n_rows, room)
@@ -101,7 +101,7 @@ def _of_packages(params: EncryptedTreeParams, n_rows: int) -> Sizes:
 
 
 def _of_ring(params: EncryptedTreeParams, scheme: ring.RingScheme, n_rows: int) -> Sizes:
-    """Of a lattice scheme, a row's numbers side by side."""
+    """Return the sizes of a lattice scheme, a row's numbers side by side."""
     budget, columns = scheme.budget(params, n_rows), 2 * params.n_outputs
     columns //= params.trees_per_round
     own = budget.parameters

@@ -200,7 +200,7 @@ class CountingGuestRows(GuestRows):
         return self.sizes.answers(sums)
 
     def octets(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
-        """What they take here."""
+        """Return what they take here."""
         del nodes
         return sum(sums) * self.cipher.item_octets
 
@@ -212,7 +212,7 @@ class CountingGuestRows(GuestRows):
             return self.cipher.read(answers)
 
     def octets_max(self, sums: Sequence[int]) -> int:
-        """What they take here."""
+        """Return what they take here."""
         return sum(sums) * self.cipher.item_octets
 
 
@@ -256,7 +256,7 @@ class CountingHostRows(HostRows[Clear]):
 
     @property
     def adds(self) -> CountingAdder:
-        """What counts additions."""
+        """Return what counts additions."""
         return CountingAdder(self.cipher, self.sizes)
 
     @property
@@ -304,14 +304,14 @@ class CountingHost(HostSide):
             return Clear(self.cipher.tally, self.cipher.read(data), self.own.held_octets)
 
     def rows(self, parts: Sequence[Clear], tree: int, key: bytes) -> CountingHostRows:
-        """All of them."""
+        """Return all of them."""
         del tree, key
         held = parts[0].joined(parts[1:])
         return CountingHostRows(self.cipher, self.own, held, self.noise)
 
     @property
     def octets_max(self) -> int:
-        """What the rows of a part take here."""
+        """Return what the rows of a part take here."""
         return self.own.rows_each * self.cipher.item_octets
 
 
@@ -339,16 +339,16 @@ class CountingCipher(Cipher):
         return CountingHost(self, self.sizes(n_rows), noise)
 
     def grown(self, rows: int) -> int:
-        """How many rows the job has where the rehearsal has so many."""
+        """Return how many rows the job has where the rehearsal has so many."""
         return max(1, round(rows / self.share))
 
     def sizes(self, n_rows: int) -> Sizes:
-        """Those of a host that has so many rows here."""
+        """Return the sizes of a host that has so many rows here."""
         return sizes_of(self.params, max(2, self.grown(n_rows)))
 
     @property
     def key_octets(self) -> int:
-        """Of a public key with its proof."""
+        """Size of a public key with its proof."""
         return public_octets(self.params)
 
     @property

@@ -90,7 +90,9 @@ def estimate(
     prices: Prices,
     say: Callable[[str], None] | None = None,
 ) -> Estimate:
-    """What a job takes on machines like this one; a ConfigError for one that trains nothing."""
+    """Return what a job takes on machines like this one; a ConfigError for one that
+    trains nothing.
+    """
     spec, scene = setting.spec, setting.scene
     protocol = protocols.named(spec.protocol)
     params = parse(protocol.params, spec.params, section="params")
@@ -185,7 +187,7 @@ class _Clock:
         return found
 
     def _note(self, once: dict[str, float], party: str, *, ciphers: bool) -> None:
-        """What it takes that a party shares work with its processes for the first time."""
+        """Note what it takes that a party shares work with its processes for the first time."""
         cores = self.place.cores
         if party not in self.started:
             self.started.add(party)

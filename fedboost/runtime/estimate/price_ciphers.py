@@ -116,7 +116,7 @@ class Operations:
         return float(cells.size)
 
     def _released(self, sums: Ciphertexts) -> Ciphertexts:
-        """With blinding of their own, made here and now."""
+        """Release sums with blinding of their own, made here and now."""
         found = self.public.release(sums, self.layout, self.public.blinders(), [len(sums)])
         return Ciphertexts.received(found.to_bytes(), len(found), found.width)
 

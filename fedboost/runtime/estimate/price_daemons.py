@@ -56,7 +56,7 @@ TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
 def measure() -> dict[str, float]:
-    """All prices of daemons; a JobError where an echo does not come back."""
+    """Return all prices of daemons; a JobError where an echo does not come back."""
     with tempfile.TemporaryDirectory() as folder:
         found = _echoes(Path(folder))
     return {**found, **_worker()}
@@ -107,7 +107,7 @@ class _Ran:
 
 
 def _run(cluster: ClusterProcesses, spec: JobSpec) -> _Ran:
-    """What daemons took while a job ran."""
+    """Return what daemons took while a job ran."""
     before = _spent(cluster)
     journal = asyncio.run(_journal(cluster, spec))
     result = result_of(journal)
@@ -153,19 +153,19 @@ def _worker() -> dict[str, float]:
 
 
 def _points(workers: Workers) -> None:
-    """What an alignment's kernels load."""
+    """Load an alignment's kernels."""
     intersection.hash_to_points([b"a"], b"estimate", workers)
 
 
 def _ciphers(workers: Workers) -> None:
-    """What a scheme's kernels load, with the tables of a key."""
+    """Load a scheme's kernels, with the tables of a key."""
     key = SCHEMES["paillier"].generate(KEY_BITS, workers)
     layout = GhLayout(VALUE_BITS, MANY, key.plaintext_bits)
     list(key.encrypt(np.ones((MANY, 2), np.int64), layout))
 
 
 def _tree(workers: Workers) -> None:
-    """What trees' kernels load, as they do at every party."""
+    """Load trees' kernels, as every party does."""
     values = np.arange(ROWS, dtype=np.float32)[:, None]
     table = local.TrainingTable(values, (values[:, 0] > 1).astype(np.float64))
     workers.map(local.train, [(table, TreeParams(n_estimators=1))])

@@ -34,14 +34,14 @@ NEIGHBOUR_CELLS = 1 << 21  # 16 MB, more than a core's own cache
 
 
 def fingerprint() -> str:
-    """Of the machine and the programs that are measured: another one has other prices."""
+    """Return a hash of the machine and the programs that are measured: others have other prices."""
     facts = [__version__, str(FORMAT), platform.machine(), platform.python_version(), _model()]
     facts.append(str(len(os.sched_getaffinity(0))))
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
 
 
 def cache_file(home: Path) -> Path:
-    """Where this machine's prices are kept."""
+    """Return where this machine's prices are kept."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
     return root / "fedboost" / f"prices-{fingerprint()}.json"
 
@@ -56,7 +56,7 @@ class Prices:
 
     @classmethod
     def load(cls, file: Path | None, *, anew: bool = False) -> Prices:
-        """Those in a file; none where it is absent, damaged or to be measured `anew`."""
+        """Read the prices in a file; none where it is absent, damaged or to be measured `anew`."""
         if file is None or anew:
             return cls(file)
         try:

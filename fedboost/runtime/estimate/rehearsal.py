@@ -87,7 +87,7 @@ class Actor:
     most: int = 0
 
     def timed(self, phase: Phase, party: str, work: Callable[[], T]) -> T:
-        """What some work gives, its time and memory noted."""
+        """Return what some work gives, its time and memory noted."""
         aside, worked = self.tally.seconds, self.workers.seconds
         before, _ = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
@@ -194,7 +194,7 @@ class Rehearsal(flow.Run):
                 self._sent += len(parts)
 
     def _collect(self, step: Step, party: str, among: tuple[str, ...]) -> object:
-        """What the step takes, as a session has it."""
+        """Return what the step takes, as a session has it."""
         assert step.takes is not None
         roles = self.actors[party].roles
         box = self._mail[party, step.takes.DESCRIPTOR.full_name]
@@ -233,7 +233,7 @@ class Rehearsal(flow.Run):
 
     @property
     def is_quick(self) -> bool:
-        """Whether rounds are asked for at once."""
+        """Return whether rounds are asked for at once."""
         return True
 
     def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
@@ -258,7 +258,9 @@ class Rehearsal(flow.Run):
 
     @property
     def held(self) -> dict[str, tuple[float, float]]:
-        """By party the most bytes that it held: of its own, if that was traced; and encrypted."""
+        """Return the most bytes that each party held: of its own, if that was traced; and
+        encrypted.
+        """
         return {name: (float(own.most), own.tally.most) for name, own in self.actors.items()}
 
 
@@ -281,7 +283,7 @@ class _Notes:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def read(self) -> dict[str, Any]:
-        """What was written last."""
+        """Return what was written last."""
         return self.facts
 
     def write(self, facts: dict[str, Any]) -> None:

@@ -37,7 +37,7 @@ class Scene:
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """Who has rows: the guest, then the hosts."""
+        """Return who has rows: the guest, then the hosts."""
         return (self.guest, *self.hosts)
 
     @property
@@ -79,7 +79,7 @@ class TableSample:
         return replace(self, frames=kept, share=share)
 
     def held_out(self, spec: JobSpec) -> dict[str, NDArray[np.bool_]]:
-        """Which rows of each are held out."""
+        """Return which rows of each are held out."""
         from fedboost import protocols
 
         held = spec.validation
@@ -92,7 +92,7 @@ class TableSample:
         }
 
     def met(self) -> Artefact:
-        """What a pairwise alignment leaves at the guest: which of its rows each host has."""
+        """Return what a pairwise alignment leaves at the guest: which of its rows each host has."""
         guest = self.frames[self.scene.guest]
         place = {row: number for number, row in enumerate(guest.ids)}
         rows = {

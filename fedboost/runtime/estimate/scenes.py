@@ -49,7 +49,9 @@ class Setting:
 
     @cached_property
     def stages(self) -> list[Stage]:
-        """What the job's stages take, rehearsed once; a ConfigError for a job that cannot be."""
+        """Return what the job's stages take, rehearsed once; a ConfigError for a job that cannot
+        be.
+        """
         params = parse(protocols.named(self.spec.protocol).params, self.spec.params,
                        section="params")  # fmt: skip
         if self.sample is not None:
@@ -70,7 +72,7 @@ class Setting:
 
 
 def from_tables(spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Setting:
-    """Of tables at hand: rows in common, bins, and trees as they grow on some of the rows."""
+    """Describe tables at hand: rows in common, bins, and trees as they grow on some of the rows."""
     table = spec.parties.table()
     frames = {
         party: _read(spec, party, sources[party], table.role_of(party))
@@ -84,7 +86,7 @@ def from_tables(spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Setting:
 
 
 def from_words(spec: JobSpec, said: Said) -> Setting:
-    """Of tables that nobody has here; what is not said is assumed, and said to be."""
+    """Describe tables that nobody has here; what is not said is assumed, and said to be."""
     protocol = protocols.named(spec.protocol)
     strangers = sorted({*said.rows, *said.columns} - set(spec.parties.with_data))
     if strangers:

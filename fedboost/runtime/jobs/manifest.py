@@ -97,7 +97,7 @@ class ManifestOutline:
 
 
 def outline(text: bytes) -> ManifestOutline:
-    """Of a manifest in our own store, also of one that another version wrote."""
+    """Read the outline of a manifest in our own store, also of one that another version wrote."""
     raw = json.loads(text)
     return ManifestOutline(
         coordinator=raw["coordinator"],

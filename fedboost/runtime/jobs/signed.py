@@ -64,7 +64,7 @@ class SignedJob:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """All parties of the job but this one."""
+        """Return all parties of the job but this one."""
         return tuple(party for party in self.table.of(tuple(Role)) if party != self.party)
 
     @property
@@ -102,12 +102,12 @@ class SignedJob:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the job goes on without hosts that are lost."""
+        """Return whether the job goes on without hosts that are lost."""
         return getattr(self.params, "dropout", "wait") == "continue"
 
     def held_out(self, frame: Frame | None) -> NDArray[np.bool_]:
-        """Which rows of a stage's table, (n_rows,), are held out; parties of a hybrid job know no
-        common count.
+        """Return which rows of a stage's table, (n_rows,), are held out; parties of a hybrid job
+        know no common count.
         """
         held = self.manifest.spec.validation
         if held is None or frame is None:
@@ -128,8 +128,8 @@ class SignedJob:
     # With the models of the party's store
 
     def selection(self, models: Path) -> Selection | None:
-        """What the job says of the party's table, or the model that it only uses; None without a
-        table. `models` is the store's folder of models.
+        """Return what the job says of the party's table, or the model that it only uses; None
+        without a table. `models` is the store's folder of models.
         """
         said = self.manifest.spec.data.get(self.party)
         trains = self.protocol.leaves == "model"  # and may look at further columns

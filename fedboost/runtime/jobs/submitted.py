@@ -38,7 +38,7 @@ def sign_submission(spec: JobSpec, key: str, coordinator: str, identity: Identit
 def submission_request(
     spec: bytes, key: str, coordinator: str, identity: Identity | None
 ) -> SubmitRequest:
-    """What a user asks a coordinator to run, signed by whoever has an `identity`."""
+    """Return what a user asks a coordinator to run, signed by whoever has an `identity`."""
     request = SubmitRequest(spec=spec, key=key)
     if identity is not None:
         own = sign_submission(_parsed(spec), key, coordinator, identity)
@@ -47,8 +47,8 @@ def submission_request(
 
 
 def submitter_of(terms: Manifest, ca_pem: bytes) -> Peer:
-    """Who submitted a job, by the signature; a PeerError unless the manifest says the same, of
-    exactly this job under this id.
+    """Return who submitted a job, by the signature; a PeerError unless the manifest says the same,
+    of exactly this job under this id.
     """
     own = terms.submission
     if own is None:
@@ -66,7 +66,9 @@ def submitter_of(terms: Manifest, ca_pem: bytes) -> Peer:
 
 
 def _text(spec: JobSpec, key: str, coordinator: str) -> bytes:
-    """What a submitter signs: the job as every party will read it, once, at one coordinator."""
+    """Return what a submitter signs: the job as every party will read it, once, at one
+    coordinator.
+    """
     return _canonical([TITLE, coordinator, key, spec.model_dump(mode="json")])
 
 

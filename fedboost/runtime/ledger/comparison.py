@@ -82,7 +82,7 @@ class Export(Settings):
         return [row for row in self.rows if isinstance(row, Row)]
 
     def statements(self, party: str) -> list[Statement]:
-        """What a party stated in the job, as this one has kept it."""
+        """Return what a party stated in the job, as this one has kept it."""
         return [signed_heads.read(party, one.text) for one in self.heads if one.party == party]
 
 
@@ -150,7 +150,7 @@ def read(file: bytes, check: Check) -> Export:
 
 
 def compare(ledger: Ledger, party: str, theirs: Export) -> list[Difference]:
-    """Where a party's ledger and what a peer has exported of a job do not say the same.
+    """Return where a party's ledger and what a peer has exported of a job do not say the same.
 
     First what the two have signed against the chains, then payload for payload what they sent
     each other.
@@ -184,7 +184,9 @@ def compare(ledger: Ledger, party: str, theirs: Export) -> list[Difference]:
 
 
 def review(ledger: Ledger, party: str, job: str) -> list[Difference]:
-    """Where a party's rows of a job do not fit what it and its peers have signed at each commit."""
+    """Return where a party's rows of a job do not fit what it and its peers have signed at each
+    commit.
+    """
     rows, since = ledger.rows(job), dict[int, int]()
     _check_known(job, rows, ledger.kept(job))
     stated = [signed_heads.read(kept.party, kept.text) for kept in ledger.kept(job)]
@@ -227,7 +229,7 @@ def _shown(row: Row, job: str, reader: str | None) -> Row | Hidden:
 def _held_to(
     stated: Sequence[Statement], hashes: Mapping[int, str], whose: str
 ) -> list[Difference]:
-    """What a party has signed, against a chain that is said to be its own."""
+    """Return what a party has signed, against a chain that is said to be its own."""
     known = {0: GENESIS, **hashes}
     return [
         Difference(f"{_moment(one)}: row {one.n} of {whose} ledger is not the one that was signed")
@@ -237,7 +239,7 @@ def _held_to(
 
 
 def _settled(stated: Sequence[Statement]) -> dict[tuple[int, str], int]:
-    """Of each attempt and party the last row that it has signed for."""
+    """Return the last row that each party has signed for in each attempt."""
     found: dict[tuple[int, str], int] = {}
     for one in stated:
         found[one.attempt, one.party] = max(one.n, found.get((one.attempt, one.party), 0))
@@ -245,7 +247,7 @@ def _settled(stated: Sequence[Statement]) -> dict[tuple[int, str], int]:
 
 
 def _unequal(ours: Row, theirs: Row, peer: str) -> list[Difference]:
-    """What two rows about one payload say differently."""
+    """Return what two rows about one payload say differently."""
     named = [name for name in SAID_ALIKE if getattr(ours, name) != getattr(theirs, name)]
     if not named:
         return []

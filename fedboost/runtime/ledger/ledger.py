@@ -138,7 +138,7 @@ class Ledger:
         return rows
 
     def rows(self, job: str | None = None, *, first: int = 1, last: int | None = None) -> list[Row]:
-        """All rows, or those of one job, in order; from row `first` on and up to row `last`.
+        """Return all rows, or those of one job, in order; from row `first` on and up to row `last`.
 
         A DataError names the first that the file holds in another form than was written.
         """
@@ -156,7 +156,7 @@ class Ledger:
             return [Row(*found) for found in self._connection.execute(text, values).fetchall()]
 
     def amounts(self, job: str) -> list[Amount]:
-        """What has left and come in a job, in the order in which each kind came first."""
+        """Return what has left and come in a job, in the order in which each kind came first."""
         text = (
             'SELECT direction, peer, kind, count(*), sum(bytes), sum("values") FROM ledger'
             " WHERE job = ? GROUP BY direction, peer, kind ORDER BY min(n)"
@@ -203,7 +203,7 @@ class Ledger:
             self._connection.execute(text, (hash_, n, job, peer, at))
 
     def gaps(self) -> list[Gap]:
-        """What was noted, oldest first."""
+        """Return what was noted, oldest first."""
         known = "SELECT count(*) FROM sqlite_master WHERE name = 'ledger_gaps'"
         text = "SELECT hash, n, job, peer, found, seen FROM ledger_gaps ORDER BY found, n"
         with self._mutex, on_disk(self._path):

@@ -61,11 +61,11 @@ class Statement(Settings):
 
     @property
     def moment(self) -> tuple[str, int, str, Place]:
-        """Which one of which attempt it is about."""
+        """Return which one of which attempt it is about."""
         return self.job, self.attempt, self.stage, (self.round, *self.within)
 
     def encode(self) -> bytes:
-        """What is signed: JSON with sorted keys and no spaces."""
+        """Return what is signed: JSON with sorted keys and no spaces."""
         return json.dumps(
             self.model_dump(mode="json"), sort_keys=True, separators=(",", ":")
         ).encode()
@@ -113,7 +113,7 @@ def verify(ledger: Ledger, party: str, check: Check) -> Head:
 
 
 def pairs(party: str, rows: Iterable[Row], peers: Iterable[str]) -> dict[str, PairDigest]:
-    """What some rows of a party's ledger come to between it and each of its peers."""
+    """Return what some rows of a party's ledger come to between it and each of its peers."""
     found: dict[str, list[Entry]] = {peer: [] for peer in peers}
     for row in rows:
         if row.peer in found:
@@ -217,7 +217,7 @@ class Heads:
         return kept
 
     def _has_stated(self, of: Attempt, due: Statement, peer: str) -> bool:
-        """Whether a peer must have stated where it stood when we last did, for all we know.
+        """Return whether a peer must have stated where it stood when we last did, for all we know.
 
         A host without which a job goes on need not: who is gone is not asked for anything more, so
         whoever has sent us something since was there.

@@ -31,7 +31,7 @@ class Answers:
         question: Message,
         work: Callable[[], Coroutine[Any, Any, Reply]],
     ) -> Reply:
-        """What `work` gives, done for the first question about a subject and no other.
+        """Return what `work` gives, done for the first question about a subject and no other.
 
         It goes on when the caller is gone. The same question again gets the same answer, or the
         same error; another one about that subject is a ProtocolError.

@@ -31,7 +31,9 @@ class JobFiles:
     # What later attempts must find unchanged
 
     def pin(self, name: str, digest: str) -> bool:
-        """Whether a digest is the one that was first kept under a name; keeps it if none was."""
+        """Return whether a digest is the one that was first kept under a name; keeps it if none
+        was.
+        """
         before = self._checkpoints.load(self._folder(name))
         if before is None:
             self._checkpoints.save(self._folder(name), START, {"digest": digest}, {})
@@ -79,7 +81,7 @@ class JobFiles:
     # Finished stages
 
     def is_done(self, stage: str) -> bool:
-        """Whether the stage has left its artefact, whole; one that is torn is made again."""
+        """Return whether the stage has left its artefact, whole; one that is torn is made again."""
         return bool(self._checkpoints.whole(self._folder(f"{stage}-done")))
 
     def artefact(self, stage: str) -> Artefact:

@@ -23,7 +23,7 @@ class Finishing:
         self.write_report: WriteReport | None = None
 
     async def share(self, job: PartyJob, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
-        """What the job has cost us so far, and where its model lies."""
+        """Return what the job has cost us so far, and where its model lies."""
         return await asyncio.to_thread(self._share, job, request)
 
     async def finish(

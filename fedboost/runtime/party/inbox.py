@@ -28,7 +28,7 @@ class Arrived:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Where it belongs among the others of its kind and sender."""
+        """Return where it belongs among the others of its kind and sender."""
         return self.number, self.part
 
 
@@ -52,11 +52,13 @@ class Inbox:
         return sorted({party for of in self._waits for party in of()})
 
     def waiting(self, kind: str, sender: str) -> int:
-        """How many messages of a sender lie here and are not used yet."""
+        """Return how many messages of a sender lie here and are not used yet."""
         return len(self._waiting.get((kind, sender), ()))
 
     def seen(self, key: Key, digest: bytes) -> bool:
-        """Whether the message of that key arrived before; other bytes under it are a PeerError."""
+        """Return whether the message of that key arrived before; other bytes under it are a
+        PeerError.
+        """
         before = self._seen.get(key)
         if before is not None and before != digest:
             raise PeerError(f"{key[0]} sent two different messages in one place", step=key[2])
@@ -132,7 +134,9 @@ class Inbox:
         return arrived.message
 
     def senders(self, kind: str, before: int) -> list[str]:
-        """Who has sent a message of that kind, given before step `before` and not yet used."""
+        """Return who has sent a message of that kind, given before step `before` and
+        not yet used.
+        """
         return [
             sender
             for (known, sender), queue in self._waiting.items()

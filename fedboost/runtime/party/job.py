@@ -168,7 +168,9 @@ class PartyJob:
             raise ProtocolError(f"the stage {stage} needs {missing[0]} first", job=self.id)
 
     def _earlier(self, stage: str) -> dict[str, Artefact]:
-        """What earlier jobs left that this one uses: a model, rows in common, a disclosure."""
+        """Return what earlier jobs left that this one uses: a model, rows in common, a
+        disclosure.
+        """
         signed, found = self.signed, dict[str, Artefact]()
         if signed.model is not None and stage not in signed.protocol.before:
             found[flow.MODEL] = shards.load(self.files.used_model)

@@ -84,7 +84,9 @@ _STOPS: Mapping[str, PartyJobEvent] = {
 
 
 def stop_of(state: str) -> PartyJobEvent:
-    """What happens to a job that its coordinator puts into a state; a PeerError for another."""
+    """Return what happens to a job that its coordinator puts into a state; a PeerError
+    for another.
+    """
     if state not in _STOPS:
         raise PeerError(f"the coordinator puts a job into the state {state[:32]!r}")
     return _STOPS[state]
@@ -106,7 +108,8 @@ class PartyJobStates:
     # Before it runs
 
     def consents(self, id_: str, digest: bytes, *, asks: bool) -> bool:
-        """Whether a job may run: the policy `asks` nobody, or somebody approved this manifest.
+        """Return whether a job may run: the policy `asks` nobody, or somebody approved this
+        manifest.
 
         A PolicyError where somebody denied it.
         """
@@ -142,11 +145,11 @@ class PartyJobStates:
         return self.denial(self._decide(id_, Verdict.DENIED, user, reason))
 
     def decision(self, job: StoredJob) -> Decision | None:
-        """What was decided about a job."""
+        """Return what was decided about a job."""
         return self.decisions.of(job.id, manifest.sha256(job.manifest))
 
     def denial(self, decision: Decision) -> str:
-        """What everybody in the job reads of a denial."""
+        """Return what everybody in the job reads of a denial."""
         why = f": {decision.reason}" if decision.reason else ""
         return f"{self._party}'s owner denied the job{why}"
 
@@ -196,7 +199,7 @@ class PartyJobStates:
 
     @staticmethod
     def _check(job: StoredJob, event: PartyJobEvent) -> JobState:
-        """Where an event leads from here; a ProtocolError where it may not happen."""
+        """Return where an event leads from here; a ProtocolError where it may not happen."""
         after = TABLE.get((job.state, event))
         if after is None:
             raise ProtocolError(f"a job that is {job.state.shown} cannot {event}", job=job.id)

@@ -42,8 +42,8 @@ class PartyJobs(dict[str, PartyJob]):
         return job
 
     def stored(self, caller: Peer, id_: str, attempt: int) -> StoredJob | None:
-        """What the store has of a job, if the caller leads it and speaks of its last attempt or
-        a later one.
+        """Return what the store has of a job, if the caller leads it and speaks of its last attempt
+        or a later one.
         """
         check_leader(caller)
         for job in self._store.jobs():
@@ -80,5 +80,5 @@ def check_leader(caller: Peer) -> None:
 
 
 def _restarted(party: str) -> FedboostError:
-    """What a party says of an attempt that its daemon did not outlive."""
+    """Return what a party says of an attempt that its daemon did not outlive."""
     return UnreachableError(f"{party} knows nothing of this attempt, it was restarted", party=party)

@@ -71,7 +71,7 @@ class PartyNode:
 
     @quietly
     async def hello(self, caller: Peer, _: job_pb2.HelloRequest) -> job_pb2.HelloReply:
-        """Who we are."""
+        """Return who we are."""
         ours = self._identity()
         known = self.config.addresses()
         if caller.role != "user" and caller.name not in known:
@@ -110,7 +110,7 @@ class PartyNode:
         self.under_way.led(caller, job)
 
     def sign_of_life(self, request: StepCall) -> StepReply:
-        """What we say every few seconds while the steps of a call take their time."""
+        """Return what we say every few seconds while the steps of a call take their time."""
         job = self.under_way.get(request.job)
         session = None if job is None else job.session
         return StepReply(working=True) if session is None else session.sign_of_life()
@@ -228,7 +228,7 @@ class PartyNode:
             yield piece
 
     def hush(self, job: str, error: OwnersError) -> FedboostError:
-        """What others may read of an error about our table, which we keep for the owner."""
+        """Return what others may read of an error about our table, which we keep for the owner."""
         quiet = error.quiet()
         if quiet is error:
             return error

@@ -87,7 +87,7 @@ class Outbox:
     def send(
         self, place: MessagePlace, receivers: Sequence[str], out: Out, *, spares: bool
     ) -> list[Coroutine[Any, Any, None]]:
-        """What brings each peer its message, noted as sent; each ends when its has arrived.
+        """Return what brings each peer its message, noted as sent; each ends when its has arrived.
 
         A message that goes to everybody goes to the `receivers`. With `spares` one ends as well
         where its peer is gone.
@@ -156,6 +156,6 @@ class Outbox:
         )
 
     def _salt(self, place: MessagePlace, peer: str) -> bytes:
-        """Of one message: secret, and the same if it ever has to be sent again."""
+        """Return the salt of one message: secret, and the same if it ever has to be sent again."""
         where = ("salt", place.step.name, place.number, place.part, peer)
         return self.secrets.derive(*where)[:SALT_BYTES]

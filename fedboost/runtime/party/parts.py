@@ -67,7 +67,7 @@ class PartyParts:
         self.spending.account.close()
 
     def consents(self, job: PartyJob) -> bool:
-        """Whether nobody needs to be asked now, or somebody approved exactly this job."""
+        """Return whether nobody needs to be asked now, or somebody approved exactly this job."""
         asks = self.judge.config.policy.approve != "never"
         return self.states.consents(job.id, job.signed.manifest_sha256, asks=asks)
 

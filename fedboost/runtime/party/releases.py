@@ -54,7 +54,7 @@ class Release(Settings):
     shard: HostShard
 
     def encode(self) -> bytes:
-        """What is signed: JSON with sorted keys and no spaces, on one line."""
+        """Return what is signed: JSON with sorted keys and no spaces, on one line."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return text.encode()
 
@@ -98,7 +98,7 @@ class ReleaseFile:
 
 
 def draft(config: PartyConfig, shard: Artefact, receiver: str, ledger: Ledger) -> Release:
-    """What a host would tell `receiver` of its part of a model.
+    """Return what a host would tell `receiver` of its part of a model.
 
     A ConfigError where there is nothing to release, or the receiver is not the model's guest; a
     PolicyError where the policy does not know the receiver.
@@ -146,7 +146,7 @@ def sign(config: PartyConfig, release: Release, ledger: Ledger) -> ReleaseFile:
 
 
 def read(config: PartyConfig, content: bytes, model: str, **where: str) -> ReleaseFile:
-    """What a host has released of a model to this party; `where` goes into errors.
+    """Return what a host has released of a model to this party; `where` goes into errors.
 
     A ConfigError where the file is none or for another model or party; a PeerError where the host
     has not signed it with a certificate that was good then and is not revoked; a DataError where

@@ -50,7 +50,7 @@ class Roles:
 
     @property
     def are_open(self) -> bool:
-        """Whether every role has its state."""
+        """Return whether every role has its state."""
         return all(part.state is not None for part in self)
 
     # Steps
@@ -72,7 +72,7 @@ class Roles:
         raise PeerError(f"a {role} of {self.protocol.name} takes no {kind[:64]!r}")
 
     def does(self, step: Step) -> bool:
-        """Whether the step is ours."""
+        """Return whether the step is ours."""
         return any(role in self._parts for role in step.roles)
 
     def of(self, step: Step) -> ActiveRole:
@@ -80,7 +80,7 @@ class Roles:
         return next(self._parts[role] for role in step.roles if role in self._parts)
 
     def may_start(self, step: Step) -> bool:
-        """Whether it is the step's turn."""
+        """Return whether it is the step's turn."""
         part = self.of(step)
         return self.protocol.may_follow(part.seat.role, step, part.last_step)
 
@@ -95,12 +95,14 @@ class Roles:
     # Who gives, who takes
 
     def takes_parts(self, step: Step) -> bool:
-        """Whether what the step takes comes as a stream."""
+        """Return whether what the step takes comes as a stream."""
         giving = (s for s in self.protocol.flow if s.gives is step.takes)
         return step.takes is not None and any(s.streams for s in giving)
 
     def takes_alone(self, step: Step) -> bool:
-        """Whether no other step of ours takes such messages; of several, only a call names one."""
+        """Return whether no other step of ours takes such messages; of several, only a call names
+        one.
+        """
         assert step.takes is not None
         taking = self.protocol.taker(step.takes.DESCRIPTOR.full_name)
         return sum(self.does(one) for one in taking) == 1
@@ -110,15 +112,15 @@ class Roles:
         return () if step.takes is None else self.protocol.givers(step.takes)
 
     def one_gives(self, step: Step) -> bool:
-        """Whether what the step takes comes from one party, whoever takes part."""
+        """Return whether what the step takes comes from one party, whoever takes part."""
         return all(role in RUNS for role in self.givers(step))
 
     def senders(self, step: Step, among: Iterable[str]) -> list[str]:
-        """Whose messages the step takes, `among` the hosts that take part (empty: all)."""
+        """Return whose messages the step takes, `among` the hosts that take part (empty: all)."""
         return self._others(self.givers(step), step, among)
 
     def receivers(self, step: Step, among: Iterable[str]) -> list[str]:
-        """Who gets what the step gives."""
+        """Return who gets what the step gives."""
         assert step.gives is not None
         taking = self.protocol.taker(step.gives.DESCRIPTOR.full_name)
         return self._others([role for s in taking for role in s.roles], step, among)

@@ -78,7 +78,7 @@ class Session:
 
     @property
     def state(self) -> Any:
-        """What the party remembers in its own part."""
+        """Return what the party remembers in its own part."""
         return self._roles.main.state
 
     @property
@@ -102,7 +102,7 @@ class Session:
         return restored
 
     async def snapshot(self, place: flow.Place = ()) -> Artefact:
-        """What a later attempt needs to carry on from here; refused while a step is at work.
+        """Return what a later attempt needs to carry on from here; refused while a step is at work.
 
         `place` says where: between rounds, unless there are several numbers.
         """
@@ -115,7 +115,7 @@ class Session:
         return taken
 
     async def close(self) -> Artefact:
-        """What the stage leaves behind."""
+        """Return what the stage leaves behind."""
         own = self._roles.main
         left: Artefact = await asyncio.to_thread(own.module.finish, own.state)
         return left
@@ -134,7 +134,9 @@ class Session:
         self._threads.shutdown(wait=False)
 
     def sign_of_life(self) -> StepReply:
-        """What a party says while it works: at which step it is, and who keeps it waiting."""
+        """Return what a party says while it works: at which step it is, and who keeps
+        it waiting.
+        """
         return StepReply(working=True, step=self._at_step, waits_for=self._inbox.awaited)
 
     # What arrives
@@ -202,7 +204,7 @@ class Session:
         return False
 
     def _held(self, step: Step, sender: str) -> int:
-        """How much of what a step takes has come from a sender and is not used yet."""
+        """Return how much of what a step takes has come from a sender and is not used yet."""
         assert step.takes is not None
         coming = sum(key[0] == sender and key[2] == step.name for key in self._coming)
         return coming + self._inbox.waiting(step.takes.DESCRIPTOR.full_name, sender)
@@ -215,7 +217,9 @@ class Session:
         await self._inbox.put(envelope.kind, key, envelope.payload_sha256, arrived)
 
     def _starts_early(self, step: Step) -> bool:
-        """Whether the first part of its message starts the step, before the coordinator asks."""
+        """Return whether the first part of its message starts the step, before the coordinator
+        asks.
+        """
         read_ahead = self._roles.takes_parts(step) and self._roles.one_gives(step)
         return self._is_idle and read_ahead and self._roles.takes_alone(step)
 
@@ -309,7 +313,9 @@ class Session:
         return TurnReply(told=told, cost=cost)
 
     async def _collect(self, step: Step, asked: Future[StepRequest]) -> object:
-        """What the step takes: one message, one for each sender, or an iterator over parts."""
+        """Return what the step takes: one message, one for each sender, or an iterator
+        over parts.
+        """
         if step.takes is None:
             return None
         kind = step.takes.DESCRIPTOR.full_name
@@ -413,7 +419,9 @@ class Session:
         return heard, cpu
 
     def _asked(self, step: Step, call: Future[StepRequest]) -> StepRequest:
-        """What the coordinator says of a step; waits in its thread, and raises why none comes."""
+        """Return what the coordinator says of a step; waits in its thread, and raises why none
+        comes.
+        """
         try:
             return call.result()
         except CancelledError:  # of `call`: stopped before the coordinator asked for the step

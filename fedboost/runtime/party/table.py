@@ -39,12 +39,12 @@ class JobTable:
 
     @property
     def disclosures(self) -> Disclosures:
-        """What jobs have disclosed, for others to use again."""
+        """Return what jobs have disclosed, for others to use again."""
         return Disclosures(self.files.store.folder)
 
     @property
     def rows_in_common(self) -> RowsInCommon:
-        """What jobs have aligned, for others to use again."""
+        """Return what jobs have aligned, for others to use again."""
         return RowsInCommon(self.files.store.folder)
 
     def read(self, source: SourceSpec) -> None:

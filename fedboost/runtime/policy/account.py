@@ -56,12 +56,12 @@ class AccountEntry:
 
     @property
     def counted(self) -> float:
-        """Those about the most told column."""
+        """Number of equations about the most told column."""
         return most(self.told)
 
     @property
     def reserved(self) -> float:
-        """What is expected beyond them."""
+        """Return what is expected beyond them."""
         return max(0.0, self.planned - self.counted) if self.state in GOING else 0.0
 
     @property
@@ -87,7 +87,9 @@ def most(told: Amounts) -> float:
 
 
 def sums_of(entries: Collection[AccountEntry]) -> float:
-    """What jobs have told together of one column, and what is expected of those that go on."""
+    """Return what jobs have told together of one column, and what is expected of those
+    that go on.
+    """
     told: dict[str, float] = defaultdict(float)
     for entry in entries:
         for column, amount in entry.told.items():
@@ -105,8 +107,8 @@ class Total:
 
 
 def totals(entries: Sequence[AccountEntry], apart: Collection[str]) -> list[Total]:
-    """Of each data set what guests have got of sums, who may compare notes unless they are `apart`,
-    and what all have got of noisy values.
+    """Return what guests have received of each data set's sums, who may compare notes unless they
+    are `apart`, and what all have of noisy values.
     """
     found: list[Total] = []
     for dataset in dict.fromkeys(entry.dataset for entry in entries):
@@ -176,11 +178,11 @@ class Account:
         )
 
     def entries(self) -> list[AccountEntry]:
-        """All rows, oldest first; none of a store in which nothing has been told."""
+        """Return all rows, oldest first; none of a store in which nothing has been told."""
         return self._found("1", {})
 
     def entry(self, job: str) -> AccountEntry | None:
-        """That of a job, if it may tell anything."""
+        """Return a job's entry, if it may tell anything."""
         return next(iter(self._found("account.job = :job", {"job": job})), None)
 
     def _found(self, which: str, values: Mapping[str, str]) -> list[AccountEntry]:
@@ -235,7 +237,7 @@ def charge(
 
 
 def has_left(sql: sqlite3.Connection, job: str, peer: str, sha256: str) -> bool:
-    """Whether the same bytes have gone to a peer in a job before."""
+    """Return whether the same bytes have gone to a peer in a job before."""
     text = "SELECT 1 FROM ledger WHERE job = ? AND direction = 'out' AND peer = ? AND sha256 = ?"
     return sql.execute(f"{text} LIMIT 1", (job, peer, sha256)).fetchone() is not None
 
@@ -269,7 +271,7 @@ def told_noise(sql: sqlite3.Connection, table: Owned) -> float:
 
 
 def new_rows(sql: sqlite3.Connection, job: str, peer: str, rows: float) -> int:
-    """How many of a job's rows have not been predicted for `peer` before."""
+    """Return how many of a job's rows have not been predicted for `peer` before."""
     text = (
         "SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'rows' AND job = ? AND peer = ?"
     )

@@ -98,7 +98,9 @@ def _kept_back(table: SourceSpec, *ignored: str) -> str:
 
 
 def in_words(config: PartyConfig, terms: Manifest) -> list[tuple[str, str]]:
-    """What a job wants of this party, as its owner reads it: each thing with the job's choice."""
+    """Return what a job wants of this party, as its owner reads it: each thing with the job's
+    choice.
+    """
     spec, party = terms.spec, config.name
     protocol, table = protocols.named(spec.protocol), spec.parties.table()
     params = parse(protocol.params, spec.params, section="params")
@@ -138,7 +140,7 @@ def _held_out(held: Validation) -> str:
 
 
 def _noise(protocol: Protocol, params: Any, role: Role) -> str:
-    """What hides values that leave us, beside encryption and masks."""
+    """Return what hides values that leave us, beside encryption and masks."""
     asks = protocol.asks(params) if protocol.asks else Asks()
     if asks.insecure:
         return f"none, and the scheme {asks.scheme} hides nothing"

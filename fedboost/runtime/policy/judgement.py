@@ -133,7 +133,9 @@ class Judge:
         self._trust.refuse_revoked(submitter_of(terms, self._trust.ca_pem()))
 
     def _is_known(self, terms: Manifest) -> bool:
-        """Whether we have looked at the same terms before; certificates may be renewed since."""
+        """Return whether we have looked at the same terms before; certificates may be renewed
+        since.
+        """
         text = terms.encode()
         return any(job.id == terms.job and job.manifest == text for job in self._store.jobs())
 
@@ -195,7 +197,7 @@ class Judge:
             raise error.at(party=self.config.name) from None
 
     def use(self, job: SignedJob) -> declared.Use | None:
-        """What a job wants of our table; None where it wants none."""
+        """Return what a job wants of our table; None where it wants none."""
         selection = job.selection(self._store.models)
         if selection is None or selection.dataset is None:
             return None
@@ -203,7 +205,9 @@ class Judge:
         return declared.Use(selection.dataset, selection, job.role, peers)
 
     def ask(self, job: SignedJob) -> Ask:
-        """What a job wants of this party; a ConfigError where it does not say which data set."""
+        """Return what a job wants of this party; a ConfigError where it does not say which data
+        set.
+        """
         asked = job.protocol.asks(job.params) if job.protocol.asks else flow.Asks()
         name = self.config.name
         selection = job.manifest.spec.data.get(name)
@@ -303,7 +307,7 @@ class Judge:
             raise error.at(party=self.config.name) from None
 
     def _leader(self, job: StoredJob) -> str:
-        """Whose job it is; read once, as a manifest never changes."""
+        """Return whose job it is; read once, as a manifest never changes."""
         if job.id not in self._leaders:
             self._leaders[job.id] = outline(job.manifest).coordinator
         return self._leaders[job.id]

@@ -18,7 +18,7 @@ class Hushing(Protocol):
     """A node that knows what its owner lets others read."""
 
     def hush(self, job: str, error: OwnersError) -> FedboostError:
-        """What leaves of an error; all of it stays for the owner."""
+        """Return what leaves of an error; all of it stays for the owner."""
 
 
 def quietly(method: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Reply]]:

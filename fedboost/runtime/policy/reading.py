@@ -38,19 +38,21 @@ def owned(config: PartyConfig, job: StoredJob, tells: str = "") -> party_pb2.Own
 def owned_by(
     config: PartyConfig, jobs: Iterable[StoredJob], tells: Callable[[StoredJob], str]
 ) -> party_pb2.OwnedJobs:
-    """All jobs of a party."""
+    """Return all jobs of a party."""
     return party_pb2.OwnedJobs(jobs=[owned(config, job, tells(job)) for job in jobs])
 
 
 def values_told(told: Told) -> int:
-    """How many values about labels the coordinator hears: metrics, and the points of curves."""
+    """Return how many values about labels the coordinator hears: metrics, and the
+    points of curves.
+    """
     points = sum(wire.count_values(curve) for curve in told.curves)
     rounds = sum(len(one.metrics) for one in told.rounds)
     return len(told.metrics) + len(told.best) + rounds + points
 
 
 def let_out(told: Told, tells: Collection[str]) -> Told:
-    """What of a party's words its owner's policy lets the coordinator hear."""
+    """Return what of a party's words its owner's policy lets the coordinator hear."""
     heard = Told()
     heard.CopyFrom(told)
     if "metrics" not in tells:

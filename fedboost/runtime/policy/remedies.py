@@ -45,7 +45,7 @@ class _Job:
         self.params: Any = parse(kind, raw)
 
     def does(self, change: Change) -> bool:
-        """Whether the job with this change is one, and allowed."""
+        """Return whether the job with this change is one, and allowed."""
         try:
             return self._fits(parse(self.kind, {**self.raw, **change}))
         except ConfigError:  # a setting of another mode

@@ -153,7 +153,9 @@ class Spending:
             policy.judge_told_noise(accounts.told_noise(sql, table))
 
     def share(self, job: str) -> list[Released]:
-        """What this party's sums have told in the job, for its result; none where it has none."""
+        """Return what this party's sums have told in the job, for its result; none where it has
+        none.
+        """
         entry = self.account.entry(job)
         if entry is None or not entry.planned:
             return []
@@ -165,7 +167,9 @@ class Spending:
     # For the owner
 
     def said(self, job: StoredJob) -> str:
-        """What a job has told or could tell, in a sentence; empty where sums tell nothing."""
+        """Return what a job has told or could tell, in a sentence; empty where sums
+        tell nothing.
+        """
         entry = self.account.entry(job.id)
         if entry is not None and entry.planned:
             return (
@@ -226,7 +230,9 @@ class Spending:
         return self._told(Owned(entry.dataset, entry.source), entry.guest, besides=entry.job)
 
     def _told(self, table: Owned, guest: str, *, besides: str) -> float:
-        """What a guest, and whoever may compare notes with it, has got of sums or still may."""
+        """Return what a guest, and whoever may compare notes with it, has got of sums
+        or still may.
+        """
         guests: Guests = self._policy().together(guest)
         return accounts.sums_of([e for e in self.account.others(table, besides) if guests(e.guest)])
 
@@ -235,7 +241,7 @@ class Spending:
         return Owned(dataset, "" if source is None else source.identity)
 
     def _entry(self, job: SignedJob, planned: Releases, columns: int, rows: int) -> AccountEntry:
-        """What a job is expected to tell from now on."""
+        """Return what a job is expected to tell from now on."""
         epsilon = _asks(job).epsilon
         return AccountEntry(
             job=job.id,
@@ -267,7 +273,7 @@ def _asks(job: SignedJob) -> Asks:
 
 
 def _expected(job: SignedJob, params: Settings, columns: int) -> Releases:
-    """What sums will tell; a model that is continued has used draws of columns before."""
+    """Return what sums will tell; a model that is continued has used draws of columns before."""
     if job.protocol.releases is None or not job.table.hosts:
         return Releases(0)
     known = None if job.model is not None else columns
@@ -275,7 +281,7 @@ def _expected(job: SignedJob, params: Settings, columns: int) -> Releases:
 
 
 def _unbegun(planned: Releases, guest: str, before: float, policy: Policy) -> str:
-    """What a job that waits could tell, before anybody knows how many rows are common."""
+    """Return what a job that waits could tell, before anybody knows how many rows are common."""
     whole, share = planned.whole, planned.by_row
     if not whole and not share:
         return ""

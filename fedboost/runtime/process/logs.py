@@ -43,7 +43,7 @@ def note_call(request: Any) -> None:
 
 
 def noted() -> Mapping[str, str]:
-    """What lines are about at this place of the program."""
+    """Return what lines are about at this place of the program."""
     return _about.get()
 
 
@@ -63,7 +63,7 @@ def set_up(style: LogFormat, level: int, daemon: str = "") -> None:
 
 
 def is_json() -> bool:
-    """Whether `set_up` has chosen JSON last."""
+    """Return whether `set_up` has chosen JSON last."""
     return any(isinstance(one.formatter, _Json) for one in logging.getLogger().handlers)
 
 

@@ -61,7 +61,7 @@ class _Answer(Generic[T]):
             ) from None
 
     def done(self) -> bool:
-        """Whether `result` would return at once."""
+        """Return whether `result` would return at once."""
         return self._future.done()
 
 
@@ -81,7 +81,7 @@ class ProcessWorkers:
 
     @property
     def count(self) -> int:
-        """How many kernels run at the same time."""
+        """Return how many kernels run at the same time."""
         return self._count
 
     @property
@@ -186,7 +186,7 @@ def _main_hidden() -> Iterator[None]:
 
 
 def _begin() -> None:
-    """What a worker does first."""
+    """Prepare a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
 

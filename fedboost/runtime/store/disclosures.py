@@ -30,7 +30,7 @@ class Disclosures:
     store: Path  # its folder
 
     def folder(self, job: str) -> Path:
-        """Where that of a job lies."""
+        """Return where that of a job lies."""
         return shards.folder_of(self.store / "disclosures", job)
 
     def save(self, job: str, kept: Artefact, protocol: str, table: Table) -> None:
@@ -40,7 +40,7 @@ class Disclosures:
         shards.save(self.folder(job), Artefact(facts, kept.arrays))
 
     def load(self, job: str) -> Artefact:
-        """What `save` kept."""
+        """Return what `save` kept."""
         return shards.load(self.folder(job))
 
     def check(self, job: str, protocol: str, table: Table) -> None:

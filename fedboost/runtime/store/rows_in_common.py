@@ -32,7 +32,7 @@ class RowsInCommon:
     store: Path  # its folder
 
     def folder(self, job: str) -> Path:
-        """Where those of a job lie."""
+        """Return where those of a job lie."""
         return shards.folder_of(self.store / "alignments", job)
 
     def save(self, job: str, left: Artefact, facts: dict[str, Any], told: Iterable[Told]) -> None:
@@ -42,12 +42,12 @@ class RowsInCommon:
         shards.save(self.folder(job), Artefact(own, left.arrays))
 
     def load(self, job: str) -> dict[str, Artefact]:
-        """What an alignment has left, by the name of the stage that aligned."""
+        """Return what an alignment has left, by the name of the stage that aligned."""
         kept = shards.load(self.folder(job))
         return {kept.facts[STAGE]: Artefact(kept.facts[KEPT], kept.arrays)}
 
     def told(self, job: str) -> Told:
-        """What a guest told of it; nothing at a host."""
+        """Return what a guest told of it; nothing at a host."""
         told = Told()
         for name, count in shards.load_facts(self.folder(job))[COUNTS].items():
             told.counts.add(name=name, count=count)
@@ -115,7 +115,9 @@ def described(stage: str, party: str, spec: JobSpec, frame: Frame) -> dict[str, 
 
 
 def _sizes(kept: Artefact) -> Iterator[int]:
-    """How many rows are in common, with each host where a guest keeps its own rows as well."""
+    """Return how many rows are in common, with each host where a guest keeps its own
+    rows as well.
+    """
     pairs = [rows for name, rows in kept.arrays.items() if name.startswith("with_")]
     for rows in pairs or [kept.arrays["rows"]]:
         if not pairs or len(rows):  # none at all is not one too few

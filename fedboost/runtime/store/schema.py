@@ -40,7 +40,7 @@ COUNTERS = (
 
 
 def _row_hash(*values: object) -> str:
-    """What tells a row from one in which a bit has flipped."""
+    """Return what tells a row from one in which a bit has flipped."""
     return hashlib.blake2b(repr(values).encode(), digest_size=16).hexdigest()
 
 
@@ -52,7 +52,7 @@ def hashes(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _hashing(table: str, columns: tuple[str, ...] = ()) -> Iterator[str]:
-    """What gives a table's rows their hashes, those that are there and all that will be."""
+    """Yield what gives a table's rows their hashes, those that are there and all that will be."""
     columns = columns or HASHED[table]
     new = ", ".join(f"NEW.{column}" for column in columns)
     hashed = f"UPDATE {table} SET hash = row_hash({new}) WHERE rowid = NEW.rowid"  # noqa: S608  our words
@@ -220,7 +220,7 @@ def _check_counters(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def damaged(path: Path) -> StoreError:
-    """What is said of a store that holds something else than was written."""
+    """Return what is said of a store that holds something else than was written."""
     return StoreError(
         "the store is damaged: it holds a value that no fedboost has written",
         todo="restore it from a backup",

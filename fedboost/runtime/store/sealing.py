@@ -59,7 +59,7 @@ class Vault:
             return self.unseal(job, name)
 
     def has(self, job: str, name: str) -> bool:
-        """Whether the job has a secret of that name."""
+        """Return whether the job has a secret of that name."""
         return self._path(job, name).exists()
 
     def seal(self, job: str, name: str, secret: bytes) -> None:

@@ -156,14 +156,14 @@ class Store:
             return _job(rows[0])
 
     def jobs(self, *states: JobState) -> list[StoredJob]:
-        """All jobs, or those in one of `states`, oldest first."""
+        """Return all jobs, or those in one of `states`, oldest first."""
         rows = self._read("SELECT * FROM jobs ORDER BY created, id")
         with self._sound():
             jobs = [_job(row) for row in rows]
         return [job for job in jobs if not states or job.state in states]
 
     def counts(self) -> Counter[JobState]:
-        """How many jobs there are in each state as people read it."""
+        """Return how many jobs there are in each state as people read it."""
         counts: Counter[JobState] = Counter()
         with self._sound():
             for state, count in self._read("SELECT state, count(*) FROM jobs GROUP BY state"):

@@ -42,7 +42,7 @@ class Transcripts:
     store: Path  # its folder
 
     def folder(self, job: str) -> Path:
-        """Where that of a job lies; a ConfigError for what is no job's id."""
+        """Return where that of a job lies; a ConfigError for what is no job's id."""
         return shards.folder_of(self.store / "jobs", job) / FOLDER
 
     def add(self, job: str, place: Place, part: Artefact | None) -> None:
@@ -73,7 +73,7 @@ class Transcripts:
                     path.unlink()
 
     def load(self, job: str) -> Artefact:
-        """All parts together.
+        """Return all parts together.
 
         A ConfigError where nothing is kept of the job, a StoreError where a part is damaged.
         """
@@ -106,7 +106,7 @@ class Transcripts:
         write_file(self.folder(job) / FINDINGS, text, SECRET_MODE)
 
     def findings(self, job: str) -> list[dict[str, Any]]:
-        """What the last audit has found; nothing where none has run."""
+        """Return what the last audit has found; nothing where none has run."""
         path = self.folder(job) / FINDINGS
         if not path.exists():
             return []
@@ -140,7 +140,9 @@ class Transcripts:
         )
 
     def _spec(self, job: str) -> dict[str, Any] | None:
-        """What the store's journal says of a job, while a daemon may write there; None for none."""
+        """Return what the store's journal says of a job, while a daemon may write there; None for
+        none.
+        """
         path = self.store / "store.sqlite"
         if not path.exists():
             return None

@@ -31,13 +31,13 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether ``host:port`` cannot leave this machine."""
+    """Return whether ``host:port`` cannot leave this machine."""
     host, _ = split_address(address)
     return host == "localhost" or (is_ip(host) and ipaddress.ip_address(host).is_loopback)
 
 
 def is_ip(host: str) -> bool:
-    """Whether it is an address of IPv4 or IPv6, and no name."""
+    """Return whether it is an address of IPv4 or IPv6, and no name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -37,7 +37,7 @@ class Contact:
 
 
 def options(timers: Timers) -> list[tuple[str, Any]]:
-    """What channels and servers share: small messages, pings that notice a dead link."""
+    """Return what channels and servers share: small messages, pings that notice a dead link."""
     return [
         ("grpc.max_receive_message_length", wire.CONTROL_BYTES_MAX + (1 << 16)),
         ("grpc.max_send_message_length", wire.CONTROL_BYTES_MAX + (1 << 16)),
@@ -141,7 +141,7 @@ class Dialer:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What goes with every call; empty under TLS, where the certificate speaks."""
+        """Return what goes with every call; empty under TLS, where the certificate speaks."""
         return ((CLAIM_KEY, self._claim),) if self._tls is None else ()
 
     async def call(

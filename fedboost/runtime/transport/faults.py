@@ -10,7 +10,7 @@ TEXT_MAX = 2000  # characters of one line of somebody else's error
 
 
 def to_message(error: FedboostError) -> Fault:
-    """What others may read of an error; `private` stays behind."""
+    """Return what others may read of an error; `private` stays behind."""
     where = [Place(key=key, value=value) for key, value in error.where.items()]
     return Fault(code=error.code, what=error.what, where=where, todo=error.todo)
 

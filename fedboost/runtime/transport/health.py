@@ -30,7 +30,7 @@ class Health:
         self._stops.set()
 
     def handler(self) -> Any:
-        """What a server adds to its generic handlers."""
+        """Return what a server adds to its generic handlers."""
         reads: dict[str, Any] = {
             "request_deserializer": StringValue.FromString,
             "response_serializer": Int32Value.SerializeToString,
@@ -44,13 +44,13 @@ class Health:
         )
 
     async def check(self, request: StringValue, context: Any) -> Int32Value:
-        """How a service is now; NOT_FOUND for one that is none of ours."""
+        """Return how a service is now; NOT_FOUND for one that is none of ours."""
         if request.value not in self._services:
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
         return Int32Value(value=self._now(request.value))
 
     async def watch(self, request: StringValue, _: Any) -> AsyncIterator[Int32Value]:
-        """How a service is, and again when that changes."""
+        """Return how a service is, and again when that changes."""
         yield Int32Value(value=self._now(request.value))
         await self._stops.wait()
         if request.value in self._services:

@@ -116,7 +116,8 @@ def identity(certificate_pem: bytes, key_pem: bytes, ca_pem: bytes, now: datetim
 
 
 def verify_certificate(certificate_pem: bytes, ca_pem: bytes, now: datetime | None = None) -> Peer:
-    """Whose certificate a peer sent; a PeerError unless our CA signed it and it is valid `now`.
+    """Return whose certificate a peer sent; a PeerError unless our CA signed it and it is valid
+    `now`.
 
     Revocation is not looked at here: ask `tls.Revocations.check` with the answer.
     """
@@ -135,7 +136,7 @@ def verify(
     data: bytes,
     signature: bytes,
 ) -> Peer:
-    """Who signed `data`; a PeerError unless it is `expected_name` in `expected_role`."""
+    """Return who signed `data`; a PeerError unless it is `expected_name` in `expected_role`."""
     peer = verify_certificate(certificate_pem, ca_pem)
     if (peer.role, peer.name) != (expected_role, expected_name):
         raise PeerError(f"expected a signature of {expected_role} {expected_name}, got {peer}'s")
@@ -157,7 +158,8 @@ def check_signature(certificate_pem: bytes, peer: Peer, data: bytes, signature: 
 
 
 def peer_from_auth_context(auth_context: Mapping[str, Sequence[bytes]]) -> Peer:
-    """Who calls, from gRPC's ``context.auth_context()``; a PeerError where no certificate tells.
+    """Return who calls, from gRPC's ``context.auth_context()``; a PeerError where no certificate
+    tells.
 
     TLS has checked the chain. The name is read from the certificate itself and not from gRPC's
     list of alternative names, which no longer says which of them are URIs.
@@ -233,7 +235,7 @@ def read_key(pem: bytes) -> PrivateKey:
 def check_certificate(
     certificate: x509.Certificate, roots: Sequence[x509.Certificate], now: datetime
 ) -> Peer:
-    """Whose it is; CertificateFaultError on issuer, dates, strength, role or usage."""
+    """Return whose it is; CertificateFaultError on issuer, dates, strength, role or usage."""
     root = _issuer(certificate, roots)
     _check_dates(certificate, now, "")
     _check_dates(root, now, "has a CA that ")
@@ -351,7 +353,7 @@ def _day(moment: datetime) -> str:
 
 
 def greeting(ours: Identity) -> HelloReply:
-    """Who a daemon is, as it tells whoever may ask."""
+    """Return who a daemon is, as it tells whoever may ask."""
     return HelloReply(
         name=ours.name,
         role=ours.role,

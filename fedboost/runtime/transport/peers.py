@@ -91,19 +91,21 @@ class PartyControl:
         return await self._dialer.call(self._target, start, retry_s=retry_s)
 
     async def hello(self, *, retries: bool = True) -> job_pb2.HelloReply:
-        """Who answers there; without `retries` an UnreachableError at once where nobody does."""
+        """Return who answers there; without `retries` an UnreachableError at once where nobody
+        does.
+        """
         reply: job_pb2.HelloReply = await self._ask(
             "Hello", job_pb2.HelloRequest(), self._dialer.timers.call_s, retries=retries
         )
         return reply
 
     async def reaches(self, peer: str) -> bool:
-        """Whether the party can call one of its own peers."""
+        """Return whether the party can call one of its own peers."""
         reply = await self.check_link(job_pb2.CheckLinkRequest(name=peer))
         return reply.fault.code != UnreachableError.code
 
     async def check_link(self, request: job_pb2.CheckLinkRequest) -> job_pb2.CheckLinkReply:
-        """What the party finds on one of its own links."""
+        """Return what the party finds on one of its own links."""
         reply: job_pb2.CheckLinkReply = await self._ask(
             "CheckLink", request, self._dialer.timers.call_s
         )

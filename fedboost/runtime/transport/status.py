@@ -69,7 +69,7 @@ def from_call(error: grpc.aio.AioRpcError, name: str, address: str) -> FedboostE
 
 
 def is_link_down(error: grpc.aio.AioRpcError) -> bool:
-    """Whether the call never reached a daemon, or lost it: worth another try."""
+    """Return whether the call never reached a daemon, or lost it: worth another try."""
     told = any(key == FAULT_KEY for key, _ in error.trailing_metadata() or ())
     return error.code() in BROKEN and not told
 

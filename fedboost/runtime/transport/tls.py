@@ -287,7 +287,7 @@ def _configuration(pems: Pems) -> Any:
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes when the file does: inode, size, time of change in ns; None if absent."""
+    """Return what changes when the file does: inode, size, time of change in ns; None if absent."""
     try:
         found = path.stat()
     except OSError:
