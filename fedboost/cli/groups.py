@@ -215,8 +215,8 @@ def model_group() -> None:
 
 
 @cli.group("party", cls=LazyGroup, table={
-    "account": ("account", "Show what jobs have released of each data set, by job and guest; the daemon "
-                "may run."),
+    "account": ("account", "Show what jobs have released of each data set, by job and guest; the "
+                "daemon may run."),
     "approve": ("owner", "Let a job run that waits for a person's approval; shows what it wants, "
                 "and asks."),
     "deny": ("owner", "Refuse a job, for good."),
