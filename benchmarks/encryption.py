@@ -32,7 +32,7 @@ OPS = "ops"
 INTRO = f"""# What encryption costs, scheme by scheme
 
 Written by `python -m benchmarks.encryption --markdown F`; run it again to refresh it. The lattice
-schemes are described in [lattice.md](../lattice.md).
+schemes are described in [the lattice scheme](../explanation/lattice.md).
 
 `add_ratio` is the processor time that adding one row to one cell takes with Paillier of 2048 bits,
 divided by that of `lattice`. `tree_ratio` is the same of the wall time of a whole tree: guest, host

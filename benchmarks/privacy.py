@@ -23,7 +23,7 @@ GAINS = {"neighbours": "nearest_gain", PROGRAMME: "linking_gain"}  # figures of 
 INTRO = f"""# What leaks, and what keeping it back costs
 
 Written by `python -m benchmarks.privacy --markdown F`; run it again to refresh it. What the words
-mean, and how a party tries the same on itself, stands in [privacy.md](../privacy.md).
+mean, and how a party tries the same on itself, stands in [attacks](../explanation/attacks.md).
 
 Jobs are those of the SecureBoost+ benchmark: {plus_jobs.ROUNDS} trees of depth
 {plus_jobs.DEPTH}, {plus_jobs.SHAPE["max_bin"]} bins, one guest, one host,

@@ -85,7 +85,7 @@ def _turned(markdown: str, path: Path) -> str:
 
 def _uri(path: Path) -> str:
     """Where the site has what lies at `path`."""
-    if path == DOCS / "README.md" or path == DOCS:
+    if path == DOCS:
         return "index.md"
     if path.is_relative_to(DOCS):
         page = path.with_suffix(".md") if path.suffix == ".ipynb" else path

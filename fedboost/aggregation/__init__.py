@@ -18,7 +18,7 @@ Bonawitz et al. (2017) in the shape of FederBoost's Protocol 5. The aggregator s
 and sums; a sum over fewer parties than an earlier one of the same statistic is never opened. Masks
 are bound to the job, the stage, the attempt, the sum's number and all that was broadcast before, so
 whoever tells parties different things gets noise. They are not bound to what is summed or to where
-a party has resumed, and a false total that everybody is told fits (docs/privacy.md, D10).
+a party has resumed, and a false total that everybody is told fits (defence D10).
 
 `contributor` is a party's side, `recovery` its part of `dropout: continue`, `aggregator` the role
 module, `sums` the steps and how a walk calls them. Protocols add the steps that give a vector and

@@ -1,6 +1,6 @@
 """A reader who does what a document shows: its blocks in order, in one empty folder.
 
-    python -m tests.support.documents docs/machines.md
+    python -m tests.support.documents docs/tutorials/two-machines.md
 
 - ```console: what follows `$` is typed into one shell; lines shown below a command must come out
   of it, in that order, where `…` stands for anything. A command that fails ends the reading.
@@ -8,6 +8,7 @@
 - ```yaml and others with title="FILE": written to that file, unless the project has one of that
   path; then the block is a listing of it, which `make docs` writes.
 - <!-- read first: FILE.md -->: what that document shows is done before, in the same shell.
+  Pages that need the same daemons form a chain, so that one reading starts them for all.
 
 `fedboost` and `python` are forks of a process that has imported fedboost (tests/warm.py); the
 shell, its pipes, variables, jobs and exit codes are real. A command that ends with `&` and serves

@@ -12,5 +12,5 @@ guest   decryption.decrypt   sums of m, exact
 
 `parameters` says which rings there are and refuses weaker ones, `budget` how many rows fit,
 `polynomials` how both sides come by a and a', `samples` how secret octets become noise, `product`
-how polynomials are multiplied. docs/lattice.md says why each step is there.
+how polynomials are multiplied. docs/explanation/lattice.md says why each step is there.
 """
