@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 from settings_tables import anchor, cell, escaped, first_paragraph, is_settings, tables
@@ -24,6 +24,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
 from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.daemons import families
 from fedboost.settings import Settings
 
 FOLDER = Path(__file__).resolve().parent / "reference"
@@ -35,6 +36,7 @@ FOR = {
     "job": "For job authors. After this page you can find every key of a job, with its bounds.",
     "settings": "For operators. After this page you can find every key of a settings file.",
     "policy": "For data owners. After this page you can find every key of a policy and its bounds.",
+    "metrics": "For operators. After this page you can find each figure for Prometheus.",
     "sdk": "For programmers. After this page you can find every public class and method.",
 }
 PARTS: dict[type[Settings], str] = {
@@ -61,6 +63,7 @@ def pages() -> dict[str, str]:
         "job.md": "\n".join(_job()).rstrip() + "\n",
         "settings.md": "\n".join(_files()).rstrip() + "\n",
         "policy.md": "\n".join(_policy()).rstrip() + "\n",
+        "metrics.md": "\n".join(_metrics()).rstrip() + "\n",
         "sdk.md": "\n".join(_sdk()).rstrip() + "\n",
     }
 
@@ -202,6 +205,23 @@ def _policy() -> Iterator[str]:
 
 
 # The SDK
+
+
+def _metrics() -> Iterator[str]:
+    yield from ("# Metrics", "", FOR["metrics"], "", NOTE, "")
+    yield from ("How to switch them on: [monitor](../how-to/monitor.md).", "")
+    yield "Histograms have `_bucket`, `_sum` and `_count`, with buckets from 5 ms to 10 minutes."
+    yield from ("Counters begin at 0 with each start of a daemon.", "")
+    for place in get_args(families.At):
+        yield from (f"## {place.capitalize()}", "")
+        yield from ("| name | kind | labels | meaning |", "| --- | --- | --- | --- |")
+        for family in families.FAMILIES.values():
+            if family.at == place:
+                labels = ", ".join(f"`{label}`" for label in family.labels) or "none"
+                yield f"| `{family.name}` | {family.kind} | {labels} | {family.says} |"
+        yield ""
+    yield from ("## Process", "", "On Linux, of the daemon without its worker processes:")
+    yield ", ".join(f"`{name}`" for name in families.PROCESS) + "."
 
 
 def _sdk() -> Iterator[str]:
