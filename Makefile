@@ -55,9 +55,10 @@ generated: $(READY)  ## the committed stubs are what protos/ says
 proto: $(READY)
 	$(BIN)/python protos/generate.py
 
-docs: $(READY)  ## what documents quote from the code: disclosure, listings, reference, cases of tests
+docs: $(READY)  ## what documents quote: disclosure, listings, reference, measured claims, cases of tests
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/generate_reference.py
+	$(BIN)/python -c 'from benchmarks import pages; pages.write()'
 	$(BIN)/python -m tests.families
 
 site: $(READY)  ## the documents as pages, in site/; nothing is fetched

@@ -1,6 +1,6 @@
 """What encryption costs by scheme: operations, whole trees, bytes, memory, accuracy.
 
-python -m benchmarks.encryption [--quick] [--json F] [--markdown F] [--data NAME]
+python -m benchmarks.encryption [--quick] [--json F] [--record F] [--data NAME]
 [--part ops|trees|auc|memory] [--from F]
 """
 
@@ -16,7 +16,6 @@ from typing import Any
 from benchmarks import (
     encryption_jobs,
     encryption_operations,
-    encryption_plan,
     encryption_tables,
     harness,
     parts,
@@ -29,27 +28,6 @@ from benchmarks.plus_tables import Row
 
 NAME = "encryption"
 OPS = "ops"
-INTRO = f"""# What encryption costs, scheme by scheme
-
-Written by `python -m benchmarks.encryption --markdown F`; run it again to refresh it. The lattice
-schemes are described in [the lattice scheme](../explanation/lattice.md).
-
-`add_ratio` is the processor time that adding one row to one cell takes with Paillier of 2048 bits,
-divided by that of `lattice`. `tree_ratio` is the same of the wall time of a whole tree: guest, host
-and coordinator are daemons of their own on one machine, on loopback with mTLS, with every switch of
-SecureBoost+ on and all rows (no GOSS), {plus_jobs.SHAPE["max_bin"]} bins, nothing held out. Times
-are medians of trees after the first; CPU seconds are those of all processes, means of the same
-trees; those by party are of all trees, keys included.
-
-`{encryption_plan.SYNTHETIC}` is made of random numbers, {encryption_plan.GUEST_COLUMNS} columns of
-the guest's and {encryption_plan.HOST_COLUMNS} of the host's, of each of which
-{encryption_plan.MISSING:.0%} are missing, so that most candidates are there twice (missing rows
-left or right). There the schemes with a modulus are timed on samples of rows, and what they would
-take on all of them is the straight line through two samples, not a measurement. `memory_gb` is the
-host's peak there with `lattice`, alignment included.
-
-`auc_gap` is |training AUC of Paillier's model − that of lattice's|; trees with Paillier are those
-of no encryption, bit for bit, and AUC is that of a model trained without."""
 
 
 def measure_operations(name: str, plan: Plan) -> list[Row]:
@@ -113,7 +91,7 @@ def main(given: Sequence[str] | None = None) -> None:
             for name in (OPERATIONS, *asked.data):
                 report.rows += timed(name, plan, part)
         report.figures = encryption_tables.figures(report.rows)
-    report.write(asked, encryption_tables.shown(report.rows), INTRO)
+    report.write(asked, encryption_tables.shown(report.rows))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What jobs are expected to take beside what they take, on real daemons: time, memory, bytes.
 
-python -m benchmarks.estimate [--quick] [--json F] [--markdown F] [--job NAME]
+python -m benchmarks.estimate [--quick] [--json F] [--record F] [--job NAME]
 """
 
 from __future__ import annotations
@@ -27,18 +27,6 @@ ROWS_MAX = 60_000  # of a quick run's tables
 TIMES = 2  # that each job runs; the quicker one counts
 TARGET = 1.5
 QUANTITIES = ("seconds", "train", "align", "cpu", "bytes", "memory")
-INTRO = """# Estimates beside measurements
-
-Written by `python -m benchmarks.estimate --markdown F`; run it again to refresh it. Every job is
-one of real daemons on one machine, guest, hosts and coordinator sharing its cores, on tables of
-`../shared/data`. The estimate is made before, from the same files and prices measured in the same
-run: what `fedboost estimate JOB.yaml --data …` says.
-
-A ratio is the estimate divided by what was measured. `seconds` is all of the job, `train` and
-`align` its stages, `cpu` the processor seconds of all parties, `bytes` all payloads, `memory` the
-sum of all parties' peaks. `worst.X` is the largest factor, up or down, by which any job's X is off.
-Wall time is only as good as the machine was quiet: where others take its cores, the processor
-seconds are what tells. Each job runs twice, and the quicker run counts."""
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -53,7 +41,7 @@ def main(given: Sequence[str] | None = None) -> None:
         report.rows.append(measured(case, prices, quick=options.quick))
     report.figures = figures(report.rows)
     shown = [_shown(report.rows), _times(report.rows)]
-    report.write(options, shown, INTRO)
+    report.write(options, shown)
 
 
 def measured(case: Case, prices: Prices, *, quick: bool) -> dict[str, Any]:

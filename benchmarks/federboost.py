@@ -1,6 +1,6 @@
 """What FederBoost costs in accuracy and time: sections 6.1 and 6.2 of its paper.
 
-python -m benchmarks.federboost [--quick] [--json F] [--markdown F] [--data NAME]
+python -m benchmarks.federboost [--quick] [--json F] [--record F] [--data NAME]
 [--part PART] [--plots FOLDER] [--from F]
 
 Parts: utility and time of the vertical half, here; those of the horizontal half, which are in
@@ -42,31 +42,6 @@ from benchmarks.tables import Table
 NAME = "federboost"
 PARTS = ("utility", "time", *federboost_horizontal.PARTS)
 TIMED = "give_credit"  # where training is timed beside XGBoost's
-INTRO = """# FederBoost: accuracy by buckets and noise, and time
-
-Written by `python -m benchmarks.federboost --markdown F --plots FOLDER`; run it again to refresh
-it. The vertical half comes first.
-
-**Utility** (Figure 5 of the paper). AUC on the third of the rows that is held out, by their owners'
-true values (a `predict` stage), means over seeds; each seed is a split of the rows and a job of its
-own with noise of its own. Hosts' columns have so many buckets, the guest's own, which it tells
-nobody, 32 bins. These jobs are sessions in one process on aligned rows, every message encoded.
-XGBoost is `hist` on the pooled training rows with the same trees, depth, learning rate and L2, and
-its own 256 bins. `auc_gap` is |mean AUC − XGBoost's| at 16 buckets, without noise and at ε = 4.
-
-**Tables 2 and 3.** Every party and the coordinator are daemons of their own on one machine, on
-loopback with mTLS. Times are `seconds.train` of the job's result, the whole stage, without start-up
-and alignment, medians of jobs after a first one. "Four layers" is max_depth 4: 16 leaves.
-
-**Parties** (Figure 6). Columns are dealt to the parties in equal shares. `daemons` and `WAN` are
-as above, a single job each: alignment grows with the square of the parties, and is the reason why
-they are few. A WAN is a proxy between any two daemons, 20 Mbit/s each way for every daemon and
-100 ms from one to the other, one way (so 200 ms for a question with its answer), which the
-coordinator's calls take, too. `one process` is sessions on aligned rows.
-
-**XGBoost's time.** `train_time_over_xgboost` is `seconds.train` on daemons divided by the seconds
-of XGBoost's `fit` on the same training rows, the fastest of 256 bins and 16, one thread and one for
-each core: beside other work its threads wait for one another."""
 
 
 def measure_utility(name: str, plan: Plan) -> list[Row]:
@@ -234,10 +209,10 @@ def main(given: Sequence[str] | None = None) -> None:
                 report.rows += measure(name, plan, part)
                 report.rows += federboost_horizontal.measure(name, horizontal, part)
         report.figures = figures(report.rows)
-    pictures = [] if asked.plots is None else federboost_plots.write(asked.plots, report.rows)
-    intro = "\n\n".join([INTRO, federboost_horizontal.INTRO, *pictures])
+    if asked.plots is not None:
+        federboost_plots.write(asked.plots, report.rows)
     shown = federboost_tables.shown(report.rows)
-    report.write(asked, shown + federboost_horizontal_tables.shown(report.rows), intro)
+    report.write(asked, shown + federboost_horizontal_tables.shown(report.rows))
 
 
 if __name__ == "__main__":

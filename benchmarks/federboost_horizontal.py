@@ -36,29 +36,6 @@ UTILITY, COMPARED, PARTIES_PART, WAN = PARTS = (
     "horizontal_parties",
     "horizontal_wan",
 )
-INTRO = f"""## How the horizontal half is measured
-
-**Utility** (Figure 5). Rows are dealt to {PARTIES} parties in equal shares, which changes nothing
-about the model. AUC is on the third of the rows that is held out of training, by the whole model
-that each party has, means over seeds. `max_bin` are the buckets, found with the default tolerance
-of max(20, n/4q) rows; "exact" is the paper's search to the row. XGBoost is as above.
-`auc_gap.horizontal` is |mean AUC − XGBoost's| at {BUCKETS} buckets, where the paper's is best.
-
-**200 trees** (Table 2). {PARTIES} parties and the coordinator are daemons of their own on one
-machine, on loopback with mTLS; the aggregator is the guest, as in the paper, or a daemon more.
-Times are `seconds.train` of the job's result: keys, quantiles, trees, and the model on every disk,
-medians of jobs after a first one. The floor is `core.local` on the pooled rows, and the parties'
-own primitives one after the other in one thread, without masks' keys, messages and sessions.
-
-**Parties** (Figure 6). `one process` is sessions on one core's interpreter lock, every message
-encoded, without a network; `daemons` are as above. One job each, after a first one. "Quantiles" is
-everything up to the last cut point, with keys and counts; "rest" is what follows the trees.
-
-**Wide area.** The proxy of the vertical half, 20 Mbit/s each way for every daemon and 100 ms one
-way between any two, the coordinator too. Two jobs that differ in their number of trees alone: the
-difference is what a tree exchanges, what is left the start, with the quantiles. Seconds of a tree
-are the median of the later job's. An exchange is a message of everybody and its answer: a vector up
-and its total down."""
 
 
 def measure_utility(name: str, plan: Plan) -> list[Row]:

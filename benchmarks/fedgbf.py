@@ -1,6 +1,6 @@
 """Dynamic FedGBF beside SecureBoost: accuracy, measured time, and the bounds that the paper gives.
 
-python -m benchmarks.fedgbf [--quick] [--json F] [--markdown F] [--data NAME]
+python -m benchmarks.fedgbf [--quick] [--json F] [--record F] [--data NAME]
 [--part accuracy|time] [--rounds N] [--plots FOLDER] [--from F]
 """
 
@@ -20,33 +20,6 @@ from benchmarks.tables import HOST, Table
 
 NAME = "fedgbf"
 PARTS = ("accuracy", "time")
-INTRO = """# Dynamic FedGBF beside SecureBoost
-
-Written by `python -m benchmarks.fedgbf --markdown F --plots FOLDER`; run it again to refresh it.
-Tables 2 and 3 of the paper (Han et al., section 4), whose times are estimates from one tree: here
-both systems are trained with Paillier, one guest, one host and a coordinator as daemons of their
-own on one machine, on loopback with mTLS, job after job on the same daemons. Both have all
-switches of SecureBoost+ on but GOSS.
-
-Scores are from scheme `plain`, which grows the same trees; the schedule of a forest depends on the
-rounds of its job, so Dynamic FedGBF's 20, 50 and 100 rounds are three jobs and SecureBoost's are
-rounds of one. `test_auc_gap` is |test AUC − SecureBoost's|. `cpu_ratio` is Dynamic FedGBF's
-processor seconds of all processes, from the end of alignment to the end of the last tree, divided
-by SecureBoost's. `exchanges_ratio` divides exchanges per round.
-
-`critical_path_ratio` is what a round takes where each of its trees has a worker of its own,
-divided by what SecureBoost takes: jobs that grow one tree a round at the rates of the schedule
-are trained alone, and of each round the slowest of those draws counts, as many of them as the
-round's forest has trees if so many were timed. It counts processor seconds, of such a worker and
-of SecureBoost alike; a worker encrypts its own tree's rows alone, adds them up, and releases and
-decrypts that tree's candidates. The table says what wall times give.
-
-The bounds are equations 9 to 11, with the median round of the SecureBoost job after the first as
-T_unit. T_0, all that comes before training, is left out everywhere; the making of the key and the
-tables of both parties are in what was measured, once a job.
-
-Where rows are a sample, both ratios come out larger than those of the whole table: encryptions and
-additions are as many as rows, but each tree releases and decrypts as many candidates as before."""
 
 
 def measure_accuracy(name: str, plan: Plan) -> list[Row]:
@@ -150,9 +123,9 @@ def main(given: Sequence[str] | None = None) -> None:
             for name in asked.data:
                 report.rows += measure(name, plan, part)
         report.figures = fedgbf_tables.figures(report.rows)
-    pictures = [] if asked.plots is None else fedgbf_plots.write(asked.plots, report.rows)
-    intro = "\n\n".join([INTRO, *pictures])
-    report.write(asked, fedgbf_tables.shown(report.rows), intro)
+    if asked.plots is not None:
+        fedgbf_plots.write(asked.plots, report.rows)
+    report.write(asked, fedgbf_tables.shown(report.rows))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ say = Console(stderr=True)
 def arguments(
     name: str, about: str, data: Sequence[str], given: Sequence[str] | None = None
 ) -> argparse.Namespace:
-    """What the command line says: quick, json, markdown, data."""
+    """Parse the command line: quick, json, record, data."""
     return parse(parser(name, about, data), data, given)
 
 
@@ -50,7 +50,7 @@ def parser(name: str, about: str, data: Sequence[str]) -> argparse.ArgumentParse
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=about)
     parser.add_argument("--quick", action="store_true", help="at most four minutes on two cores")
     parser.add_argument("--json", type=Path, metavar="F", help="write everything measured to F")
-    parser.add_argument("--markdown", type=Path, metavar="F", help="write the tables to F")
+    parser.add_argument("--record", type=Path, metavar="F", help="write figures and tables to F")
     parser.add_argument("--data", action="append", choices=data, help="only this data set")
     return parser
 
@@ -375,8 +375,11 @@ class Report:
     rows: list[dict[str, Any]] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
 
-    def write(self, options: argparse.Namespace, shown: Sequence[Shown], intro: str) -> None:
-        """Prints tables and figures; writes the files that the command line asked for."""
+    def write(self, options: argparse.Namespace, shown: Sequence[Shown]) -> None:
+        """Print tables and figures; write the files that the command line asked for.
+
+        `--record` has what a page of docs/benchmarks/ stands on (`benchmarks.pages`).
+        """
         facts = [self._facts("Machine", {**self.machine, **self.versions})]
         facts += [self._facts("Settings", self.settings)]
         figures = Shown(
@@ -387,9 +390,11 @@ class Report:
             one.print()
         if options.json is not None:
             options.json.write_text(json.dumps(asdict(self), indent=1) + "\n")
-        if options.markdown is not None:
-            text = "\n".join([intro, "", *(one.markdown() for one in tables)])
-            options.markdown.write_text(text.rstrip() + "\n")
+        if options.record is not None:
+            record = {k: v for k, v in asdict(self).items() if k != "rows"}
+            record["machine"] = self.machine | record.pop("versions")
+            record["tables"] = [asdict(one) for one in shown]
+            options.record.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
     @staticmethod
     def _facts(title: str, facts: Mapping[str, Any]) -> Shown:

@@ -124,7 +124,7 @@ def main(given: Sequence[str] | None = None) -> None:
         ("scheme", "operation", "for each", "ns"),
         [(c.scheme, c.operation, c.each, f"{c.nanoseconds:.0f}") for c in costs],
     )
-    report.write(options, [table], "# The lattice scheme, operation by operation")
+    report.write(options, [table])
 
 
 if __name__ == "__main__":

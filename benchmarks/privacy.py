@@ -1,6 +1,6 @@
 """What others could learn of rows and labels, beside what it costs to keep it from them.
 
-python -m benchmarks.privacy [--quick] [--json F] [--markdown F] [--data NAME]
+python -m benchmarks.privacy [--quick] [--json F] [--record F] [--data NAME]
 [--part sums|labels] [--from F]
 """
 
@@ -10,38 +10,16 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks import harness, parts, plus_jobs, privacy_jobs
+from benchmarks import harness, parts, privacy_jobs
 from benchmarks.harness import Report, Shown
 from benchmarks.plus_tables import Row, grouped, number, of
 from benchmarks.privacy_jobs import DATA, DEFAULTS, LEAST, PROGRAMME, Plan
-from fedboost.audit.findings import CLUSTERS, LABELS_KNOWN, SUMS
+from fedboost.audit.findings import CLUSTERS, SUMS
 
 NAME = "privacy"
 PARTS = {"sums": privacy_jobs.measure_sums, "labels": privacy_jobs.measure_labels}
 KINDS = (SUMS, CLUSTERS)
 GAINS = {"neighbours": "nearest_gain", PROGRAMME: "linking_gain"}  # figures of precision / chance
-INTRO = f"""# What leaks, and what keeping it back costs
-
-Written by `python -m benchmarks.privacy --markdown F`; run it again to refresh it. What the words
-mean, and how a party tries the same on itself, stands in [attacks](../explanation/attacks.md).
-
-Jobs are those of the SecureBoost+ benchmark: {plus_jobs.ROUNDS} trees of depth
-{plus_jobs.DEPTH}, {plus_jobs.SHAPE["max_bin"]} bins, one guest, one host,
-{plus_jobs.VALIDATION["fraction"]:.0%} of the rows held out; `{DEFAULTS}` have minimum groups of
-{LEAST} rows. They run without encryption, whose trees and sums are those of every scheme.
-
-**Sums.** The guest knows the gradients that every released sum is made of, and looks for the rows
-of a bin of the host's. `ratio` is the disclosure meter's: released sums per bin, divided by rows.
-Precision is of as many rows as the bin has, the most likely ones; *neighbours* links sums of
-parents and children within a tree, *LP* is a corner of what fits the sums, as linear programming
-gives it, the others the point nearest to chance, which ranks better. *All* is the bound: somebody
-who knew of every tree which sums belong to the bin. In each of them is what the divided rows of the
-column's own splits tell, which *divided rows alone* shows without any sum. In parentheses: times
-chance. Which bins are looked for is drawn among the groups that a job released, so that chance
-differs from job to job; at the defaults more columns are attacked than elsewhere.
-
-**Row groupings.** The host, without a column of its own, ranks labels by which rows share nodes; it
-knows {LABELS_KNOWN} labels. AUC of that beside 0.5."""
 
 
 def figures(rows: Sequence[Row]) -> dict[str, float]:
@@ -138,7 +116,7 @@ def main(given: Sequence[str] | None = None) -> None:
             for name in asked.data:
                 report.rows += PARTS[part](name, plan)
         report.figures = figures(report.rows)
-    report.write(asked, shown(report.rows), INTRO)
+    report.write(asked, shown(report.rows))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """secureboost over real daemons: accuracy beside XGBoost, time beside the floor of its primitives.
 
-python -m benchmarks.secureboost [--quick] [--json F] [--markdown F] [--data NAME]
+python -m benchmarks.secureboost [--quick] [--json F] [--record F] [--data NAME]
 """
 
 from __future__ import annotations
@@ -32,20 +32,6 @@ KEY_BITS = 2048
 VALIDATION: dict[str, Any] = {"fraction": 0.3, "seed": 7}
 QUICK_TREES = 4  # the first pays for the tables of both parties
 QUICK_ROWS = 30_000
-INTRO = """# secureboost: accuracy and time
-
-Written by `python -m benchmarks.secureboost --markdown F`; run it again to refresh it. Guest,
-host and coordinator are daemons of their own on one machine, on loopback with mTLS.
-
-`auc_gap` is |training AUC − that of XGBoost's `hist` on the pooled table with the same settings and
-rows|, `seconds_per_tree` the median, `floor_ratio` the wall time of the training stage (all that
-comes after the alignment of ids) divided by the floor. The floor is the processor time of the
-primitives that the finished trees needed, in bare gmpy2 loops timed on all cores at once in the
-same run, divided by the cores. It takes one addition for each row of the smaller child and host
-column; fedboost adds rows that share cells in several columns once, and makes fewer.
-
-Wall time is only as good as the machine was quiet: the tables say how much processor time others
-took meanwhile, and what the ratio is without it."""
 
 
 @dataclass(frozen=True)
@@ -340,7 +326,7 @@ def main(given: Sequence[str] | None = None) -> None:
     plan = Plan.of(quick=options.quick)
     report = Report("secureboost", settings(plan, quick=options.quick))
     shown = [one for name in options.data for one in measure(name, plan, report)]
-    report.write(options, shown, INTRO)
+    report.write(options, shown)
 
 
 if __name__ == "__main__":

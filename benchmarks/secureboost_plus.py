@@ -1,6 +1,6 @@
 """What each optimisation of SecureBoost+ saves, over real daemons, and what its modes cost.
 
-python -m benchmarks.secureboost_plus [--quick] [--json F] [--markdown F] [--data NAME]
+python -m benchmarks.secureboost_plus [--quick] [--json F] [--record F] [--data NAME]
 [--part accuracy|time] [--plots FOLDER] [--from F]
 """
 
@@ -23,24 +23,6 @@ from fedboost.crypto.packing import GhLayout
 
 NAME = "secureboost_plus"
 PARTS = ("accuracy", "time")
-INTRO = """# SecureBoost+: what each optimisation saves
-
-Written by `python -m benchmarks.secureboost_plus --markdown F --plots FOLDER`; run it again to
-refresh it. One guest, one host and a coordinator are daemons of their own on one machine, on
-loopback with mTLS.
-
-`cut_all` is the share of the baseline's wall time for a tree (all switches off) that is saved with
-all switches on, GOSS among them; `cut_mix` and `cut_layered` are shares of what is then left. Times
-are medians of trees after the first, of a mix of whole cycles after the first, in which every
-party has its turn; CPU seconds are those of all our processes, means of the same trees. `auc_gap`
-is |training AUC − that of XGBoost's `hist` on the pooled rows with the same settings|, with scheme
-`plain`, which grows the same trees. `multi_output_time` is the time to build a multi-output model
-of the training accuracy that one tree per class ends with, divided by the time in which one tree
-per class gets there first: the median of encrypted trees, times trees counted with `plain`.
-
-iterative-affine (1024 bits) is broken and below every policy's minimum; it is timed, with leave,
-because the paper does so. Paillier of 1024 bits, which the paper also times, is not: no policy can
-allow less than 2048 bits."""
 
 
 @dataclass(frozen=True)
@@ -233,9 +215,9 @@ def main(given: Sequence[str] | None = None) -> None:
             for part in asked.part:
                 report.rows += measure(name, plan, part)
         report.figures = plus_tables.figures(report.rows)
-    pictures = [] if asked.plots is None else plus_plots.write(asked.plots, report.rows)
-    intro = "\n\n".join([INTRO, *pictures])
-    report.write(asked, plus_tables.shown(report.rows), intro)
+    if asked.plots is not None:
+        plus_plots.write(asked.plots, report.rows)
+    report.write(asked, plus_tables.shown(report.rows))
 
 
 if __name__ == "__main__":

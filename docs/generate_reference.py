@@ -18,7 +18,8 @@ from settings_tables import anchor, cell, escaped, first_paragraph, is_settings,
 
 from fedboost import job, protocols, sdk
 from fedboost.cli.groups import cli
-from fedboost.core.params import METRICS_OF
+from fedboost.core.metrics import METRICS
+from fedboost.core.params import OBJECTIVES, metrics_of
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.runtime.client.config import ClientConfig
@@ -151,9 +152,13 @@ def _job() -> Iterator[str]:
     for name in TRAINING:
         yield from _params(name, protocols.known()[name].params, seen)
     yield from ("## Metrics by objective", "", "| `objective` | `eval_metric` |", "| --- | --- |")
-    for objective, metrics in METRICS_OF.items():
-        named = ", ".join(f"`{metric}`" for metric in metrics)
+    for objective in OBJECTIVES:
+        named = ", ".join(f"`{metric}`" for metric in metrics_of(objective))
         yield f"| `{objective}` | {named} |"
+    yield from ("", "## Metrics", "", "| metric | better | meaning |", "| --- | --- | --- |")
+    for metric in METRICS.values():
+        better = "higher" if metric.bigger_is_better else "lower"
+        yield f"| `{metric.name}` | {better} | {cell(metric.meaning)} |"
 
 
 def _shared() -> dict[type[Settings], list[str]]:

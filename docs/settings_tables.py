@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_orig
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from fedboost.settings import Settings
+from fedboost.settings import NameIn, Settings
 
 BOUNDS = {
     "ge": "≥ {}",
@@ -126,6 +126,7 @@ def _allowed(field: FieldInfo) -> str:
 
 def _bounded(kind: str, metadata: Collection[Any]) -> str:
     """A type in words, and between what its values lie, or how many of them there may be."""
+    kind = next((_names(one.known) for one in metadata if isinstance(one, NameIn)), kind)
     found = {
         name: getattr(one, name, None) for one in metadata for name in BOUNDS if hasattr(one, name)
     }
@@ -141,6 +142,10 @@ def _bounded(kind: str, metadata: Collection[Any]) -> str:
     return ", ".join([kind, *said])
 
 
+def _names(known: Collection[object]) -> str:
+    return ", ".join(f"`{name}`" for name in known)
+
+
 def _type(annotation: Any) -> str:
     """What may stand there, in words; the rest of a union with None is what counts."""
     origin, parts = get_origin(annotation), get_args(annotation)
@@ -149,8 +154,8 @@ def _type(annotation: Any) -> str:
             _type(parts[0]), [f for p in parts[1:] for f in getattr(p, "metadata", [p])]
         )
     if origin in (Union, types.UnionType, Literal):
-        said = (f"`{one}`" if origin is Literal else _type(one) for one in parts)
-        return (", " if origin is Literal else " or ").join(one for one in said if one != "nothing")
+        said = (one for one in map(_type, parts) if one != "nothing")
+        return _names(parts) if origin is Literal else " or ".join(said)
     if origin in (tuple, list):
         inner = dict.fromkeys(_type(part) for part in parts if part is not Ellipsis)
         return f"list of {', '.join(inner)}"

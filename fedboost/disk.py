@@ -63,7 +63,7 @@ def opened(path: Path, mode: Literal["ro", "rw", "rwc"]) -> sqlite3.Connection:
 def transaction(
     connection: sqlite3.Connection, path: Path, kind: Literal["IMMEDIATE", "DEFERRED"] = "IMMEDIATE"
 ) -> Iterator[None]:
-    """Everything inside is durable at its end, or nothing happened; errors as of `on_disk`."""
+    """Make everything inside durable at its end, or nothing; errors as of `on_disk`."""
     with on_disk(path):
         connection.execute(f"BEGIN {kind}")
         try:
@@ -94,7 +94,7 @@ def write_file(path: Path, content: bytes, mode: int) -> None:
 
 
 def read_file(path: Path) -> bytes:
-    """What the file holds; a StoreError where it cannot be read."""
+    """Read a file; a StoreError where it cannot be read."""
     with on_disk(path):
         return path.read_bytes()
 

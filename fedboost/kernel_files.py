@@ -8,6 +8,7 @@ may be read-only. Reading one runs what is in it: only folders that nobody else 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import logging
 import os
 import pickle
@@ -22,6 +23,7 @@ from typing import Any
 
 import llvmlite
 import numba
+import numba.np.linalg
 from numba.core import compiler, serialize, sigutils
 from numba.core.caching import _Cache
 
@@ -48,7 +50,7 @@ def places() -> tuple[Path, ...]:
 
 @cache
 def is_trusted(folder: Path) -> bool:
-    """Whether it exists and only root, we and the owner of this program can write it."""
+    """Return True if the folder exists and only root, we and the program's owner can write it."""
     try:
         held = folder.stat()
     except OSError:
@@ -75,7 +77,7 @@ def writable() -> Path | None:
 
 
 class Files(_Cache):
-    """What numba asks for machine code before it compiles one kernel, and gives it after."""
+    """numba's cache of machine code for one kernel."""
 
     def __init__(self, name: str, stamp: str) -> None:
         self._name = name
@@ -83,7 +85,7 @@ class Files(_Cache):
 
     @property
     def cache_path(self) -> str:
-        """Where new files go."""
+        """Folder of new files."""
         return str(writable() or "")
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -113,13 +115,13 @@ class Files(_Cache):
             log.warning("a compiled kernel was not kept in %s: %s", folder, error.strerror)
 
     def enable(self) -> None:
-        """Nothing to do: files are always asked."""
+        """Do nothing: files are always asked for."""
 
     def disable(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def flush(self) -> None:
-        """Nothing to do: no file is ever stale."""
+        """Do nothing: no file is ever stale."""
 
     def _file(self, sig: Any, codegen: Any) -> str:
         args, _ = sigutils.normalize_signature(sig)
@@ -128,8 +130,24 @@ class Files(_Cache):
         return f"{self._name}-{hashlib.sha256(repr(known).encode()).hexdigest()[:32]}.kernel"
 
 
+@cache
+def _ready() -> None:
+    """Loads what numba compiles with, but not SciPy's linear algebra, which takes 0.2 s.
+
+    numba would load it to know whether it is there. No kernel needs it; a function of somebody
+    else that does has numba load it then.
+    """
+    ensure_blas = numba.np.linalg.ensure_blas
+    numba.np.linalg.ensure_blas = lambda: None
+    try:
+        importlib.import_module("numba.np.arraymath")  # it asks, at its import
+    finally:
+        numba.np.linalg.ensure_blas = ensure_blas
+
+
 def dispatcher(function: Callable[..., Any], stamp: str, *, is_inlined: bool) -> Any:
     """numba's dispatcher of a kernel, which looks for its machine code on the disk first."""
+    _ready()
     if is_inlined:
         return numba.njit(nogil=True, inline="always")(function)
     found: Any = numba.njit(nogil=True)(function)

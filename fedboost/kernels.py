@@ -29,7 +29,7 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """Where it stands: module and function."""
+        """Module and function of the kernel."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
     @cached_property

@@ -28,7 +28,7 @@ def printable(
 
 
 def printable_message(message: M) -> M:
-    """The same message, its texts printable, line breaks aside; for what a daemon answers."""
+    """Make a message's texts printable, line breaks aside; for what a daemon answers."""
     for field, value in message.ListFields():
         if field.type == field.TYPE_STRING:
             if isinstance(value, str):

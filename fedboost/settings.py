@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ValidationError,
+)
+from pydantic_core import core_schema
 
 from fedboost.errors import ConfigError
 
@@ -22,6 +30,26 @@ def _nameable(path: str) -> str:
 
 
 PathText = Annotated[str, AfterValidator(_nameable)]  # a path, or an address that holds one
+
+
+@dataclass(frozen=True, eq=False)
+class NameIn:
+    """Of an annotated text: it is a name in a registry, which is read anew at each check."""
+
+    what: str  # the registry holds
+    known: Mapping[str, object]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """Return the schema of a text that `check` takes."""
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def check(self, name: str) -> str:
+        """Return a known name; a ValueError lists those there are."""
+        if name not in self.known:
+            raise ValueError(f"there is no {self.what} {name!r}, but {', '.join(self.known)}")
+        return name
 
 
 class Settings(BaseModel):
@@ -74,7 +102,7 @@ def home() -> Path:
 
 
 def read_yaml(path: Path) -> object:
-    """What a YAML file holds; a ConfigError where it is absent, too large or not YAML."""
+    """Read a YAML file; a ConfigError where it is absent, too large or not YAML."""
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -85,7 +113,7 @@ def read_yaml(path: Path) -> object:
 
 
 def yaml_in(text: bytes, **where: str) -> object:
-    """What YAML holds; a ConfigError where it is too large, or none. `where` goes into it."""
+    """Parse YAML; a ConfigError where it is too large, or none. `where` goes into it."""
     import yaml
 
     from fedboost.strict_yaml import Loader
@@ -142,7 +170,7 @@ def _is_model(kind: object) -> bool:
 
 
 def _is_container(annotation: Any) -> bool:
-    """Whether an annotation such as ``list[Model] | None`` holds a dict, list or tuple."""
+    """Return True if an annotation such as ``list[Model] | None`` holds a dict, list or tuple."""
     if get_origin(annotation) in (dict, list, tuple):
         return True
     return any(_is_container(part) for part in get_args(annotation))

@@ -107,7 +107,7 @@ class Codec(ABC):
 
 
 @dataclass(frozen=True)
-class Numbers(Codec):
+class NumberCodec(Codec):
     """Numbers and bools."""
 
     dtype: np.dtype[Any]
@@ -240,13 +240,13 @@ class Dicts(Codec):
         return [dict(value) for value in self.pairs.take(count, name, out)]
 
 
-INTS = Numbers(np.dtype(np.int64))
+INTS = NumberCodec(np.dtype(np.int64))
 SHAPES = Many(tuple, INTS)
 PLAIN: dict[Any, Codec] = {
     int: INTS,
-    bool: Numbers(np.dtype(np.bool_)),
-    float: Numbers(np.dtype(np.float64)),
-    np.float32: Numbers(np.dtype(np.float32)),
+    bool: NumberCodec(np.dtype(np.bool_)),
+    float: NumberCodec(np.dtype(np.float64)),
+    np.float32: NumberCodec(np.dtype(np.float32)),
     str: Texts(),
     bytes: Blocks(np.dtype(np.uint8), is_bytes=True),
 }

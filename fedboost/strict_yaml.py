@@ -38,7 +38,9 @@ class Loader(yaml.SafeLoader):
 
 
 def _nodes(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
-    """How many nodes a node stands for, aliases expanded; a ConfigError where it holds itself."""
+    """Count the nodes that a node stands for, aliases expanded; a ConfigError where it holds
+    itself.
+    """
     if isinstance(node, yaml.ScalarNode):
         return 1
     if node not in known:

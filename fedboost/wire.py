@@ -123,7 +123,9 @@ def unpack_bits(array: Array, count: int, what: str) -> NDArray[np.bool_]:
 
 
 def count_values(message: Message) -> int:
-    """How many numbers a message carries, for the ledger: the largest of its arrays and counts."""
+    """Return how many numbers a message carries, for the ledger: the largest of its arrays and
+    counts.
+    """
     counts = [0]
     for field, value in message.ListFields():
         if isinstance(value, Array):
@@ -136,7 +138,7 @@ def count_values(message: Message) -> int:
 
 
 def count_rows(message: Message) -> int | None:
-    """How many people a message is about, where it says so itself; for the ledger."""
+    """Return how many people a message is about, if it says so itself; for the ledger."""
     for field, value in message.ListFields():
         if field.name in ROWS_NAMES and isinstance(value, int):
             return min(value, COUNT_MAX)
@@ -169,7 +171,7 @@ def pieces(payload: bytes) -> Iterator[exchange_pb2.Piece]:
 
 
 def piece_data(piece: exchange_pb2.Piece, sender: str) -> bytes:
-    """What a piece carries; a PeerError where it was damaged on the way."""
+    """Return a piece's data; a PeerError where it was damaged on the way."""
     if len(piece.data) > PIECE_BYTES or zlib.crc32(piece.data) != piece.crc32:
         raise PeerError(f"{sender} sent a piece whose checksum does not match")
     return piece.data

@@ -27,7 +27,7 @@ SEED = 5
 
 @dataclass(frozen=True)
 class AttackPlan:
-    """How much is attacked."""
+    """The extent of an audit's attacks."""
 
     linkings: tuple[Linking, ...] = LINKINGS
     columns: int = COLUMNS
@@ -44,7 +44,7 @@ class AttackTarget:
 
 @dataclass(frozen=True)
 class GuestView:
-    """What the guest knows of what one host was told."""
+    """The guest's knowledge of what one host was shown."""
 
     about: str  # the host's name
     groupings: clustering.Groupings
@@ -75,7 +75,7 @@ def of_host(
     coefficients: Coefficients | None = None,
     told: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Finding]:
-    """What sums tell of a host's own rows, for each linking that is asked for.
+    """Attack a host's own rows by its released sums, for each linking that is asked for.
 
     `coefficients` are the gradients that the sums were made of, where whoever audits has them;
     absent: generic ones, which tell at least as much. `told` hears how much is done. Nothing where
@@ -103,7 +103,7 @@ def of_guest(
     is_training: Bits,
     told: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Finding]:
-    """What row groupings tell each host of labels, and the model of who was learnt from.
+    """Attack labels by row groups, host by host, and membership by the model.
 
     loss float64 and is_training bool (rows,). Left out is what cannot be tried: labels with too
     few rows on one side, and membership where no row was held out.

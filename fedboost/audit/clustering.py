@@ -26,7 +26,7 @@ SEED = 11
 
 
 def label_aucs(groupings: Groupings, positive: Bits, *, draws: int = DRAWS) -> Floats:
-    """How well the labels of the other rows are ranked, draw after draw, float64 (draws,).
+    """Return how well the labels of the other rows are ranked, AUC of each draw, float64 (draws,).
 
     positive bool (rows,). A DataError where there are too few rows of either class to know half of
     `LABELS_KNOWN` each and have others left.

@@ -14,7 +14,7 @@ LABELS_KNOWN = 20  # to the attacker of row groupings
 
 @dataclass(frozen=True)
 class Finding:
-    """What one attack came to."""
+    """The result of one attack."""
 
     attack: str  # what it works on: one of SUMS, CLUSTERS, MEMBERS
     linking: str  # of SUMS, what the attacker knows: one of LINKINGS; empty for the others
@@ -27,11 +27,11 @@ class Finding:
 
     @property
     def ratio(self) -> float:
-        """How many times better than chance: of an AUC's distance from it there is no such."""
+        """Return how many times better than chance the attack is; an AUC has no such ratio."""
         return self.value / self.chance if self.chance else 0.0
 
     def sentence(self) -> str:
-        """What it means, for whoever owns the rows."""
+        """Return the meaning in a sentence for the owner of the rows."""
         if self.attack == CLUSTERS:
             return (
                 f"{self.about or 'A host'} that knew {LABELS_KNOWN} labels would put a row "

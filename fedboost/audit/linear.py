@@ -31,7 +31,7 @@ MEMORY = 20  # of the descent's estimate of curvature
 
 @dataclass(frozen=True)
 class Equations:
-    """What sums tell of one set of rows."""
+    """Sums as linear equations on one set of rows."""
 
     matrix: csr_array  # (equations, rows), each of length 1
     sums: Floats  # (equations,)
@@ -71,7 +71,7 @@ def of_bin(
     trees: Sequence[int],
     coefficients: Coefficients,
 ) -> Equations:
-    """What the sums of some trees say of the rows in the target's cells of a column.
+    """Return the equations of some trees' sums on the rows in the target's cells of a column.
 
     target bool (cells,). Whoever solves them knows in every node of these trees which sums belong
     to the target: how much that takes is the linking (see `attacks`).
@@ -97,14 +97,16 @@ def of_bin(
 
 def of_node(releases: KnownReleases, truth: Bits, number: int, node: int, coefficients: Coefficients
             ) -> Equations:  # fmt: skip
-    """What one sum of one node says: of its rows those that are `truth`, bool (all rows,)."""
+    """Return the equation of one sum of one node: of its rows those that are `truth`, bool (all
+    rows,).
+    """
     equation, rows = members(releases.trees[number], [node])
     parts = [(equation, rows, coefficients(number)[rows])]
     return _equations(parts, 1, np.sort(rows), truth, releases.noise)
 
 
 def members(tree: ReleasedTree, nodes: Sequence[int]) -> tuple[Rows, Rows]:
-    """Which rows stand in or below each of some nodes, rising: places in `nodes`, and rows."""
+    """Return the rows in or below each of some nodes, rising: indices into `nodes`, and rows."""
     if not nodes:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     wanted = np.asarray(nodes, np.int64)
@@ -122,7 +124,7 @@ def members(tree: ReleasedTree, nodes: Sequence[int]) -> tuple[Rows, Rows]:
 
 
 def nearest(equations: Equations, *, steps: int = STEPS_MAX) -> Floats:
-    """Of all x in [0, 1] that fit the sums the one nearest to chance, float64 (rows,).
+    """Return the point in [0, 1] nearest to chance that fits the sums, float64 (rows,).
 
     The dual of min ½‖x − p‖² s.t. A·x = s, 0 ≤ x ≤ 1 has x = clip(p + Aᵀλ) and as many unknowns
     as there are equations; L-BFGS climbs it. Sums with noise of variance v may be missed: by v·λ,
@@ -150,7 +152,8 @@ def nearest(equations: Equations, *, steps: int = STEPS_MAX) -> Floats:
 
 
 def corner(equations: Equations) -> Floats:
-    """What linear programming gives: of all x in [0, 1] that fit the sums one with least Σx.
+    """Return the solution of the linear programme: a point in [0, 1] that fits the sums, with least
+    Σx.
 
     A DataError where the solver gives up.
     """
@@ -170,7 +173,8 @@ SOLVERS: dict[str, Solver] = {"nearest": nearest, "corner": corner}
 
 
 def ruled_out(equations: Equations) -> Floats:
-    """What sums of nobody say, float64 (rows,): of their rows none is sought, of others all alike.
+    """Return what sums of zero say, float64 (rows,): none of their rows is sought, all others are
+    alike.
 
     Under minimum groups such sums come from splits of the same column on the way to a node, whose
     divided rows tell as much by themselves.
@@ -182,7 +186,7 @@ def ruled_out(equations: Equations) -> Floats:
 
 
 def precision(guess: Floats, truth: Bits, seed: int = 0) -> float:
-    """Of the rows with the largest guesses, as many as are true, the share that is true.
+    """Return the share of true rows among the rows with the largest guesses, as many as are true.
 
     Rows of equal guesses are named in a random order, so that guesses that say nothing score
     chance. 0 where nothing is true.

@@ -32,7 +32,7 @@ def matched(above: Sums, left: Sums, right: Sums) -> list[tuple[int, int, int]]:
 
 
 def chains(layers: Sequence[dict[int, Sums]]) -> list[dict[int, int]]:
-    """For each candidate of the root its place in every node below, as far as sums say it.
+    """Follow each candidate of the root through the nodes below, as far as sums allow it.
 
     `layers[d]` holds the sums of the opened nodes of depth d by heap id, the root's alone at 0.
     A candidate that fits nowhere in a pair of siblings, or in two places, is not followed there.

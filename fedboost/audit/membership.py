@@ -29,7 +29,7 @@ def losses(y: Floats, prediction: Floats, *, classes: bool) -> Floats:
 
 
 def member_auc(loss: Floats, is_training: Bits) -> float:
-    """How well a small loss tells rows that were learnt from, bool (rows,), from the others.
+    """Return the AUC with which a small loss tells training rows, bool (rows,), from the others.
 
     A DataError where there are only rows of one kind.
     """

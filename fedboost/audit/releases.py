@@ -16,7 +16,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ReleasedTree:
-    """One tree: rows stand in nodes by heap id, children of i at 2i + 1 and 2i + 2."""
+    """A tree's releases: rows stand in nodes by heap id, children of i at 2i + 1 and 2i + 2."""
 
     at: NDArray[np.int16]  # (rows,) the deepest node of each, −1 where the tree does not learn it
     nodes: Nodes  # (opened,) whose sums left, rising
@@ -24,14 +24,14 @@ class ReleasedTree:
     groups: Cells  # (opened, used, cells) the group of each cell, of which one sum left
 
     def place_of(self, column: int) -> int | None:
-        """Where a column's groups are; None where the tree could not use it."""
+        """Return the index of a column's groups; None where the tree could not use it."""
         (found,) = np.nonzero(self.columns == column)
         return int(found[0]) if len(found) else None
 
 
 @dataclass(frozen=True)
 class KnownReleases:
-    """All trees that are known of a job."""
+    """All known trees of a job."""
 
     cells: Cells  # (rows, columns) the cell of each row: its bin, or the one of missing values
     values: int  # numbers of a sum: a gradient and a hessian for each output
@@ -58,7 +58,9 @@ class KnownReleases:
         return np.any(apart, axis=1)
 
     def equations_per_row(self) -> float:
-        """How many equations about one bin of the most released column there are for each row."""
+        """Return the number of equations about one bin of the most released column, divided by
+        rows.
+        """
         most = 0
         for column in range(self.cells.shape[1]):
             told = 0
@@ -70,7 +72,7 @@ class KnownReleases:
 
 
 def counts(tree: ReleasedTree, own: Cells, n_cells: int) -> Counts:
-    """How many rows of each opened node lie in each cell, int64 (opened, cells).
+    """Return how many rows of each opened node lie in each cell, int64 (opened, cells).
 
     own uint8 (rows,): the rows' cells in one column.
     """

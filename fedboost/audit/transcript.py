@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What an audit came to."""
+    """The result of an audit."""
 
     trees: int  # that the transcript holds
     rows: int

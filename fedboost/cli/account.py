@@ -56,7 +56,7 @@ def account(config: Path, as_json: bool) -> None:
 
 
 def _spent(entries: list[AccountEntry], policy: Policy) -> list[dict[str, Any]]:
-    """Of each data set what guests have got of sums, and what all have got of noisy values."""
+    """Return what guests have received of each data set's sums, and everybody of noisy values."""
     found: list[dict[str, Any]] = []
     for one in totals(entries, policy.disclosure_apart):
         if one.guest:

@@ -35,7 +35,7 @@ from fedboost.runtime.client.config import ClientConfig
 
 @dataclass(frozen=True)
 class Bag:
-    """Which models score which data, and what becomes of their predictions."""
+    """The models that score which data, and where their predictions go."""
 
     models: tuple[str, ...]
     data: dict[str, str]  # by party: a file or a data set's name
@@ -107,7 +107,7 @@ def _tell(wanted: Bag, rows: int, said: list[dict[str, Any]], *, as_json: bool) 
 
 
 def _wishes(wanted: Bag, shards: dict[str, Artefact], folder: Path) -> list[PredictionRequest]:
-    """What each model shall predict, into files of its own, from the data of its parties."""
+    """Return each model's prediction, into files of its own, from the data of its parties."""
     parties = {m: (one.facts["guest"], *one.facts["hosts"]) for m, one in shards.items()}
     known = sorted({party for own in parties.values() for party in own})
     refuse_others(wanted.data, known, "which has no part in the models")
@@ -158,7 +158,7 @@ def _elsewhere(model: str, out: Path, guest: str | None) -> ConfigError:
 
 
 def _guest_of(model: str, coordinator: str | None, tls: Path | None) -> str | None:
-    """Whose job has trained a model, if the coordinator can be asked and knows."""
+    """Return the guest whose job trained a model, if the coordinator can be asked and knows."""
 
     async def ask(config: ClientConfig) -> str | None:
         async with CoordinatorClient(config) as client:

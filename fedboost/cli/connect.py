@@ -50,7 +50,7 @@ def settings(coordinator: str | None, tls: Path | None) -> ClientConfig:
 
 
 def own_daemon(party: PartyConfig, tls: Path | None) -> ClientConfig:
-    """How an owner reaches the daemon of a party's settings file."""
+    """Return how an owner reaches the daemon of a party's settings file."""
     if party.insecure_loopback:
         remote = {"name": party.name, "address": party.listen}
         return parse(ClientConfig, {"coordinator": remote, "insecure_loopback": True})

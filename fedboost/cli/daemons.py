@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -14,9 +14,12 @@ from fedboost.cli.connect import DAEMON
 from fedboost.cli.groups import coordinator_group, party_group
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
-from fedboost.runtime.process import logs
+from fedboost.runtime.process import absent, deadline, logs
 from fedboost.runtime.transport.identity import Role
 from fedboost.settings import load
+
+# What Arrow and numba load wherever it is installed, for 0.3 s; a daemon has no use for it.
+UNUSED = ("pandas", "coverage")
 
 UNTIL_STDIN = click.option(
     "--until-stdin-closes", is_flag=True, hidden=True, help="Stop when whoever started us is gone."
@@ -44,6 +47,7 @@ def serve_party(config: Path, until_stdin_closes: bool) -> None:
         from fedboost.pages.serving import beside_party
 
         how["beside"] = beside_party(ours, config)
+    absent.leave_out(*UNUSED)
     _serve(daemon.serve_party(ours, write_report=_write_report, **how))
 
 
@@ -74,8 +78,9 @@ def _log_as(config: DaemonConfig, role: Role) -> None:
     logs.set_up(asked or config.logs, logging.getLogger().level, f"{role} {config.name}")
 
 
-def _serve(work: Coroutine[Any, Any, None]) -> None:
+def _serve(work: Coroutine[Any, Any, None]) -> NoReturn:
     asyncio.run(work)
+    deadline.end()
 
 
 def _write_report(journal: JobJournal, path: str) -> None:

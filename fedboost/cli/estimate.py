@@ -184,7 +184,7 @@ def _print(found: Estimate, place: Placement, warnings: list[str]) -> None:
 
 
 def _print_phases(console: Console, found: Estimate) -> None:
-    """Where the time goes; phases of the same name are one."""
+    """Print where the time goes; phases of the same name are one."""
     total, merged = found.seconds["total"], dict[str, float]()
     for one in found.phases:
         name = f"{one.stage}: {one.name}"

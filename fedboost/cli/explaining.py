@@ -103,7 +103,7 @@ def explain(model: str, data: tuple[str, ...], out: Path, as_json: bool, **given
 
 
 def _wanted(shelves: Shelves, merged: Whole, data: dict[str, str]) -> dict[str, str]:
-    """By party, the guest first: the data that the model needs; a ConfigError for other parties."""
+    """Return the data that the model needs by party, guest first; a ConfigError for others."""
     if whole.is_whole(merged.facts):
         if len(data) > 1:
             raise ConfigError(

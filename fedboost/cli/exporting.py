@@ -103,7 +103,7 @@ def release(model: str, config: Path, receiver: str, yes: bool, out: Path, as_js
 
 
 def _told(drafted: Release) -> str:
-    """What the file would tell, for the owner who decides."""
+    """Say what the file would reveal, for the owner who decides."""
     counts = Counter(split.column for split in drafted.shard.splits)
     listed = [f"{printable(name)} ({count})" for name, count in counts.most_common()]
     splits = plural(len(drafted.shard.splits), "split")

@@ -66,7 +66,7 @@ class Turns:
 
 
 def together(spec: JobSpec, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What `--json` says of the jobs of several guests, by what it says of each."""
+    """Join what `--json` says of each job of several guests."""
     states = [one["state"] for one in said.values()]
     return {
         "name": spec.name,

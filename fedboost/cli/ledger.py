@@ -82,7 +82,7 @@ def _table(rows: list[Row]) -> Table:
 
 
 def _legend(rows: list[Row]) -> Table:
-    """What each kind of message tells and how it is protected, once each."""
+    """Explain each kind of message once: what it reveals and how it is protected."""
     table = Table("message", "what it tells", "protection")
     for cells in dict.fromkeys((_message(row), row.reveals, row.protection) for row in rows):
         table.add_row(*(Text(printable_text(cell)) for cell in cells))

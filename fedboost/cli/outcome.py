@@ -69,7 +69,7 @@ def ended(
 
 @dataclass(frozen=True)
 class Own:
-    """What a party adds to a job's report on its own page."""
+    """A party's additions to a job's report on its own page."""
 
     ledger: Sequence[Row] = ()
     findings: Sequence[Finding] = ()

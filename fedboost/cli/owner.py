@@ -19,7 +19,7 @@ from fedboost.settings import load
 
 
 def owner_options(command: Any) -> Any:
-    """Which party's daemon, and as whom."""
+    """Add options for the party's daemon and the user."""
     tls = click.option(
         "--tls",
         type=click.Path(path_type=Path, file_okay=False),
@@ -127,7 +127,7 @@ def forget(
 
 
 def _wants(job: OwnedJob) -> list[str]:
-    """Everything that a job wants of its party, a line each."""
+    """Return everything that a job wants of its party, a line each."""
     lines = [f"{job.protocol} for {job.submitter} at {job.coordinator}"]
     lines += [f"{use.about}: {use.says}" for use in job.uses]
     return [*lines, *([job.tells] if job.tells else [])]

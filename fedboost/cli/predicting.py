@@ -40,7 +40,7 @@ NAME_CHARS_MAX = 63 - len("-predict")  # of a job's name
 
 @dataclass(frozen=True)
 class PredictionRequest:
-    """What shall be predicted: a model, each party's data, and where the answer goes."""
+    """A prediction to make: a model, each party's data, and where the answer goes."""
 
     facts: dict[str, Any]  # of the guest's shard
     data: dict[str, str]  # by party: a file or a data set's name
@@ -89,7 +89,7 @@ class PredictionRequest:
 
 @dataclass(frozen=True)
 class Scored:
-    """How the job ended."""
+    """A prediction job's outcome."""
 
     wish: PredictionRequest
     journal: JobJournal
@@ -107,12 +107,12 @@ class Scored:
         return 0
 
     def said(self) -> dict[str, Any]:
-        """What was predicted, as `--json` says it."""
+        """Return the prediction as `--json` prints it."""
         said = {"job": self.result["job"], "model": self.wish.model, "rows": self.rows}
         return said | {"rows_without_partner": self.rows_without_partner}
 
     def tell(self, where: str) -> None:
-        """What was predicted, for people; `where` it is, or by what."""
+        """Print the prediction for people; `where` it is, or by what."""
         click.echo(f"{self.rows} rows predicted: {where}")
         if self.rows_without_partner:
             click.echo(
@@ -122,7 +122,7 @@ class Scored:
 
     @property
     def rows(self) -> int:
-        """How many rows a finished job has predicted."""
+        """Return how many rows a finished job has predicted."""
         predicted: int = self.result["rows"]["predicted"]
         return predicted
 

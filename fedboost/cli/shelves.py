@@ -78,7 +78,7 @@ class Shelves:
         return found
 
     def folder(self, model: str, party: str) -> Path:
-        """Where a party's shard of a model lies."""
+        """Return the folder of a party's shard of a model."""
         return shards.folder_of(self.stores[party] / "models", model)
 
     def delete(self, model: str, party: str) -> None:
@@ -169,7 +169,7 @@ def refuse_others(data: Iterable[str], known: Collection[str], why: str) -> None
 def in_order(
     data: Mapping[str, str], needed: Sequence[str], why: tuple[str, str]
 ) -> dict[str, str]:
-    """What `--data` says of each of the `needed`; a ConfigError where it lacks one, or has others.
+    """Return `--data` for each of the `needed`; a ConfigError where it lacks one, or has others.
 
     `why` speaks of one that is needed, and of one that is not.
     """
@@ -219,7 +219,7 @@ def _file(path: Path) -> bytes:
 
 
 def whole_model(shelves: Shelves, model: str, released: Sequence[Path]) -> Whole:
-    """All of a model, from shards here and from what hosts have released.
+    """Assemble a model from shards here and from what hosts have released.
 
     A ConfigError where parts are missing, naming whose, and for models that are no trees of one
     part each.

@@ -39,7 +39,7 @@ SHOWN_MAX = 30  # trials in the terminal's table; the report has all
 
 @dataclass(frozen=True)
 class Options:
-    """Where a sweep runs and what it leaves."""
+    """The place where a sweep runs, and its outputs."""
 
     data: tuple[str, ...]
     simulate: bool

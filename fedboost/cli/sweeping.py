@@ -52,11 +52,11 @@ class Course:
 
     @property
     def sweep(self) -> Sweep:
-        """What is tried."""
+        """The sweep to run."""
         return self.record.sweep
 
     async def run(self, jobs: Jobs) -> None:
-        """All jobs that have not finished; stops where a party or the coordinator is gone."""
+        """Run all jobs that have not finished; stop where a party or the coordinator is gone."""
         self._keep()
         for place, member in enumerate(self.sweep.members, 1):
             if self.record.of(member).state == FINISHED:
@@ -102,7 +102,7 @@ class Course:
     async def _finished(
         self, jobs: Jobs, spec: JobSpec, known: str | None, note: Callable[[SweepEntry], None]
     ) -> SweepEntry:
-        """How a job ended; one that was handed in before, and can go on, goes on.
+        """Return a job's entry once it has ended; continue one that was submitted before.
 
         An UnreachableError where the coordinator is gone: nothing else can be asked of it.
         """
@@ -186,7 +186,7 @@ def own_cluster(cluster: ClusterProcesses) -> Where:
 
 
 def in_process(folder: Path, spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Where:
-    """All parties in this process; what they keep lies in `folder`."""
+    """Run all parties in this process, with their files in `folder`."""
 
     @asynccontextmanager
     async def where() -> AsyncIterator[Jobs]:

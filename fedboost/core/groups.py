@@ -32,7 +32,7 @@ Bits = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeGroups:
     """What is known of an open node."""
 
     groups: Numbers  # (columns, n_cells); the last cell is that of missing rows
@@ -84,7 +84,7 @@ class Segments:
 class MinimumState:
     """What the next layer must know of the last one."""
 
-    nodes: dict[int, Node]  # that are open
+    nodes: dict[int, NodeGroups]  # that are open
     divided: dict[int, tuple[int, Bits]]  # the column's place, and which of its cells go left
 
 
@@ -116,7 +116,7 @@ class Minimum(MinimumState):
                 groups = coarsened(before, sides, self._n_bins, self._least)
             else:
                 groups = beside.groups
-            self.nodes[node] = Node(groups, sides[0][1], _smallest(groups, sides[0][0]))
+            self.nodes[node] = NodeGroups(groups, sides[0][1], _smallest(groups, sides[0][0]))
         self.divided = {}
 
     def divide(
@@ -155,7 +155,7 @@ class Minimum(MinimumState):
         rows = [training.rows(node) for node in nodes]
         return histogram.build(self._bins, rows, each, self._n_cells, self._columns)[..., 0]
 
-    def _possible(self, above: Mapping[int, Node], node: int) -> Bits:
+    def _possible(self, above: Mapping[int, NodeGroups], node: int) -> Bits:
         """Which cells splits of the same column on the way to a node have left."""
         if parent(node) not in above:
             return np.ones((len(self._columns), self._n_cells), np.bool_)

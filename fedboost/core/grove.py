@@ -8,15 +8,15 @@ import numpy as np
 
 from fedboost.core import forest, sampling
 from fedboost.core.bins import Bins
-from fedboost.core.growth import Growing, Rules, Sums
+from fedboost.core.growth import GrowingTree, Rules, Sums
 from fedboost.core.objectives import Gradients
 from fedboost.core.sampling import Sample
 
 
-class Grove:
+class GrowingTrees:
     """Trees that grow side by side; what all of them need of a layer is one flat vector."""
 
-    def __init__(self, trees: Sequence[Growing]) -> None:
+    def __init__(self, trees: Sequence[GrowingTree]) -> None:
         self.trees = list(trees)
 
     @property
@@ -53,7 +53,7 @@ def planted(
     sample: Sample,
     number: int,
     groups: tuple[int, ...],
-) -> Iterator[Growing]:
+) -> Iterator[GrowingTree]:
     """The trees of round `number` at their roots, one by one: for each class in turn a forest.
 
     bins (n, columns) and gradients (n, k) of all own training rows; `sample` says which of them the
@@ -69,5 +69,5 @@ def planted(
         mine = np.ascontiguousarray(own)
         for inside in sample.trees:
             columns = sampling.columns(params.seed, tree, groups, params.column_rate)
-            yield Growing(rules, bins, mine, inside, columns)
+            yield GrowingTree(rules, bins, mine, inside, columns)
             tree += 1

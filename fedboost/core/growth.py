@@ -60,7 +60,7 @@ class GrowingState:
     minimum: MinimumState | None
 
 
-class Growing(GrowingState):
+class GrowingTree(GrowingState):
     """One tree under way. Every layer: `sums` of the own rows, then `take` of everybody's."""
 
     def __init__(
@@ -296,7 +296,12 @@ def _at_thresholds(
         total = totals[start : start + step]
         total = total if total.shape[1] == 1 else total[:, listed.column]
         gain = split.gains(
-            *(left[..., 0::2], left[..., 1::2], total[..., 0::2], total[..., 1::2], params, fixed)
+            G_left=left[..., 0::2],
+            H_left=left[..., 1::2],
+            G=total[..., 0::2],
+            H=total[..., 1::2],
+            params=params,
+            fixed=fixed,
         )
         if released is not None:
             own = released[start : start + step]
@@ -340,7 +345,12 @@ def _by_categories(
     missing_left = bool(found.missing_left[best]) or segments.holds_missing(chosen)
     left_bins = categories.as_set(segments.members(chosen))
     won = Split(
-        *(column, BY_CATEGORY, NO_THRESHOLD, missing_left), float(gain[best]), left_bins=left_bins
+        column=column,
+        bin=BY_CATEGORY,
+        threshold=NO_THRESHOLD,
+        missing_left=missing_left,
+        gain=float(gain[best]),
+        left_bins=left_bins,
     )
     return won, left[best].copy()
 

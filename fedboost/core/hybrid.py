@@ -29,7 +29,7 @@ from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.groups import Minimum
-from fedboost.core.growth import Growing, Rules, choose
+from fedboost.core.growth import GrowingTree, Rules, choose
 from fedboost.core.local import TrainingTable, Watched
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.params import MAX_DEPTH, TreeParams
@@ -79,10 +79,10 @@ def encoding(params: HybridParams, objective: Objective, summary: Summary) -> Fi
 def top(rules: Rules, bins: Bins, gh: Sums, rows: Rows, columns: Rows, depth: int) -> Tree:
     """The guest's part of a tree: at most `depth` layers on its own columns, perhaps none.
 
-    As `growth.Growing`; the leaves' values are w_b without learning_rate, cut at VALUE_MAX.
+    As `growth.GrowingTree`; the leaves' values are w_b without learning_rate, cut at VALUE_MAX.
     """
     if len(columns):
-        growing = Growing(rules, bins, gh, rows, columns, [columns] * depth)
+        growing = GrowingTree(rules, bins, gh, rows, columns, [columns] * depth)
         while not growing.is_over:
             growing.take(growing.sums())
         tree = growing.tree()

@@ -17,7 +17,7 @@ from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.grove import planted
-from fedboost.core.growth import Growing, Rules
+from fedboost.core.growth import GrowingTree, Rules
 from fedboost.core.metrics import METRICS
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.params import TreeParams
@@ -102,8 +102,12 @@ def train(
     while not training.is_over:
         training.advance()
     return Trained(
-        *(params, cuts, objective.base_margin, tuple(training.rounds)),
-        *(training.history, training.best_round),
+        params=params,
+        binning=cuts,
+        base_margin=objective.base_margin,
+        rounds=tuple(training.rounds),
+        history=training.history,
+        best_round=training.best_round,
     )
 
 
@@ -211,7 +215,7 @@ def grow_round(
     return tuple(trees)
 
 
-def grow(growing: Growing) -> Tree:
+def grow(growing: GrowingTree) -> Tree:
     """The tree that grows from the own rows alone."""
     while not growing.is_over:
         growing.take(growing.sums())

@@ -1,33 +1,28 @@
-"""Metrics of a prediction and the curves of a report, as XGBoost defines them, in float64."""
+"""Metrics of a prediction and the curves of a report, as XGBoost defines them, in float64.
+
+A metric is one record in `METRICS`: settings, tallies of many parties' rows, reports and the
+reference read there what they need of it, so a new metric is a new record and nothing else.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.errors import DataError
+from fedboost.settings import NameIn
 
 Floats = NDArray[np.float64]
 
-MetricName = Literal[
-    "auc", "aucpr", "map", "ks", "logloss", "mlogloss", "error", "merror", "accuracy", "f1",
-    "rmse", "mae",
-]  # fmt: skip
+# What an objective predicts of a row: the chance of label 1, one of each class, or a number.
+Predicts = Literal["chance", "classes", "number"]
 
 PROBABILITY_MIN = 1e-16  # XGBoost's floor before a logarithm
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A function (labels, predictions, weights) -> number, and which way is better."""
-
-    of: Callable[[Floats, Floats, Floats], float]
-    bigger_is_better: bool
 
 
 def evaluate(
@@ -42,7 +37,7 @@ def evaluate(
     if len(y) == 0:
         raise DataError(f"{name} needs at least one row and got none", todo="give it rows")
     weight = np.ones(len(y)) if weight is None else weight
-    return METRICS[name].of(y, one_column(prediction), weight)
+    return METRICS[name].measure.of(y, one_column(prediction), weight)
 
 
 def one_column(prediction: Floats) -> Floats:
@@ -118,14 +113,6 @@ def _ks(ranks: Ranking) -> float:
     return float(np.abs(gap).max())
 
 
-RANKINGS: dict[MetricName, Callable[[Ranking], float]] = {
-    "auc": _auc,
-    "aucpr": _aucpr,
-    "map": _average_precision,
-    "ks": _ks,
-}
-
-
 def _log_loss(y: Floats, p: Floats) -> Floats:
     own = np.where(y > 0.5, p, 1.0 - p) if p.ndim == 1 else p[np.arange(len(y)), y.astype(np.intp)]
     return -np.log(np.maximum(own, PROBABILITY_MIN))
@@ -152,78 +139,143 @@ def _distances(y: Floats, p: Floats) -> Floats:
     return np.abs(y - p)
 
 
-# What a row adds to the metrics that are weighted means, of rmse to its square; float64 (n,).
-PER_ROW: dict[MetricName, Callable[[Floats, Floats], Floats]] = {
-    "logloss": _log_loss,
-    "mlogloss": _log_loss,
-    "error": _misses,
-    "merror": _misses,
-    "accuracy": _hits,
-    "rmse": _squares,
-    "mae": _distances,
-}
-
-
-def f1(hit: Floats, named: Floats) -> float:
-    """The plain mean of the classes' F1 from weights, float64 (classes,) each.
-
-    `hit`: rows of the class predicted as such; `named`: rows of it plus rows predicted as it.
-    A class that no row with a weight is of or predicted as does not count.
-    """
+def _f1(hit: Floats, own: Floats, guessed: Floats) -> float:
+    """A class that no row with a weight is of or predicted as does not count."""
+    named = own + guessed
     seen = named > 0.0
     return float(np.mean(2.0 * hit[seen] / named[seen])) if seen.any() else 0.0
 
 
-def _averaged(name: MetricName) -> Callable[[Floats, Floats, Floats], float]:
-    # Not loss @ w, which BLAS divides among threads: slower here, and other bits on other machines.
-    def of(y: Floats, p: Floats, w: Floats) -> float:
-        mean = float((PER_ROW[name](y, p) * w).sum() / w.sum())
-        return math.sqrt(mean) if name == "rmse" else mean
+@dataclass(frozen=True)
+class WeightedMean:
+    """A weighted mean of what each row adds: a sum over the rows, so many parties' sums add up."""
 
-    return of
+    per_row: Callable[[Floats, Floats], Floats]  # (labels, predictions) -> float64 (n,)
+    # The most that a row adds, by how far from its label a prediction counts at most.
+    most: Callable[[float], float] = lambda _: 1.0
+    finish: Callable[[float], float] = float  # what becomes of the mean
 
-
-def _ranked(name: MetricName) -> Callable[[Floats, Floats, Floats], float]:
-    return lambda y, p, w: RANKINGS[name](ranking(y, p, w))
-
-
-def _map(y: Floats, p: Floats, w: Floats) -> float:
-    """Average precision of class 1, or with several classes the plain mean of each against all
-    others; classes that no row has do not count."""
-    if p.ndim == 1:
-        return _average_precision(ranking(y, p, w))
-    own = [(y == c).astype(np.float64) for c in range(p.shape[1])]
-    found = [
-        _average_precision(ranking(one, p[:, c], w))
-        for c, one in enumerate(own)
-        if (one * w).sum() > 0.0
-    ]
-    return float(np.mean(found))
+    def of(self, y: Floats, p: Floats, w: Floats) -> float:
+        """Return the metric of these rows."""
+        # Not loss @ w, which BLAS divides among threads: slower here, and other bits elsewhere.
+        return self.finish(float((self.per_row(y, p) * w).sum() / w.sum()))
 
 
-def _f1(y: Floats, p: Floats, w: Floats) -> float:
-    """F1 of class 1, or with several classes the plain mean of every class's F1."""
-    guess = guesses(p)
-    classes = [1.0] if p.ndim == 1 else np.union1d(y, guess)
-    hit = [w[(y == one) & (guess == one)].sum() for one in classes]
-    named = [w[y == one].sum() + w[guess == one].sum() for one in classes]
-    return f1(np.array(hit), np.array(named))
+@dataclass(frozen=True)
+class OfRanking:
+    """A number read off the ranking of the scores; many parties add up histograms of scores.
+
+    With several classes the plain mean of each against all others; classes that no row has do
+    not count.
+    """
+
+    read: Callable[[Ranking], float]
+    # What it is at least where nothing is known of the order within a step; None: `read` says so.
+    read_lowest: Callable[[Ranking], float] | None = None
+
+    def of(self, y: Floats, p: Floats, w: Floats) -> float:
+        """Return the metric of these rows."""
+        if p.ndim == 1:
+            return self.read(ranking(y, p, w))
+        own = [(y == c).astype(np.float64) for c in range(p.shape[1])]
+        held = [(one, p[:, c]) for c, one in enumerate(own) if (one * w).sum() > 0.0]
+        return float(np.mean([self.read(ranking(one, score, w)) for one, score in held]))
 
 
-METRICS: dict[MetricName, Metric] = {
-    "auc": Metric(_ranked("auc"), bigger_is_better=True),
-    "aucpr": Metric(_ranked("aucpr"), bigger_is_better=True),
-    "map": Metric(_map, bigger_is_better=True),
-    "ks": Metric(_ranked("ks"), bigger_is_better=True),
-    "logloss": Metric(_averaged("logloss"), bigger_is_better=False),
-    "mlogloss": Metric(_averaged("mlogloss"), bigger_is_better=False),
-    "error": Metric(_averaged("error"), bigger_is_better=False),
-    "merror": Metric(_averaged("merror"), bigger_is_better=False),
-    "accuracy": Metric(_averaged("accuracy"), bigger_is_better=True),
-    "f1": Metric(_f1, bigger_is_better=True),
-    "rmse": Metric(_averaged("rmse"), bigger_is_better=False),
-    "mae": Metric(_averaged("mae"), bigger_is_better=False),
+@dataclass(frozen=True)
+class OfCounts:
+    """A number read off the classes' weights, float64 (classes,) each, of class 1 where there are
+    two: rows predicted rightly, rows of the class, rows predicted as it. They add up over parties.
+    """
+
+    read: Callable[[Floats, Floats, Floats], float]
+
+    def of(self, y: Floats, p: Floats, w: Floats) -> float:
+        """Return the metric of these rows."""
+        guess = guesses(p)
+        classes = [1.0] if p.ndim == 1 else np.union1d(y, guess)
+        hit = [w[(y == one) & (guess == one)].sum() for one in classes]
+        own = [w[y == one].sum() for one in classes]
+        guessed = [w[guess == one].sum() for one in classes]
+        return self.read(np.array(hit), np.array(own), np.array(guessed))
+
+
+@dataclass(frozen=True)
+class OfRows:
+    """A number that no sums come to: measured only where all rows lie at one party."""
+
+    of: Callable[[Floats, Floats, Floats], float]  # (labels, predictions, weights)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What there is to know of a metric."""
+
+    name: str
+    meaning: str  # a line of the reference
+    measure: WeightedMean | OfRanking | OfCounts | OfRows
+    predicts: tuple[Predicts, ...]  # what it is defined for
+    bigger_is_better: bool
+
+
+def _log_loss_mean() -> WeightedMean:
+    return WeightedMean(_log_loss, most=lambda _: -math.log(PROBABILITY_MIN))
+
+
+_TWO: tuple[Predicts, ...] = ("chance",)
+_SEVERAL: tuple[Predicts, ...] = ("classes",)
+_ANY_CLASSES: tuple[Predicts, ...] = ("chance", "classes")
+_NUMBERS: tuple[Predicts, ...] = ("chance", "number")
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("auc", "area under the ROC curve", OfRanking(_auc), _TWO, True),
+        Metric("aucpr", "area under the precision-recall curve", OfRanking(_aucpr), _TWO, True),
+        Metric(
+            "map",
+            "average precision; of several classes the mean of each against all others",
+            # Positives that follow one by one have the precision that aucpr integrates.
+            OfRanking(_average_precision, read_lowest=_aucpr),
+            _ANY_CLASSES,
+            True,
+        ),
+        Metric(
+            "ks",
+            "greatest gap between true and false positive rate (Kolmogorov–Smirnov)",
+            OfRanking(_ks),
+            _TWO,
+            True,
+        ),
+        Metric("logloss", "mean negative log-likelihood", _log_loss_mean(), _TWO, False),
+        Metric("mlogloss", "mean negative log-likelihood", _log_loss_mean(), _SEVERAL, False),
+        Metric("error", "share of wrong guesses", WeightedMean(_misses), _TWO, False),
+        Metric("merror", "share of wrong guesses", WeightedMean(_misses), _SEVERAL, False),
+        Metric("accuracy", "share of right guesses", WeightedMean(_hits), _ANY_CLASSES, True),
+        Metric(
+            "f1",
+            "harmonic mean of precision and recall; of several classes the mean of each one's",
+            OfCounts(_f1),
+            _ANY_CLASSES,
+            True,
+        ),
+        Metric(
+            "rmse",
+            "square root of the mean squared error",
+            WeightedMean(_squares, most=lambda reach: reach**2, finish=math.sqrt),
+            _NUMBERS,
+            False,
+        ),
+        Metric(
+            "mae",
+            "mean absolute error",
+            WeightedMean(_distances, most=lambda reach: reach),
+            _NUMBERS,
+            False,
+        ),
+    )
 }
+MetricName = Annotated[str, NameIn("metric", METRICS)]
 
 
 @dataclass(frozen=True)

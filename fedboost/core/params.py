@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from fedboost.core.metrics import MetricName
+from fedboost.core.metrics import METRICS, MetricName, Predicts
 from fedboost.settings import Settings
 
 ObjectiveName = Literal[
@@ -18,8 +18,18 @@ ObjectiveName = Literal[
     "reg:tweedie",
 ]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
+# What each predicts, and XGBoost's default metric of it where we have that (count:poisson and
+# reg:tweedie take rmse: their likelihoods are not on the list of metrics).
+_PREDICTS: dict[ObjectiveName, tuple[Predicts, MetricName]] = {
+    "binary:logistic": ("chance", "logloss"),
+    "multi:softprob": ("classes", "mlogloss"),
+    "reg:squarederror": ("number", "rmse"),
+    "reg:absoluteerror": ("number", "mae"),
+    "count:poisson": ("number", "rmse"),
+    "reg:tweedie": ("number", "rmse"),
+}
 # The others learn numbers.
-CLASSIFYING: tuple[ObjectiveName, ...] = ("binary:logistic", "multi:softprob")
+CLASSIFYING = tuple(name for name, (what, _) in _PREDICTS.items() if what != "number")
 
 MAX_DEPTH = 14  # a layer has at most 2**14 nodes, the limit of every message that lists nodes
 MAX_BIN = 255  # with the index of missing values a bin fits into one byte
@@ -27,21 +37,12 @@ NUM_CLASS_MAX = 1000  # a row costs two sums per class; beyond this no exchange 
 ROUNDS_MAX = 10_000  # bounds a job's length and the model's size
 FOREST_TREES_MAX = 1000  # of a round; nodes of all of them travel in one message
 
-_BINARY: tuple[MetricName, ...] = (
-    "auc", "aucpr", "map", "ks", "logloss", "error", "accuracy", "f1", "rmse", "mae",
-)  # fmt: skip
-_REGRESSION: tuple[MetricName, ...] = ("rmse", "mae")
 
-# What may be measured for each objective; the first is XGBoost's default where we have it
-# (count:poisson and reg:tweedie take rmse: their likelihoods are not on the list of metrics).
-METRICS_OF: dict[ObjectiveName, tuple[MetricName, ...]] = {
-    "binary:logistic": ("logloss", *(name for name in _BINARY if name != "logloss")),
-    "multi:softprob": ("mlogloss", "merror", "accuracy", "f1", "map"),
-    "reg:squarederror": _REGRESSION,
-    "reg:absoluteerror": ("mae", "rmse"),
-    "count:poisson": _REGRESSION,
-    "reg:tweedie": _REGRESSION,
-}
+def metrics_of(objective: ObjectiveName) -> tuple[MetricName, ...]:
+    """Return what may be measured for an objective, its default first."""
+    what, default = _PREDICTS[objective]
+    fitting = [name for name, metric in METRICS.items() if what in metric.predicts]
+    return (default, *(name for name in fitting if name != default))
 
 
 class Goss(Settings):
@@ -132,7 +133,7 @@ class BoostingParams(Settings):
 
     @model_validator(mode="after")
     def _metrics_fit_the_objective(self) -> Self:
-        known = METRICS_OF[self.objective]
+        known = metrics_of(self.objective)
         for name in self.eval_metric:
             if name not in known:
                 raise ValueError(
@@ -161,7 +162,7 @@ class BoostingParams(Settings):
         Where the job names none: XGBoost's own, and before it for binary labels the AUC that
         everybody asks for first.
         """
-        own = METRICS_OF[self.objective][:1]
+        own = metrics_of(self.objective)[:1]
         return self.eval_metric or (("auc", *own) if self.objective == "binary:logistic" else own)
 
     @property

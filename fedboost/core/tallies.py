@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from fedboost.core import metrics
 from fedboost.core.fixed_point import bits_for, power_of_two_above
-from fedboost.core.metrics import MetricName, Ranking
+from fedboost.core.metrics import OfCounts, OfRanking, OfRows, Ranking, WeightedMean
 from fedboost.core.params import CLASSIFYING, BoostingParams
-from fedboost.errors import DataError, JobError
+from fedboost.errors import ConfigError, DataError, JobError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -27,8 +27,6 @@ SCORE_WORDS_MAX = 1 << 16  # of all classes' histograms: 512 KiB a party, part o
 LOGIT_REACH = 16.0  # farthest from the base margin that scores are told apart: odds of 9,000,000
 LOGIT_UNIT = 1.0 / 64.0  # bins are about even so far from the base margin, then widen with it
 ERROR_REACH = 4.0  # predictions count as at most so many label bounds from their label
-
-_LOG_LOSS_MAX = -math.log(metrics.PROBABILITY_MIN)
 
 
 def score_bins(classes: int) -> int:
@@ -78,8 +76,15 @@ class Tally:
         """`rows` of all parties; no weight is above `weight_bound`, no |label| of a regression
         above `label_bound`; `base_margin` float64 (outputs,) is the objective's, from which the
         scores of a binary job spread."""
-        self._names = params.metrics
-        self._ranked = tuple(name for name in self._names if name in metrics.RANKINGS)
+        measures = {name: metrics.METRICS[name].measure for name in params.metrics}
+        alone = [name for name, measure in measures.items() if isinstance(measure, OfRows)]
+        if alone:
+            raise ConfigError(
+                f"{alone[0]} cannot be added up over parties, which have rows of their own",
+                todo="leave it out of eval_metric",
+            )
+        self._measures = measures
+        self._ranked = {name: own for name, own in measures.items() if isinstance(own, OfRanking)}
         self._classes = params.num_class or 1
         self._regression = params.objective not in CLASSIFYING
         self._rows, self._bits = rows, bits_for(rows)
@@ -92,11 +97,12 @@ class Tally:
         self._length = 0
         self._weight = self._part(1, weight_bound)
         self._means = {
-            name: self._part(1, weight_bound * self._most(name))
-            for name in self._names
-            if name in metrics.PER_ROW
+            name: (own, self._part(1, weight_bound * own.most(self._reach)))
+            for name, own in measures.items()
+            if isinstance(own, WeightedMean)
         }
-        self._confusion = self._part(3 * self._classes if "f1" in self._names else 0, weight_bound)
+        self._counts = any(isinstance(own, OfCounts) for own in measures.values())
+        self._confusion = self._part(3 * self._classes if self._counts else 0, weight_bound)
         histograms = 2 * self._bins * len(self._centres)
         self._scores = self._part(histograms if self._ranked else 0, weight_bound)
 
@@ -118,10 +124,10 @@ class Tally:
         w = np.rint(weight / self._weight.unit).astype(np.int64)
         sums = np.zeros(self._length, np.int64)
         sums[self._weight.slots] = w.sum()
-        for name, part in self._means.items():
-            losses = np.minimum(metrics.PER_ROW[name](y, p) * weight, part.bound)
+        for own, part in self._means.values():
+            losses = np.minimum(own.per_row(y, p) * weight, part.bound)
             sums[part.slots] = np.rint(losses / part.unit).astype(np.int64).sum()
-        if "f1" in self._names:
+        if self._counts:
             sums[self._confusion.slots] = self._confused(y, metrics.guesses(p), w)
         if self._ranked:
             sums[self._scores.slots] = self._scored(y, p, w)
@@ -134,7 +140,7 @@ class Tally:
         these cannot be sums of that many rows.
         """
         self._check_total(total)
-        return {name: self._metric(name, total) for name in self._names}
+        return {name: self._metric(name, total) for name in self._measures}
 
     def resolution(self, total: Integers) -> dict[str, float]:
         """By how much each ranking metric may at most differ from that of the scores themselves.
@@ -147,8 +153,8 @@ class Tally:
             return {}
         rankings = self._rankings(total)
         return {
-            name: float(np.mean([_error(name, ranks) for ranks in rankings]))
-            for name in self._ranked
+            name: float(np.mean([_error(own, ranks) for ranks in rankings]))
+            for name, own in self._ranked.items()
         }
 
     def _part(self, length: int, bound: float) -> _Part:
@@ -157,12 +163,6 @@ class Tally:
         self._length += length
         unit = math.ldexp(power_of_two_above(bound), -self._bits)
         return _Part(slice(start, self._length), unit, bound)
-
-    def _most(self, name: MetricName) -> float:
-        """What a row of weight 1 adds at most to the metric's sum."""
-        if name in ("logloss", "mlogloss"):
-            return _LOG_LOSS_MAX
-        return {"rmse": self._reach**2, "mae": self._reach}.get(name, 1.0)
 
     def _check_rows(self, y: Floats, p: Floats, weight: Floats) -> None:
         assert len(y) <= self._rows
@@ -199,17 +199,18 @@ class Tally:
                 todo="run the job again; if it recurs, a party masks or measures otherwise",
             )
         if weight == 0:
-            name = self._names[0]
+            name = next(iter(self._measures))
             raise DataError(f"{name} needs at least one row and got none", todo="give it rows")
 
-    def _metric(self, name: MetricName, total: Integers) -> float:
-        if name in metrics.RANKINGS:
-            return float(np.mean([metrics.RANKINGS[name](own) for own in self._rankings(total)]))
-        if name == "f1":
-            hit, own, guessed = _decoded(self._confusion, total).reshape(3, -1)
-            return metrics.f1(hit, own + guessed)
-        (mean,) = _decoded(self._means[name], total) / _decoded(self._weight, total)
-        return math.sqrt(mean) if name == "rmse" else float(mean)
+    def _metric(self, name: str, total: Integers) -> float:
+        measure = self._measures[name]
+        if isinstance(measure, OfRanking):
+            return float(np.mean([measure.read(ranks) for ranks in self._rankings(total)]))
+        if isinstance(measure, OfCounts):
+            return measure.read(*_decoded(self._confusion, total).reshape(3, -1))
+        own, part = self._means[name]
+        (mean,) = _decoded(part, total) / _decoded(self._weight, total)
+        return own.finish(float(mean))
 
     def _confused(self, y: Floats, guess: Floats, w: Integers) -> Integers:
         """Weights of the hits, of the rows and of the guesses of each class; (3·classes,)."""
@@ -261,13 +262,11 @@ def _centres(base_margin: Floats) -> list[float]:
     return [float(logit) for logit in np.log(raised) - np.log(others)]
 
 
-def _error(name: MetricName, ranks: Ranking) -> float:
+def _error(measure: OfRanking, ranks: Ranking) -> float:
     """By how much a ranking metric may differ from that of the scores themselves."""
     best, worst = _refined(ranks, positive_first=True), _refined(ranks, positive_first=False)
-    value = metrics.RANKINGS[name](ranks)
-    # Positives that follow one by one have the precision that aucpr integrates.
-    lowest = metrics.RANKINGS["aucpr" if name == "map" else name](worst)
-    return max(abs(metrics.RANKINGS[name](best) - value), abs(lowest - value))
+    value, lowest = measure.read(ranks), (measure.read_lowest or measure.read)(worst)
+    return max(abs(measure.read(best) - value), abs(lowest - value))
 
 
 def _decoded(part: _Part, total: Integers) -> Floats:

@@ -80,7 +80,7 @@ class Tree:
         """Each row's leaf as position in the arrays; float32 (n, columns), NaN where missing."""
         self._needs_columns(values.shape[1])
         return _walk_values(
-            *(values, self.left, self.feature, self.threshold, self.missing_left, self.left_bins)
+            values, self.left, self.feature, self.threshold, self.missing_left, self.left_bins
         )
 
     def leaf_of_bins(self, bins: Bins, missing: int) -> Positions:
@@ -104,7 +104,10 @@ class Tree:
             held = self.left_bins[node].tobytes() if self.bin[node] == BY_CATEGORY else b""
             right = goes_right(
                 of_rows(bins, int(self.feature[node]), rows),
-                *(int(self.bin[node]), bool(self.missing_left[node]), missing, held),
+                bin_number=int(self.bin[node]),
+                missing_left=bool(self.missing_left[node]),
+                missing=missing,
+                left_bins=held,
             )
             at[left], at[left + 1] = rows[~right], rows[right]
         return leaves

@@ -42,7 +42,7 @@ class Held(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: Index) -> Self:
-        """Those at these places; a copy unless `index` is a slice."""
+        """Return the items at these indices; a copy unless `index` is a slice."""
 
 
 H = TypeVar("H", bound=Held)
@@ -87,20 +87,20 @@ class Pairs(Generic[H]):
 
     @classmethod
     def of(cls, held: H) -> Self:
-        """Those that there are."""
+        """Return the pairs that exist."""
         places = np.arange(len(held))
         return cls(held, places, held, np.full(len(held), -1))
 
     @property
     def both(self) -> NDArray[np.int64]:
-        """Where there is something to add."""
+        """Return the indices where there is something to add."""
         return np.flatnonzero(self.second >= 0)
 
     def __len__(self) -> int:
         return len(self.first)
 
     def __getitem__(self, index: Index) -> Self:
-        """Those at these places."""
+        """Return the pairs at these indices."""
         return replace(self, first=self.first[index], second=self.second[index])
 
 
@@ -118,7 +118,8 @@ class Ciphertexts:
 
     @classmethod
     def received(cls, octets: bytes, count: int, width: int, lanes: int = 1) -> Ciphertexts:
-        """What a message carried: `count` times `lanes` ciphertexts of `width` bytes.
+        """Read a message's `count` times `lanes` ciphertexts of `width` bytes. `count` times
+        `lanes` ciphertexts of `width` bytes.
 
         A PeerError unless the size is right; `PublicKey.check` and `PrivateKey.decrypt` check the
         content.
@@ -132,7 +133,7 @@ class Ciphertexts:
 
     @classmethod
     def concat(cls, parts: Sequence[Ciphertexts]) -> Ciphertexts:
-        """All parts, one after the other; at least one."""
+        """Join all parts, one after the other; at least one."""
         return cls(np.concatenate([part.data for part in parts]))
 
     def joined(self, others: Sequence[Ciphertexts]) -> Ciphertexts:
@@ -168,7 +169,7 @@ class Ciphertexts:
         return len(self.data)
 
     def __getitem__(self, index: Index) -> Ciphertexts:
-        """Those at these places; a copy unless `index` is a slice."""
+        """Return the ciphertexts at these indices; a copy unless `index` is a slice."""
         return Ciphertexts(self.data[index])
 
     def __repr__(self) -> str:
@@ -227,12 +228,16 @@ class BlindedPackages(Outgoing):
 
 
 def seal_encrypted(data: NDArray[np.uint8]) -> Encrypted:
-    """For the `encrypt` of a scheme and nothing else; a test holds every other caller up."""
+    """Mark ciphertexts as encrypted, for the `encrypt` of a scheme and nothing else; a test holds
+    every other caller up.
+    """
     return Encrypted(data, _SEAL)
 
 
 def seal_released(data: NDArray[np.uint8]) -> BlindedPackages:
-    """For the `release` of a scheme and nothing else; a test holds every other caller up."""
+    """Mark packages as blinded, for the `release` of a scheme and nothing else; a test holds every
+    other caller up.
+    """
     return BlindedPackages(data, _SEAL)
 
 

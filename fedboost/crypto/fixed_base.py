@@ -55,7 +55,7 @@ class FixedBase:
         return results
 
     def _digits(self, exponents: list[int]) -> list[list[int]]:
-        """For each window, every exponent's digit."""
+        """Return every exponent's digit for each window."""
         windows, bits = len(self.table), self.window_bits
         width = (windows * bits + 7) // 8
         raw = b"".join([exponent.to_bytes(width, "little") for exponent in exponents])

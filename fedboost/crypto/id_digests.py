@@ -25,7 +25,7 @@ def fresh_key() -> bytes:
 
 
 def digests(ids: Iterable[bytes], key: bytes) -> list[bytes]:
-    """One digest of 16 bytes for each id, in their order."""
+    """Return one digest of 16 bytes for each id, in their order."""
     return [hmac.digest(key, row, "sha256")[:DIGEST_BYTES] for row in ids]
 
 
@@ -46,7 +46,7 @@ def named_rows(ids: Sequence[bytes], key: bytes, count: int, data: bytes) -> NDA
 
 
 def digest_of_all(ids: Iterable[bytes], key: bytes) -> bytes:
-    """One digest of 32 bytes over all ids in their order: equal where both are."""
+    """Return one digest of 32 bytes over all ids in their order: equal where both are."""
     digest = hmac.new(key, digestmod="sha256")
     for row in ids:
         digest.update(len(row).to_bytes(4, "big") + row)

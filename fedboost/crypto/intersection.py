@@ -203,7 +203,7 @@ def _times_eight(u: mpz) -> tuple[mpz, mpz]:
 
 
 def _inverses(numbers: list[mpz]) -> list[mpz]:
-    """All inverses modulo the field's prime with one inversion (Montgomery's trick)."""
+    """Invert all numbers modulo the field's prime with one inversion (Montgomery's trick)."""
     products = [mpz(1)]
     for number in numbers:
         products.append(products[-1] * number % FIELD)

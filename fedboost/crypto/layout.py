@@ -40,7 +40,7 @@ _WORD = (1 << WORD_BITS) - 1
 
 @dataclass(frozen=True)
 class Digit:
-    """Where the sum of one column lies in a lane, and what it may be."""
+    """The position and bounds of one column's sum in a lane."""
 
     column: int
     shift: int
@@ -52,7 +52,7 @@ class Digit:
 
 @dataclass(frozen=True)
 class Lane:
-    """One of the ciphertexts that a sum takes."""
+    """A ciphertext among those that a sum takes."""
 
     digits: tuple[Digit, ...]
     bits: int  # what one sum takes of a package
@@ -90,14 +90,15 @@ class Packages:
 
 
 def fitting(plaintext_bits: int, bits: int) -> int:
-    """How many fields of this width fit a plaintext below its headroom."""
+    """Return how many fields of this width fit a plaintext below its headroom."""
     return (plaintext_bits - HEADROOM_BITS) // bits
 
 
 def lanes_of(
     groups: Sequence[tuple[Digit, ...]], bits: int, plaintext_bits: int, *, compress: bool = True
 ) -> tuple[Lane, ...]:
-    """As many groups of digits in each lane as fit, the last fewer; `bits` are a group's width.
+    """Put as many groups of digits into each lane as fit, the last fewer; `bits` are a group's
+    width.
 
     Each group's digits come as they lie in a group of its own. Without `compress` a package holds
     one sum.
@@ -117,8 +118,8 @@ def lanes_of(
 
 
 class Layout(ABC):
-    """Where the columns of a row and of a sum lie in plaintexts; what `encrypt`, `release` and
-    `decrypt` know of it.
+    """The positions of a row's and a sum's columns in plaintexts; `encrypt`, `release` and
+    `decrypt` use it.
     """
 
     value_bits: int  # a row's numbers are at most 2^value_bits either way
@@ -136,15 +137,15 @@ class Layout(ABC):
         """The ciphertexts of one row or sum."""
 
     def takes(self, masks: Masks | None) -> bool:
-        """Whether answers leave under such masks, and have room for them; here without any."""
+        """Return True if answers leave under such masks, and have room for them; here none do."""
         return masks is None
 
     def package_count(self, counts: Sequence[int]) -> int:
-        """How many packages consecutive groups of `counts` sums take, without laying them out."""
+        """Count the packages of consecutive groups of `counts` sums, without laying them out."""
         return sum(-(-count // lane.capacity) for lane in self.lanes for count in counts)
 
     def packages(self, counts: Sequence[int]) -> Packages:
-        """How consecutive groups of `counts` sums are put into packages; none straddles groups."""
+        """Put consecutive groups of `counts` sums into packages; none straddles groups."""
         sums = np.asarray(counts, dtype=np.int64)
         capacity = np.array([lane.capacity for lane in self.lanes], dtype=np.int64)
         full = -(-sums[:, None] // capacity)  # packages of each group and lane
@@ -192,7 +193,7 @@ class Layout(ABC):
         return octets_of(limbs.reshape(-1, width), 4 * width)
 
     def packed(self, masks: Masks, packages: Packages) -> Octets:
-        """What masks add to the packages' plaintexts, signed, uint8 (packages, width).
+        """Return what masks add to the packages' plaintexts, signed, uint8 (packages, width).
 
         One mask for each sum and column, which the layout takes.
         """

@@ -47,7 +47,7 @@ MASK_SLACK_BITS = 40  # a mask this much wider than a value hides it but for 2^-
 
 @dataclass(frozen=True)
 class LeafLayout(Layout):
-    """Where the `outputs` values of a row lie in plaintexts, and the masks among its holders.
+    """The positions of a row's `outputs` values in plaintexts, and the masks among its holders.
 
     Gradients are fixed point, |g| ≤ 2^value_bits, and leaves have at most `n_rows` rows; a value is
     worth 2^-fraction_bits of a gradient. An answer adds up `terms` leaf values, and a row's holders
@@ -87,7 +87,7 @@ class LeafLayout(Layout):
 
     @property
     def columns(self) -> int:
-        """One value for each output."""
+        """Number of columns: one value for each output."""
         return self.outputs
 
     @cached_property
@@ -129,7 +129,8 @@ class LeafLayout(Layout):
         return lanes_of(digits, self.width, self.plaintext_bits)
 
     def takes(self, masks: Masks | None) -> bool:
-        """Whether these are the masks that fields have room for: at most one a pair of holders.
+        """Return True if these are the masks that fields have room for: at most one a pair of
+        holders.
 
         Where rows may have several holders no answer leaves without them (a row with a single one
         has a mask of zero); with one holder in all there are none.

@@ -76,7 +76,7 @@ def rows_of(values: Iterable[int], width: int) -> Octets:
 
 
 def resized(octets: Octets, width: int) -> Octets:
-    """The same signed numbers in another width, which holds them."""
+    """Return the same signed numbers in another width, which holds them."""
     own = octets.shape[1]
     if width <= own:
         return np.ascontiguousarray(octets[:, own - width :])

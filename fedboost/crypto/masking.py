@@ -83,7 +83,7 @@ class MaskKey:
 
 
 def is_private_of(octets: bytes, public: bytes) -> bool:
-    """Whether these bytes are the seal of the mask key with this public key.
+    """Return True if these bytes are the seal of the mask key with this public key.
 
     Bytes that only lead to the same public key are not: who moves a share so that the bits change
     which X25519 ignores must not pass (`shamir.liars`).
@@ -155,7 +155,7 @@ def wide_stream(key: bytes, count: int, bits: int) -> Limbs:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PairStream:
-    """One pair's part in an answer: the rows that both hold, in an order that both know."""
+    """A pair's part in an answer: the rows that both hold, in an order that both know."""
 
     key: bytes  # `Pair.stream_key` of a context that names this answer alone
     sign: int  # 1 at one side and −1 at the other
@@ -164,8 +164,8 @@ class PairStream:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Masks:
-    """What hides an answer, masks or noise: a signed number for each of its rows or sums and of
-    their outputs; it prints nothing.
+    """Masks or noise that hide an answer: a signed number for each of its rows or sums and of their
+    outputs; it prints nothing.
     """
 
     limbs: NDArray[np.int64]  # (rows, outputs, limbs): Σ limbs[..., i] · 2^(32·i), limbs signed

@@ -189,7 +189,7 @@ class ModularPublic:
         return cell, self._sum_runs(data, lengths)
 
     def _sum_runs(self, data: Octets, lengths: NDArray[np.int64]) -> Octets:
-        """One ciphertext for each run of `data`; runs of one are what they are."""
+        """Return one ciphertext for each run of `data`; runs of one stay as they are."""
         ends = np.cumsum(lengths)
         sums = data[ends - lengths]
         several = np.flatnonzero(lengths > 1)

@@ -155,7 +155,7 @@ def running_sums(key: ModularKey, data: Octets, lengths: NDArray[np.int64]) -> O
 
 
 def are_units(key: ModularKey, data: Octets) -> bool:
-    """Whether all are in 1..modulus−1 and have no factor in common with n."""
+    """Return True if all are in 1..modulus−1 and have no factor in common with n."""
     n, modulus = mpz(key.n), key.modulus
     values = numbers(data)
     for start in range(0, len(values), GCD_BATCH):

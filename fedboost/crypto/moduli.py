@@ -56,7 +56,7 @@ def split(octets: bytes, width: int) -> list[int]:
 
 @functools.lru_cache(maxsize=1)
 def small_primes() -> NDArray[np.int64]:
-    """All primes below 2^16."""
+    """Return all primes below 2^16."""
     prime = np.ones(SMALL_PRIMES_BELOW, dtype=np.bool_)
     prime[:2] = False
     for number in range(2, 256):

@@ -43,7 +43,7 @@ class IdNoise:
         self._digests = b"".join(id_digests.digests(ids, secrets.derive("ids of noise")))
 
     def randomised(self, true: Values, values: int, epsilon: float, *purpose: Purpose) -> Values:
-        """What is told of the ids' values below `values`, uint8 (n,), each by itself.
+        """Return noisy answers for the ids' values below `values`, uint8 (n,), each by itself.
 
         The same secret, id and purpose give the same answer: told twice, it tells nothing more. A
         value moves with a chance rounded up to a multiple of 2^-64, so that a huge ε keeps some

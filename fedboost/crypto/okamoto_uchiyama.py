@@ -138,7 +138,7 @@ class OuSecret:
         return (power - 1) // self.p
 
     def _root(self, power: mpz, index: int) -> int:
-        """One of the p roots of an n-th power, uniform among them and always the same."""
+        """Return one of the p roots of an n-th power, uniform among them and always the same."""
         p, q, n = mpz(self.p), mpz(self.q), self.key.modulus
         square = p * p
         at_p = gmpy2.powmod(power, gmpy2.invert(n, p - 1), square)
@@ -154,13 +154,13 @@ class OuSecret:
 
 @functools.lru_cache(maxsize=2)
 def _powers_of(key: OuKey) -> FixedBase:
-    """One table a key and process."""
+    """Return the table of a key, made once in a process."""
     return FixedBase(mpz(key.g), key.modulus, plaintext_bits(key.n.bit_length()), BARE_WINDOW_BITS)
 
 
 @functools.lru_cache(maxsize=2)
 def _powers_at(prime: int) -> PrimePowers:
-    """One table a prime and process."""
+    """Return the table of a prime, made once in a process."""
     return PrimePowers(prime)
 
 

@@ -33,7 +33,7 @@ from fedboost.errors import ConfigError
 
 @dataclass(frozen=True)
 class GhLayout(Layout):
-    """Where the `outputs` pairs (G, H) lie in plaintexts, for sums of up to `n_rows` rows.
+    """The positions of `outputs` pairs (G, H) in plaintexts, for sums of up to `n_rows` rows.
 
     Values are fixed point: |g| ≤ 2^value_bits and 0 ≤ h ≤ 2^value_bits for every row, whatever it
     is weighted or amplified with. A ConfigError where a sum would not fit an int64, or one pair and
@@ -117,7 +117,7 @@ class GhLayout(Layout):
         )
 
     def takes(self, masks: Masks | None) -> bool:
-        """Whether sums leave with this noise: none, or as much as there is room for."""
+        """Return True if sums leave with this noise: none, or as much as there is room for."""
         pair = (self.g_noise, self.h_noise)
         if masks is None or not any(pair):
             return masks is None and not any(pair)

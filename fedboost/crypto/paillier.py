@@ -109,7 +109,7 @@ class _Prime:
 
 @functools.lru_cache(maxsize=4)
 def _powers(prime: int) -> PrimePowers:
-    """One table a prime and process."""
+    """Return the table of a prime, made once in a process."""
     return PrimePowers(prime)
 
 

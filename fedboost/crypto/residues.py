@@ -43,13 +43,13 @@ SPARE_BYTES = 8  # above a residue, for the carries of a sum
 
 
 class NoBlinders:
-    """Nothing to hide with."""
+    """A pool of blinders for schemes that hide nothing."""
 
     def __init__(self, width: int) -> None:
         self._width = width
 
     def prepare(self, count: int) -> None:
-        """Nothing to prepare."""
+        """Do nothing."""
 
     def take(self, count: int) -> NDArray[np.uint8]:
         """Zeros, uint8 (count, width)."""
@@ -135,7 +135,7 @@ class ResiduePublic:
         return paired(self, pairs)
 
     def blinders(self) -> NoBlinders:
-        """Nothing to hide with."""
+        """Return a pool that hides nothing."""
         return NoBlinders(self.width)
 
     def release(
@@ -177,7 +177,7 @@ class ResiduePublic:
 
     @property
     def _wraps_itself(self) -> bool:
-        """Whether the bytes' own overflow is the reduction."""
+        """True if the bytes' own overflow is the reduction."""
         return self.modulus == 1 << (8 * self.width)
 
     def _reduced(self, sums: Limbs, lanes: int) -> Ciphertexts:
@@ -192,7 +192,7 @@ class ResiduePublic:
 
 
 class ResidueSecret(Protocol):
-    """What the owner of a key does to numbers; for `plain`, nothing."""
+    """The private operations of a key's owner on numbers; for `plain`, none."""
 
     @property
     def modulus(self) -> int:
@@ -209,7 +209,7 @@ class ResidueSecret(Protocol):
         """Ciphertexts as plaintexts in two's complement; None if one is no ciphertext."""
 
     def public_bytes(self) -> bytes:
-        """What a host needs."""
+        """Return what a host needs."""
 
     def to_bytes(self) -> bytes:
         """The secret, for the party's own sealed store."""
@@ -224,7 +224,7 @@ class ResiduePrivate:
         self.plaintext_bits = secret.plaintext_bits
 
     def public_bytes(self) -> bytes:
-        """What a host needs, as `load_public` reads it."""
+        """Return what a host needs, as `load_public` reads it."""
         return self._secret.public_bytes()
 
     def encrypt(self, gh: Sums, layout: Layout) -> Iterator[Encrypted]:

@@ -1,4 +1,8 @@
-"""The encryption schemes by name."""
+"""The encryption schemes whose ciphertexts are numbers, by name.
+
+A new one is a module beside this and an entry here: settings, keys, both sides of trees, prices and
+the reference find it by that.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +17,12 @@ from fedboost.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Scheme:
-    """What a job and a policy ask of any scheme."""
+class KeyScheme:
+    """How a scheme makes and reads its keys, and what its ciphertexts can do; see `api`."""
 
     name: str
     secure: bool  # whether it hides anything from whoever holds its ciphertexts
     multiplies: bool  # whether a host can multiply a sum by a number it knows, and add one
-
-
-@dataclass(frozen=True)
-class KeyScheme(Scheme):
-    """How a scheme whose ciphertexts are numbers makes and reads its keys; see `api`."""
-
     key_bits: int  # where the job does not say; 0: the scheme has no key
     key_bits_min: int  # shorter keys are refused
     plaintext_bits: Callable[[int], int]  # capacity of a plaintext, by key_bits
@@ -80,12 +78,6 @@ _ALL = (
     ),
 )
 SCHEMES: Mapping[str, KeyScheme] = {scheme.name: scheme for scheme in _ALL}
-# Without a key: both sides derive public polynomials, and each tree has secrets of its own.
-LATTICES: Mapping[str, Scheme] = {
-    name: Scheme(name, secure=True, multiplies=False) for name in parameters.BY_NAME
-}
-
-KNOWN: Mapping[str, Scheme] = {**SCHEMES, **LATTICES}
 
 
 def scheme(name: str) -> KeyScheme:
@@ -99,4 +91,4 @@ def scheme(name: str) -> KeyScheme:
 
 def is_lattice(name: str) -> bool:
     """Whether the scheme of that name is one of the lattice's."""
-    return name in LATTICES
+    return name in parameters.BY_NAME

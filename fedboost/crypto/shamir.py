@@ -29,7 +29,7 @@ _DRAW_BYTES = 48  # modulo the prime: uniform up to 2^-128
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One holder's share: its place, 1 to HOLDERS_MAX, and the secret value there."""
+    """A holder's share: its place, 1 to HOLDERS_MAX, and the secret's value there."""
 
     x: int
     y: int = field(repr=False)
@@ -40,7 +40,7 @@ class Share:
 
     @classmethod
     def from_bytes(cls, octets: bytes) -> Share:
-        """What `to_bytes` wrote; a PeerError where no share has these bytes."""
+        """Read what `to_bytes` wrote; a PeerError where no share has these bytes."""
         if len(octets) != SHARE_BYTES:
             raise PeerError(f"expected a share of {SHARE_BYTES} bytes, got {len(octets)}")
         share = cls(octets[0], int.from_bytes(octets[1:], "big"))
@@ -114,7 +114,7 @@ def liars(shares: Sequence[Share], threshold: int, fits: Callable[[bytes], bool]
 
 
 def findable(shares: int, threshold: int) -> int:
-    """How many wrong ones among so many shares `liars` can name.
+    """Return how many wrong ones among so many shares `liars` can name.
 
     (shares − threshold + 1) / 2, rounded down: two polynomials through the secret that each miss
     no more have `threshold` points in common, so they are one. Fewer, but two at least, where

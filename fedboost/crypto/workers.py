@@ -23,7 +23,7 @@ class Pending(Protocol[T_co]):
         """Waits for the result; raises what the kernel raised."""
 
     def done(self) -> bool:
-        """Whether `result` would return at once."""
+        """Return True if `result` would return at once."""
 
 
 class Workers(Protocol):
@@ -31,11 +31,13 @@ class Workers(Protocol):
 
     @property
     def count(self) -> int:
-        """How many kernels run at the same time."""
+        """Number of kernels that run at the same time."""
 
     @property
     def threads(self) -> Workers:
-        """As many threads, for kernels that let go of the interpreter's lock and share arrays."""
+        """Return as many threads, for kernels that let go of the interpreter's lock and share
+        arrays.
+        """
 
     def map(self, kernel: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
         """`kernel(*task)` for each task, results in the tasks' order; the first error is raised."""
@@ -69,7 +71,7 @@ class Deferred(Pending[T]):
         return self._results[0]
 
     def done(self) -> bool:
-        """Whether it has been computed."""
+        """Return True if it has been computed."""
         return self._todo is None
 
 

@@ -77,7 +77,7 @@ def codes_of(texts: pa.DictionaryArray) -> Codes:
 
 
 def canonical(text: str) -> str:
-    """One way to write what the trimmed text of a cell says."""
+    """Return the canonical spelling of a cell's trimmed text."""
     whole = _WHOLE.fullmatch(text)
     if whole is not None:  # from its digits: a float would round those beyond 2^53
         sign, digits = whole.groups()

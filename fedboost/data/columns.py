@@ -43,7 +43,7 @@ _KINDS: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
 
 
 def kind_of(kind: pa.DataType) -> str:
-    """One word for an Arrow type: those in READABLE can become numbers, no other can."""
+    """Return one word for an Arrow type: those in READABLE can become numbers, no other can."""
     if pa.types.is_dictionary(kind):
         return kind_of(kind.value_type)
     return next((word for word, fits in _KINDS if fits(kind)), "binary")
@@ -69,18 +69,18 @@ class Numbers:
 
     @property
     def infinite(self) -> int:
-        """How many values are infinite (or too large for 64-bit floats)."""
+        """Number of values that are infinite (or too large for 64-bit floats)."""
         return int(np.isinf(self.values).sum())
 
     @property
     def beyond(self) -> int:
-        """How many finite values lie beyond what a 32-bit float holds."""
+        """Number of finite values beyond what a 32-bit float holds."""
         size = np.abs(self.values)
         return int(((size > FLOAT32_MAX) & np.isfinite(size)).sum())
 
     @property
     def rounded(self) -> int:
-        """How many whole numbers (beyond 2^24) change when they become 32-bit floats."""
+        """Number of whole numbers (beyond 2^24) that change when they become 32-bit floats."""
         large = self.values[np.abs(self.values) > 2**24]
         with np.errstate(over="ignore"):
             moved = large.astype(np.float32).astype(np.float64) != large
@@ -140,7 +140,7 @@ def _written_numbers(column: pa.ChunkedArray) -> Numbers:
 
 
 def _some_written_numbers(cells: pa.ChunkedArray) -> Numbers:
-    """As `_written_numbers`, for trimmed cells of which not all are numbers as Arrow reads them."""
+    """Read trimmed cells of which Arrow cannot read all as numbers; like `_written_numbers`."""
     words = _as_booleans(cells)
     if words is not None:
         values = _float64(pc.cast(words, pa.float64()))

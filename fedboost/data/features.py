@@ -81,7 +81,7 @@ class Feature:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Features:
-    """What a frame holds of its features: values, categories by column, notes for the log.
+    """A frame's features: values, categories by column, notes for the log.
 
     `values` is float32 (n, c), as `fedboost.data.frame.Frame` has it.
     """
@@ -211,19 +211,19 @@ def _check_entries(values: csc_array, names: Sequence[str]) -> list[str]:
 
 
 def rounding_note(name: str, count: int) -> str:
-    """What the log says of whole numbers that a 32-bit float cannot tell apart."""
+    """Return the log's note on whole numbers that a 32-bit float cannot tell apart."""
     return f"column {name}: {count} whole numbers beyond 2^24 were rounded to 32-bit floats"
 
 
 def shown(names: Sequence[str]) -> str:
-    """At most NAMES_SHOWN_MAX names, and how many there are besides."""
+    """Return at most NAMES_SHOWN_MAX names, and how many more there are."""
     rest = len(names) - NAMES_SHOWN_MAX
     more = f" and {rest} more" if rest > 0 else ""
     return ", ".join(names[:NAMES_SHOWN_MAX]) + more
 
 
 def fault_errors(faults: Sequence[Fault], n_rows: int) -> list[DataError]:
-    """One error per kind of fault, naming all columns that have it; the gravest kind first."""
+    """Return one error for each kind of fault, naming all its columns; the gravest kind first."""
     errors = []
     for kind, (what, todo) in _TEXTS.items():
         same = [fault for fault in faults if fault.kind == kind]

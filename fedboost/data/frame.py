@@ -69,7 +69,7 @@ class Frame:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether `values` is a `csc_array`, which stores no zeros."""
+        """True if `values` is a `csc_array`, which stores no zeros."""
         return not isinstance(self.values, np.ndarray)
 
     @property

@@ -37,7 +37,7 @@ def encode_ids(columns: Sequence[pa.ChunkedArray], names: Sequence[str]) -> list
 
 
 def shared_ids(ids: Sequence[bytes]) -> tuple[int, int]:
-    """How many rows do not have an id of their own, and how many ids they share."""
+    """Return how many rows do not have an id of their own, and how many ids they share."""
     seen: set[bytes] = set()
     twice: set[bytes] = set()
     extra = 0

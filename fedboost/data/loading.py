@@ -46,7 +46,7 @@ def load_with_ids(
     needs_label: bool,
     needs_features: bool,
 ) -> tuple[Frame, pa.Table]:
-    """What `load` gives, and the id columns as the table has them: their cells and types."""
+    """Return what `load` returns, and the id columns with the table's cells and types."""
     with placed(party=party):
         if needs_label and selection.label is None:
             raise ConfigError("the job names no label", todo=f"add 'label' to data: {party}:")

@@ -24,7 +24,7 @@ class Outline:
 
 
 def kind(source: SourceSpec) -> str:
-    """What holds the data set: ``csv``, ``parquet``, ``svmlight`` or ``sql``."""
+    """Return the kind of source: ``csv``, ``parquet``, ``svmlight`` or ``sql``."""
     if source.sql is not None:
         return "sql"
     by_ending: str = FORMATS.get(Path(source.path or "").suffix.lower(), "unknown")
@@ -32,7 +32,7 @@ def kind(source: SourceSpec) -> str:
 
 
 def stamp(source: SourceSpec) -> tuple[int, int] | None:
-    """What changes when its file does: size, and time of change in ns; None where nothing tells."""
+    """Return size and time of change in ns of the source's file; None where it has none."""
     try:
         found = Path(source.path or "").stat() if source.path is not None else None
     except OSError:

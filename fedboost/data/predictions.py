@@ -66,7 +66,8 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 
 def parted(table: pa.Table, name: str) -> Predictions:
-    """What `predictions_table` wrote; a DataError where it is not that, or cells are empty.
+    """Read what `predictions_table` wrote; a DataError where it is something else, or cells are
+    empty.
 
     The last columns are the predictions, as many as the very last one's number says.
     """
@@ -91,7 +92,7 @@ def parted(table: pa.Table, name: str) -> Predictions:
 
 
 def _outputs(schema: pa.Schema) -> int:
-    """How many of the last columns are predictions, numbered in order; 0 where that is unclear."""
+    """Return how many of the last columns are predictions, numbered in order; 0 if unclear."""
     last = NAMED.fullmatch(schema.names[-1])
     if last is None:
         return 0

@@ -62,7 +62,9 @@ def read_sheet(source: SourceSpec, **where: str) -> Sheet:
 
 
 def read_table(source: SourceSpec, **where: str) -> pa.Table:
-    """As `read_sheet`, svmlight dense too; a DataError where it has too many cells for that."""
+    """Read a source like `read_sheet`, with svmlight dense; a DataError where it has too many
+    cells.
+    """
     sheet = read_sheet(source, **where)
     with placed(**where, file=source.name):
         return sheet.dense()

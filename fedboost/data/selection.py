@@ -12,7 +12,7 @@ from fedboost.settings import Settings
 
 
 class Selection(Settings):
-    """What a job's `data:` says of one party: which data set, and what its columns are.
+    """A party's entry in a job's `data:`: the data set and the role of its columns.
 
     Id and label columns never become features. Absent `columns` means all others but `ignore`.
     Columns in `categorical` are features too, whatever type their cells have.

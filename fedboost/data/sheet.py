@@ -46,7 +46,8 @@ class SparseColumns:
         return tuple(f"f{self.first + place}" for place in range(self.width))
 
     def place(self, name: str) -> int | None:
-        """Where the column stands; BEYOND where the file has no entry for it; None: no feature.
+        """Return the column's index; BEYOND where the file has no entry for it; None if it is no
+        feature.
 
         An absent entry is zero, so a column that no row reaches is all zeros, not unknown: a
         file of few rows need not reach the last column of the one that a model was trained on.
@@ -64,7 +65,7 @@ class SparseColumns:
         return entries
 
     def dense(self, place: int) -> NDArray[np.float64]:
-        """One column with its zeros, float64 (n,)."""
+        """Return one column with its zeros, float64 (n,)."""
         start, end = self.values.indptr[place : place + 2]
         cells = np.zeros(self.values.shape[0])
         cells[self.values.indices[start:end]] = self.values.data[start:end]
@@ -85,23 +86,25 @@ class Sheet:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """All column names: the Arrow columns, then the sparse ones."""
+        """Names of all columns: the Arrow columns, then the sparse ones."""
         sparse = () if self.sparse is None else self.sparse.names
         return (*self.columns.column_names, *sparse)
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Of each Arrow column its place."""
+        """Index of each Arrow column by name."""
         return {name: place for place, name in enumerate(self.columns.column_names)}
 
     def holds(self, name: str) -> bool:
-        """Whether the table has the column."""
+        """Return True if the table has the column."""
         if name in self.places:
             return True
         return self.sparse is not None and self.sparse.place(name) not in (None, BEYOND)
 
     def can_give(self, name: str) -> bool:
-        """Whether the column can be read as a feature: it is held, or all zeros (see `place`)."""
+        """Return True if the column can be a feature: the table has it, or it is all zeros (see
+        `place`).
+        """
         if name in self.places:
             return True
         return self.sparse is not None and self.sparse.place(name) is not None
@@ -116,7 +119,9 @@ class Sheet:
         return pa.chunked_array([self.sparse.dense(place)])
 
     def dense(self) -> pa.Table:
-        """All columns as one Arrow table; a DataError where that is more than CELLS_MAX cells."""
+        """Return all columns as one Arrow table; a DataError where it has more than CELLS_MAX
+        cells.
+        """
         if self.sparse is None:
             return self.columns
         width = self.sparse.width

@@ -23,7 +23,7 @@ FORMATS: dict[str, Format] = {
 
 
 class SqlSource(Settings):
-    """One read-only query; `url` is ``sqlite:///relative.db`` or ``sqlite:////absolute.db``."""
+    """A read-only query; `url` is ``sqlite:///relative.db`` or ``sqlite:////absolute.db``."""
 
     url: PathText = Field(repr=False)  # may hold a password, though no such URL is read
     query: str = Field(min_length=1, repr=False)
@@ -74,6 +74,8 @@ class SourceSpec(Settings):
 
     @property
     def identity(self) -> str:
-        """Where the table lies, as 32 hex digits: the same file, or database, whatever its name."""
+        """Return the table's location as 32 hex digits: equal for the same file or database,
+        whatever its name.
+        """
         place = str(Path(self.path or "").resolve()) if self.sql is None else self.sql.url
         return hashlib.sha256(place.encode()).hexdigest()[:32]

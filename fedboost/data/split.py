@@ -44,7 +44,7 @@ class PartyColumns(Settings):
 
 
 class SplitPlan(Settings):
-    """How to deal a pooled table; the first party is the guest, except in `horizontal`."""
+    """Rules for dealing a pooled table; the first party is the guest, except in `horizontal`."""
 
     layout: Literal["vertical", "horizontal", "hybrid"]
     parties: list[PartyColumns] = Field(min_length=2)
@@ -74,7 +74,7 @@ class SplitPlan(Settings):
 
 @dataclass(frozen=True, eq=False)
 class PartyShare:
-    """What one party gets: rows (int64 (k,), ascending), its columns, and whether the label."""
+    """One party's part: rows (int64 (k,), ascending), its columns, and whether it has the label."""
 
     party: str
     rows: Rows
@@ -176,7 +176,7 @@ def _check_columns(names: Sequence[str], plan: SplitPlan) -> None:
 
 
 def _vertical(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[PartyShare]:
-    """All rows for everybody; one party may be named without columns and gets the rest."""
+    """Deal all rows to everybody; one party may be named without columns and gets the rest."""
     taken = {name for party in plan.parties for name in party.columns or ()}
     unnamed = [party.name for party in plan.parties if party.columns is None]
     if len(unnamed) > 1:
@@ -196,7 +196,7 @@ def _vertical(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> 
 
 
 def _horizontal(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[PartyShare]:
-    """All columns and the label for everybody, each row for one party."""
+    """Deal each row to one party, with all columns and the label."""
     rng = np.random.default_rng(plan.seed)
     dealt = _deal_rows(label, len(plan.parties), plan.skew, rng)
     return [
@@ -225,7 +225,8 @@ def _hybrid(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> li
 
 
 def _guest_columns(names: Sequence[str], plan: SplitPlan, rng: np.random.Generator) -> list[str]:
-    """Those the plan names; else those no host names, or a random part (at least 1) of them.
+    """Return the guest's columns: those that the plan names, else those that no host names, or a
+    random part (at least 1) of them.
 
     Appendix C.1 draws their number between none and all; hosts without named columns share the
     others, of which at least one stays.

@@ -33,7 +33,8 @@ LABEL_NAMES = ("y", "label", "target", "class")
 
 @dataclass(frozen=True)
 class ColumnSurvey:
-    """One column: `role` is id, label, feature, categorical or empty where it can be none of them.
+    """A column's description: `role` is id, label, feature, categorical, or empty where it can be
+    none of them. `role` is id, label, feature, categorical or empty where it can be none of them.
 
     Categorical is a column that is a feature if the job says so; others may be that as well.
     `type` is the kind of its cells; `missing` a share of rows; `least` and `greatest` are None
@@ -122,7 +123,7 @@ def _sparse_features(sparse: SparseColumns) -> list[Feature]:
 
 
 def _notes(used: Sequence[Feature], distinct: dict[str, int | None], sheet: Sheet) -> list[str]:
-    """What a job would read less than literally, or only if told to."""
+    """Return notes on what a job would read other than literally, or only if told to."""
     notes = []
     if sheet.sparse is not None:
         cells = sheet.n_rows * sheet.sparse.width
@@ -188,7 +189,7 @@ def _role(feature: Feature, id_name: str | None, label: str | None) -> str:
 
 
 def _distinct(column: pa.ChunkedArray) -> int | None:
-    """How many different values the cells have, missing ones aside; None if Arrow cannot tell."""
+    """Return the number of distinct values, missing ones aside; None if Arrow cannot tell."""
     cells = plain(column)
     if kind_of(cells.type) == "empty":
         return 0

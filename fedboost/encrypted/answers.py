@@ -1,4 +1,4 @@
-"""What a host answers, layer after layer: sums of its candidates, and how rows divide."""
+"""What a host does beside sums, layer after layer: takes gradients in, and divides rows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from fedboost.core import split
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.categories import NO_THRESHOLD
-from fedboost.crypto.secrets import Secrets
+from fedboost.encrypted.candidates import Named
 from fedboost.encrypted.grove import STRIDE, Grove
-from fedboost.encrypted.host_noise import HostNoise
-from fedboost.encrypted.host_tree import CELLS_OCTETS_MAX, Found, HostTree
-from fedboost.encrypted.offers import Grouped, Named, Offer, Shape, write_shapes
-from fedboost.encrypted.sides import Asked, HostRows, HostSide
+from fedboost.encrypted.host_tree import HostTree
+from fedboost.encrypted.sides import HostRows, HostSide
 from fedboost.errors import PeerError
-from fedboost.flow import About
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.model.vertical import OwnSplit
 
@@ -66,78 +63,6 @@ class Gradients:
         return self._side.rows(self._parts, self._tree, self._key)
 
 
-def offered(
-    grove: Grove[HostTree[Any]], first: int, rows: HostRows[Any], secrets: Secrets
-) -> Iterator[tuple[pb.CandidateSums, dict[int, Offer]]]:
-    """Encrypted sums of every candidate split of the open nodes, shuffled, on their way out.
-
-    In parts, each with the offers that begin in it, by node; `first` is the number of the grove's
-    first tree.
-    """
-    for tree in grove.trees:
-        tree.begin_layer()
-    for group in _at_once(grove, rows):
-        asked, offers = [], dict[int, Offer]()
-        for slot, nodes in group:
-            tree = grove.trees[slot]
-            sums, found = tree.candidate_sums(rows, nodes)
-            for node, own in found.items():
-                offer, order = _shuffled(secrets, first + slot, node, own)
-                offers[slot * STRIDE + node] = offer
-                training = tree.growth.training.rows(node)
-                noise = None
-                if rows.noise is not None:
-                    noise = _noise(rows.noise, first + slot, node, training, own)[order]
-                places = np.concatenate([own.sums, *(one.sums for one in own.grouped)])[order]
-                asked.append(Asked(first + slot, node, len(training), sums[places], noise))
-        if not asked:
-            yield write_shapes([]), {}
-            return
-        shapes = [offer.shape for offer in offers.values()]
-        yield from _parts(shapes, rows.answers(asked), offers)
-
-
-def about_offers(grove: Grove[HostTree[Any]], offers: Mapping[int, Offer]) -> About:
-    """Who is behind the sums of some nodes; of the parts of a stream, of the first of them."""
-    at = [grove.at(number) for number in offers]
-    if not at:
-        return About()
-    rows = sum(len(tree.growth.training.rows(node)) for tree, node in at)
-    sums = sum(offer.shape.n_sums for offer in offers.values())
-    smallest = [own for tree, node in at if (own := tree.smallest_group(node)) is not None]
-    return About(rows, sums, min(smallest, default=None))
-
-
-def _at_once(grove: Grove[HostTree[Any]], rows: HostRows[Any]) -> Iterator[Group]:
-    """The open nodes, tree by tree, in groups whose cells fit into memory together; one at least,
-    which may be empty.
-    """
-    group: Group = []
-    room = CELLS_OCTETS_MAX
-    for slot, tree in enumerate(grove.trees):
-        each = max(1, tree.octets(rows))
-        left = list(tree.opened)
-        while left:
-            if each > room and group:
-                yield group
-                group, room = [], CELLS_OCTETS_MAX
-            fits = max(1, room // each)
-            group.append((slot, left[:fits]))
-            room, left = room - each * len(left[:fits]), left[fits:]
-    yield group
-
-
-def _parts(
-    shapes: list[Shape], answers: Iterator[pb.Ciphertexts], offers: dict[int, Offer]
-) -> Iterator[tuple[pb.CandidateSums, dict[int, Offer]]]:
-    """The first part says how the sums are arranged, whether or not there are any."""
-    message = write_shapes(shapes)
-    message.packages.CopyFrom(next(answers, pb.Ciphertexts()))
-    yield message, offers
-    for packages in answers:
-        yield pb.CandidateSums(packages=packages), {}
-
-
 def divisions(
     grove: Grove[HostTree[Any]], won: Mapping[int, Named], binning: Binning, bins: Bins
 ) -> dict[int, Bits]:
@@ -165,27 +90,3 @@ def write_divisions(divided: Mapping[int, Bits]) -> pb.RowDivisions:
     return pb.RowDivisions(
         nodes=wire.pack(np.array(list(divided), np.int32)), goes_right=wire.pack_bits(bits)
     )
-
-
-def _shuffled(secrets: Secrets, tree: int, node: int, found: Found) -> tuple[Offer, Places]:
-    """A node's offer in a fresh secret order, and that order of its sums: candidates at thresholds
-    and behind them each categorical column's, as they are found.
-    """
-    about = (tree, node)
-    order = secrets.permutation(len(found.listed), "candidates", *about)
-    places, grouped = [order], []
-    ends = len(order) + np.cumsum([len(own.sums) for own in found.grouped], dtype=np.int64)
-    for chosen in secrets.permutation(len(found.grouped), "columns", *about).tolist():
-        own = found.grouped[chosen]
-        count = len(own.sums)
-        bins = secrets.permutation(count - own.missing, "categories", *about, own.column)
-        grouped.append(Grouped(own.column, bins, own.missing, own.segments))
-        first = ends[chosen] - count
-        places += [first + bins, np.arange(first + len(bins), ends[chosen])]
-    return Offer(found.listed, order, tuple(grouped)), np.concatenate(places)
-
-
-def _noise(noise: HostNoise, tree: int, node: int, training: Rows, found: Found) -> Sums:
-    """What is added to a node's sums, in the order in which they are found."""
-    cells = [len(own.sums) for own in found.grouped]
-    return np.concatenate(noise.of_node((tree, node), training, found.listed, cells))

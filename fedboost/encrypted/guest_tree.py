@@ -13,10 +13,11 @@ from fedboost.core import histogram, objectives, sampling, split
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.growth import Rules, choose
 from fedboost.core.partition import ROOT, left_child, parent, right_child
+from fedboost.encrypted.candidates import Shape
 from fedboost.encrypted.grove import STRIDE, Grove
 from fedboost.encrypted.growth import Growth
 from fedboost.encrypted.host_noise import NoiseScale
-from fedboost.encrypted.offers import Best, Shape, best_of
+from fedboost.encrypted.offers import Best, best_of
 from fedboost.encrypted.sides import Expected
 from fedboost.errors import PeerError
 from fedboost.model import vertical

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -34,6 +33,7 @@ from fedboost.core.split import Candidates
 from fedboost.crypto.gaussian import discrete_gaussian, widened
 from fedboost.crypto.masking import Masks
 from fedboost.crypto.secrets import Secrets
+from fedboost.encrypted.candidates import NodeCandidates
 from fedboost.encrypted.params import EncryptedTreeParams
 
 Sums = NDArray[np.int64]
@@ -78,21 +78,18 @@ class HostNoise:
     scale: NoiseScale
     secrets: Secrets  # of the job, the same in every attempt
 
-    def of_node(
-        self, about: tuple[int, int], rows: Rows, listed: Candidates, grouped: Sequence[int]
-    ) -> list[Sums]:
-        """The noise of a node's sums, int64 (n, 2·outputs) each: of its candidates at thresholds,
-        then of each categorical column, `grouped` their numbers of sums.
+    def of_node(self, node: tuple[int, int], rows: Rows, candidates: NodeCandidates) -> Sums:
+        """The noise of a node's sums in canonical order, int64 (n, 2·outputs).
 
-        `about` are its tree and its heap id, rows int32 those that its tree learns from.
+        `node` are its tree and its heap id, rows int32 those that its tree learns from.
         """
-        secrets = self.secrets.child(*about, _digest(rows, listed, grouped))
-        found = [self._at_thresholds(listed, secrets)]
-        for place, count in enumerate(grouped):
-            sigma = widened(self.scale.sigma, count, max(1, count - 1))
-            sigmas = np.tile(sigma, (count, 1))
-            found.append(discrete_gaussian(sigmas, secrets, "categories", place))
-        return [np.clip(own, -self.scale.most, self.scale.most) for own in found]
+        secrets = self.secrets.child(*node, _digest(rows, candidates))
+        drawn = [self._at_thresholds(candidates.listed, secrets)]
+        for place, column in enumerate(candidates.categorical):
+            sigma = widened(self.scale.sigma, column.n_sums, max(1, column.n_sums - 1))
+            sigmas = np.tile(sigma, (column.n_sums, 1))
+            drawn.append(discrete_gaussian(sigmas, secrets, "categories", place))
+        return np.clip(np.concatenate(drawn), -self.scale.most, self.scale.most)
 
     def _at_thresholds(self, listed: Candidates, secrets: Secrets) -> Sums:
         sigma, left = self.scale.sigma, listed.missing_left
@@ -128,10 +125,11 @@ def _outputs(params: EncryptedTreeParams) -> int:
     return params.n_outputs // params.trees_per_round
 
 
-def _digest(rows: Rows, listed: Candidates, grouped: Sequence[int]) -> bytes:
+def _digest(rows: Rows, candidates: NodeCandidates) -> bytes:
     """What a node's question is, but for its place in the tree: 32 bytes."""
-    hashed = hashlib.sha256()
-    for part in (rows, listed.column, listed.bin, listed.missing_left, np.array(grouped, np.int64)):
+    hashed, listed = hashlib.sha256(), candidates.listed
+    grouped = np.array([column.n_sums for column in candidates.categorical], np.int64)
+    for part in (rows, listed.column, listed.bin, listed.missing_left, grouped):
         octets = np.ascontiguousarray(part).tobytes()
         hashed.update(len(octets).to_bytes(8, "little") + octets)
     return hashed.digest()

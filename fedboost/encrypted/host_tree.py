@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Generic
+from typing import Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +13,12 @@ from fedboost.core.groups import Minimum, MinimumState, Segments
 from fedboost.core.partition import parent, sibling
 from fedboost.core.split import Candidates
 from fedboost.crypto.api import Adder, H, Pairs
+from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.sparse import fill_skipped
+from fedboost.encrypted.candidates import CategoricalColumn, Named, NodeCandidates
 from fedboost.encrypted.cells import Cells, Rows
+from fedboost.encrypted.grove import Grove
 from fedboost.encrypted.growth import Growth
-from fedboost.encrypted.offers import Named
 from fedboost.encrypted.sides import HostRows
 from fedboost.state import state
 
@@ -26,25 +27,6 @@ Places = NDArray[np.int64]
 
 KEPT_OCTETS_MAX = 1 << 29  # of a layer's cells of all trees, for the next layer to subtract from
 CELLS_OCTETS_MAX = 1 << 26  # of the nodes whose sums are made at once
-
-
-@dataclass(frozen=True)
-class Categories:
-    """A categorical column of one node, its bins in groups."""
-
-    column: int
-    segments: Segments
-    missing: bool  # whether rows of the node lack a value, and they are a group apart
-    sums: Places  # (groups,) where their sums are and, last, that of missing rows
-
-
-@dataclass(frozen=True)
-class Found:
-    """One node's candidates, with their places among the sums that were made with it."""
-
-    listed: Candidates
-    sums: Places  # (candidates,)
-    grouped: tuple[Categories, ...]  # column by column
 
 
 @state
@@ -60,7 +42,7 @@ class HostTreeState:
 
 
 class HostTree(HostTreeState, Generic[H]):
-    """One tree. Every layer: divide as the guest says, `open`, then `candidate_sums` of all the
+    """One tree. Every layer: divide as the guest says, set `opened`, then `candidates` of all the
     open nodes, some at a time.
     """
 
@@ -115,67 +97,41 @@ class HostTree(HostTreeState, Generic[H]):
         """What a node's cells take in memory."""
         return self._cells_of.n_cells * rows.cell_octets
 
-    def candidate_sums(
-        self, rows: HostRows[H], nodes: Sequence[int]
-    ) -> tuple[Pairs[H], dict[int, Found]]:
-        """Sums, and for each of some open nodes its candidates with their places among them.
-
-        [ prefix sums | those with missing rows added | groups of categories, node after node ]
+    def candidates(
+        self, rows: HostRows[H], nodes: Sequence[int], number: int, secrets: Secrets
+    ) -> dict[int, tuple[NodeCandidates, Pairs[H]]]:
+        """The candidates of some open nodes of tree `number`, none of fewer rows than the minimum
+        on a side, and their sums in canonical order.
         """
-        least = self.minimum
-        self.released |= {node: least.groups(node) if least else None for node in nodes}
-        histograms, key = self._histograms(rows, nodes), rows.adds
+        histograms, adds = self._histograms(rows, nodes), rows.adds
         self._keep(histograms, rows)
         cells = _joined([histograms[node] for node in nodes])
-        prefix = self._prefix_sums(key, cells, len(nodes))
-        missing = [self._cells_of.missing(self.growth.training.rows(node)) for node in nodes]
-        listed = [self._listed(node, lacks) for node, lacks in zip(nodes, missing, strict=True)]
-        grouped = [self._grouped(node, lacks) for node, lacks in zip(nodes, missing, strict=True)]
-        found, base, absent = self._placed(nodes, listed, grouped)
-        first, second = np.arange(len(prefix)), np.full(len(prefix), -1)
-        rest = np.empty(0, np.int64)
+        offered = [self._offered(node, secrets, number) for node in nodes]
+        sums = self._prefix_sums(adds, cells, len(nodes))
+        first_group = len(sums)
         if self._by_category.any():
-            by_group = self._group_sums(key, cells, grouped)
-            rest = len(first) + np.arange(len(by_group))
-            prefix = prefix.joined([by_group])
-        sums = Pairs(
-            prefix,
-            np.concatenate([first, base, rest]),
-            cells,
-            np.concatenate([second, absent, np.full(len(rest), -1)]),
-        )
-        return sums, found
-
-    def _placed(
-        self,
-        nodes: Sequence[int],
-        listed: Sequence[Candidates],
-        grouped: Sequence[Sequence[Categories]],
-    ) -> tuple[dict[int, Found], Places, Places]:
-        """Where the nodes' candidates are; which prefix sums and which cells of missing rows make
-        up the second part.
-        """
+            sums = sums.joined([self._group_sums(adds, cells, offered)])
         width, per_node = int(self._ordered.sum()), int(self._starts[-1])
-        with_missing = width * len(nodes)
-        first_group = with_missing + sum(int(own.missing_left.sum()) for own in listed)
         first_bin = np.cumsum(self._ordered) - self._ordered
-        found: dict[int, Found] = {}
-        base, absent = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for i, (node, own, columns) in enumerate(zip(nodes, listed, grouped, strict=True)):
-            sums = i * width + first_bin[own.column] + own.bin.astype(np.int64)
-            left = np.flatnonzero(own.missing_left)
-            base.append(sums[left])
-            absent.append(i * per_node + self._starts[own.column[left] + 1] - 1)
-            sums[left] = with_missing + np.arange(len(left))
-            with_missing += len(left)
-            named = Candidates(self._columns[own.column], own.bin, own.missing_left)
-            found[node] = Found(
-                named, sums, tuple(replace(one, sums=first_group + one.sums) for one in columns)
-            )
-            first_group += sum(len(one.sums) for one in columns)
-        return found, np.concatenate(base), np.concatenate(absent)
+        found = {}
+        for i, (node, own) in enumerate(zip(nodes, offered, strict=True)):
+            column = np.searchsorted(self._columns, own.listed.column)
+            up_to = i * width + first_bin[column] + own.listed.bin
+            missing = i * per_node + self._starts[column + 1] - 1
+            groups = np.arange(first_group, first_group + len(own.order) - len(own.listed))
+            first_group += len(groups)
+            first = np.concatenate([up_to, groups])
+            second = np.full(len(first), -1)
+            second[: len(up_to)] = np.where(own.listed.missing_left, missing, -1)
+            found[node] = own, Pairs(sums, first, cells, second)
+        return found
 
-    def _prefix_sums(self, key: Adder[H], cells: H, nodes: int) -> H:
+    def note_released(self, nodes: Sequence[int]) -> None:
+        """Remembers over which groups of cells the sums of some open nodes have left."""
+        least = self.minimum
+        self.released |= {node: least.groups(node) if least else None for node in nodes}
+
+    def _prefix_sums(self, adds: Adder[H], cells: H, nodes: int) -> H:
         """Of each column that thresholds divide, node after node, the sums up to each bin.
 
         They run within a column's bins; the cell of missing rows stays outside.
@@ -184,39 +140,34 @@ class HostTree(HostTreeState, Generic[H]):
         is_bin[self._starts[1:] - 1] = False
         present = np.flatnonzero(np.tile(is_bin, nodes))
         lengths = np.tile(self._ordered, nodes)
-        return key.prefix_sums(cells[present], np.concatenate(([0], np.cumsum(lengths))))
+        return adds.prefix_sums(cells[present], np.concatenate(([0], np.cumsum(lengths))))
 
-    def _listed(self, node: int, missing: Bits) -> Candidates:
-        """A node's candidates at thresholds, columns counted among those that the tree may use."""
+    def _offered(self, node: int, secrets: Secrets, number: int) -> NodeCandidates:
+        """A node's candidates: between cells or, where there is a minimum, between groups."""
+        missing = self._cells_of.missing(self.growth.training.rows(node))
         ordered = np.flatnonzero(~self._by_category).astype(np.int32)
         listed = split.candidates(self._n_bins.astype(np.int32), missing, ordered)
-        if self.minimum is None:
-            return listed
-        (released,) = groups.released(self.minimum.stacked([node]), listed, self._n_bins)
-        return Candidates(
-            listed.column[released], listed.bin[released], listed.missing_left[released]
-        )
-
-    def _grouped(self, node: int, missing: Bits) -> list[Categories]:
-        """A node's categorical columns, the places of their sums counted from the first one's."""
-        found, first = [], 0
+        chosen: slice | Bits = slice(None)
+        if self.minimum is not None:
+            (chosen,) = groups.released(self.minimum.stacked([node]), listed, self._n_bins)
+        column = self._columns[listed.column[chosen]]
+        listed = Candidates(column, listed.bin[chosen], listed.missing_left[chosen])
+        categorical = []
         for c in np.flatnonzero(self._by_category):
             segments = Segments.finest(int(self._n_bins[c]))
             if self.minimum is not None:
                 segments = Segments.of(self.minimum.groups(node)[c], int(self._n_bins[c]))
             lacks = bool(missing[c]) and segments.apart
-            sums = first + np.arange(len(segments) + lacks)
-            found.append(Categories(int(self._columns[c]), segments, lacks, sums))
-            first += len(sums)
-        return found
+            categorical.append(CategoricalColumn(int(self._columns[c]), segments, lacks))
+        return NodeCandidates.shuffled(listed, categorical, secrets, (number, node))
 
-    def _group_sums(self, key: Adder[H], cells: H, grouped: Sequence[Sequence[Categories]]) -> H:
+    def _group_sums(self, adds: Adder[H], cells: H, offered: Sequence[NodeCandidates]) -> H:
         """The sums of the groups of categorical columns, node after node."""
         places, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         by_category = np.flatnonzero(self._by_category)
-        for i, columns in enumerate(grouped):
-            for c, one in zip(by_category, columns, strict=True):
-                own = np.append(one.segments.lengths, np.ones(int(one.missing), np.int64))
+        for i, candidates in enumerate(offered):
+            for c, column in zip(by_category, candidates.categorical, strict=True):
+                own = np.append(column.groups.lengths, np.ones(int(column.missing), np.int64))
                 places.append(i * self._starts[-1] + self._starts[c] + np.arange(own.sum()))
                 lengths.append(own)
         length = np.concatenate(lengths)
@@ -224,7 +175,7 @@ class HostTree(HostTreeState, Generic[H]):
         if (length == 1).all():
             return held
         ends = np.cumsum(length)
-        return key.prefix_sums(held, np.concatenate(([0], ends)))[ends - 1]
+        return adds.prefix_sums(held, np.concatenate(([0], ends)))[ends - 1]
 
     def _histograms(self, rows: HostRows[H], nodes: Sequence[int]) -> dict[int, H]:
         """The encrypted histogram of each node: added up, or its parent's minus its sibling's."""
@@ -283,6 +234,20 @@ class HostTree(HostTreeState, Generic[H]):
         left_out = np.tile(skipped, len(added))
         filled = np.where(left_out < 0, -1, base + left_out)
         return fill_skipped(rows.adds, sums, offsets, filled, totals)
+
+
+class HostGrove(Grove[HostTree[Any]]):
+    """Trees that grow at once at a host; the nodes have numbers (Grove)."""
+
+    def __init__(self, trees: Sequence[HostTree[Any]] = (), first: int = -1) -> None:
+        """`first` is the number of the first tree in the model; none, −1: before the first ones."""
+        super().__init__(trees)
+        self.first = first
+        self.offered: dict[int, NodeCandidates] = {}  # this layer, by node
+
+    def begins_with(self, number: int) -> bool:
+        """Whether there are trees, and the first is this one of the model."""
+        return bool(self.trees) and self.first == number
 
 
 def _joined(parts: Sequence[H]) -> H:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fedboost.core import fixed_point
 from fedboost.core.binning import Binning
 from fedboost.crypto.api import PrivateKey, PublicKey
-from fedboost.crypto.lattice.polynomials import NONCE_BYTES, Origin
+from fedboost.crypto.lattice.polynomials import NONCE_BYTES
 from fedboost.crypto.packing import GhLayout
-from fedboost.crypto.schemes import SCHEMES, is_lattice
-from fedboost.encrypted import precision
+from fedboost.crypto.schemes import SCHEMES
+from fedboost.encrypted import schemes
 from fedboost.encrypted.host_noise import HostNoise, NoiseScale
-from fedboost.encrypted.packed import HostKey, PackedGuest, PackedHost
 from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.encrypted.ring import RingGuest, RingHost
 from fedboost.encrypted.sides import GuestSide, HostSide
 from fedboost.errors import PeerError, PolicyError
 from fedboost.flow import Seat
@@ -25,7 +22,7 @@ NONCE_BYTES_MAX = 64  # of a message that carries one
 
 def takes_nonces(params: EncryptedTreeParams) -> bool:
     """Whether every party gives a nonce for public polynomials first."""
-    return is_lattice(params.encryption.scheme)
+    return schemes.of(params).takes_nonces
 
 
 def nonce(seat: Seat) -> bytes:
@@ -71,12 +68,7 @@ def guest_side(
 
     `rows` are the training rows that some host has.
     """
-    params = seat.params
-    if is_lattice(params.encryption.scheme):
-        return RingGuest(seat, params, value_bits, nonces)
-    key = generate(seat)
-    layouts = {n: layout(params, value_bits, n, key.plaintext_bits) for n in set(rows)}
-    return PackedGuest(params, key, value_bits, dict(layouts))
+    return schemes.of(seat.params).guest_side(seat, value_bits, rows, nonces)
 
 
 def host_side(
@@ -84,19 +76,13 @@ def host_side(
 ) -> HostSide:
     """What a host with `n_rows` training rows, `are_all` those of the job, takes gradients in with.
 
-    A PeerError for what is unsound or not what the job says; see `accept` and `accept_nonces`.
+    A PeerError for what is unsound or not what the job says; a PolicyError as in `accept`.
     """
-    params, check = seat.params, check_value_bits if are_all else check_value_bits_fit
-    if is_lattice(params.encryption.scheme):
-        origin = accept_nonces(seat, got)
-        check(seat, got, n_rows)
-        columns = 2 * params.n_outputs // params.trees_per_round
-        budget = precision.budget(params, n_rows, got.value_bits)
-        return RingHost(seat, budget, origin, columns, _noise(seat, got))
-    key = accept(seat, got)
+    check_said(seat, got)
+    check = check_value_bits if are_all else check_value_bits_fit
     check(seat, got, n_rows)
-    packing = layout(params, got.value_bits, n_rows, key.plaintext_bits)
-    return PackedHost(HostKey.of(key, packing, first_sums(binning)), _noise(seat, got))
+    offered = 2 * int(binning.n_bins.sum())
+    return schemes.of(seat.params).host_side(seat, got, n_rows, offered, _noise(seat, got))
 
 
 def accept(seat: Seat, got: pb.EncryptionKey) -> PublicKey:
@@ -104,25 +90,20 @@ def accept(seat: Seat, got: pb.EncryptionKey) -> PublicKey:
 
     A PolicyError where it declares more bits of a gradient than our policy allows.
     """
-    _check_said(seat, got)
+    check_said(seat, got)
+    return read_key(seat, got)
+
+
+def read_key(seat: Seat, got: pb.EncryptionKey) -> PublicKey:
+    """The guest's key; a PeerError unless it is sound."""
     asked = seat.params.encryption
     if got.nonces:
         raise PeerError(f"the guest sent nonces, which {asked.scheme} has no use for")
     return SCHEMES[asked.scheme].load_public(got.key, asked.key_bits, seat.workers)
 
 
-def accept_nonces(seat: Seat, got: pb.EncryptionKey) -> Origin:
-    """What public polynomials come from; refuses, by a PeerError, nonces without our own."""
-    _check_said(seat, got)
-    hosts = seat.table.hosts
-    if got.key or len(got.nonces) != 1 + len(hosts):
-        raise PeerError(f"the guest sent {len(got.nonces)} nonces for {1 + len(hosts)} parties")
-    if got.nonces[1 + hosts.index(seat.party)] != nonce(seat):
-        raise PeerError("the guest put another nonce in the place of ours")
-    return Origin(seat.context, got.nonces[0], tuple(got.nonces[1:]))
-
-
-def _check_said(seat: Seat, got: pb.EncryptionKey) -> None:
+def check_said(seat: Seat, got: pb.EncryptionKey) -> None:
+    """Refuses another scheme than the job's, and more bits than our policy allows."""
     asked, limits = seat.params.encryption, seat.limits
     if got.scheme != asked.scheme:
         raise PeerError(f"the guest sent a {got.scheme[:32]!r} key, the job says {asked.scheme}")
@@ -137,7 +118,7 @@ def _check_said(seat: Seat, got: pb.EncryptionKey) -> None:
 
 def check_value_bits(seat: Seat, got: pb.EncryptionKey, n_rows: int) -> None:
     """Refuses, by a PeerError, another precision than that of a job with `n_rows` training rows."""
-    bits = precision.bits_of(seat.params, n_rows)
+    bits = schemes.of(seat.params).bits_of(seat.params, n_rows)
     if got.value_bits != bits:
         raise PeerError(
             f"the guest declares {got.value_bits} bits per gradient, the job has {bits}"
@@ -148,11 +129,8 @@ def check_value_bits_fit(seat: Seat, got: pb.EncryptionKey, n_rows: int) -> None
     """Refuses, by a PeerError, a precision that no job has of whose training rows we have `n_rows`,
     perhaps not all.
     """
-    own, least = seat.params.precision_bits, fixed_point.BITS_MIN
-    if is_lattice(seat.params.encryption.scheme):
-        least, most = precision.BITS_LEAST, precision.bits_of(seat.params, n_rows)
-    else:
-        most = precision.bits_most(seat.params, n_rows)
+    own, scheme = seat.params.precision_bits, schemes.of(seat.params)
+    least, most = scheme.bits_least, scheme.bits_of(seat.params, n_rows)
     if not (own or least) <= got.value_bits <= (own or most):
         expected = str(own) if own else f"{least} to {most}"
         raise PeerError(
@@ -166,8 +144,3 @@ def _noise(seat: Seat, got: pb.EncryptionKey) -> HostNoise | None:
         return None
     scale = NoiseScale.of(seat.params, got.value_bits)
     return HostNoise(scale, seat.job_secrets.child("host noise"))
-
-
-def first_sums(binning: Binning) -> int:
-    """About how many sums a host offers for one node."""
-    return 2 * int(binning.n_bins.sum())

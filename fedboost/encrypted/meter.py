@@ -27,8 +27,8 @@ from fedboost.core import sampling
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, parent, sibling
 from fedboost.data.frame import Frame
+from fedboost.encrypted.candidates import Named, NodeCandidates
 from fedboost.encrypted.grove import STRIDE
-from fedboost.encrypted.offers import Named, Offer
 from fedboost.flow import Charge, Releases, Seat, Spent
 
 Columns = NDArray[np.int32]
@@ -70,13 +70,13 @@ class Meter:
         """The nodes that come next are children of the last ones."""
         self._above, self._layer = self._layer, {}
 
-    def offered(self, offers: Mapping[int, Offer]) -> tuple[Charge, ...]:
+    def charge(self, offered: Mapping[int, NodeCandidates]) -> tuple[Charge, ...]:
         """Counts the sums of some nodes of a layer, by their numbers; a column without any tells
         none.
         """
         before = self.equations.copy()
-        for number, offer in offers.items():
-            own = self._layer[number] = _columns(offer)
+        for number, candidates in offered.items():
+            own = self._layer[number] = candidates.columns
             self.equations[own] += self._values
             place, node = divmod(number, STRIDE)
             if node == ROOT:
@@ -150,9 +150,3 @@ def expected(params: TreeParams, trees: Trees, group: int, columns: int | None) 
 def _values(params: TreeParams) -> int:
     """Of a sum: g and h of each output of a leaf."""
     return 2 * params.n_outputs // params.trees_per_round
-
-
-def _columns(offer: Offer) -> Columns:
-    """Those that an offer has sums of, int32 ascending."""
-    grouped = np.array([one.column for one in offer.grouped], np.int32)
-    return np.unique(np.concatenate([offer.listed.column, grouped]))

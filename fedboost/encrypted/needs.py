@@ -11,11 +11,13 @@ from functools import cached_property
 
 from fedboost import needs
 from fedboost.crypto.lattice.answers import AnswerShape
+from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES, is_lattice
-from fedboost.encrypted import keys, precision
+from fedboost.encrypted import keys, schemes
 from fedboost.encrypted.host_tree import CELLS_OCTETS_MAX, KEPT_OCTETS_MAX
 from fedboost.encrypted.params import EncryptedTreeParams
+from fedboost.encrypted.ring import tree_scheme
 from fedboost.needs import GrowthCounts, Phase, PhaseTally, Scene
 
 ENCRYPT, RECEIVE, ADD, ADD_FEW = "encrypt", "receive", "add", "add, few rows"
@@ -77,7 +79,13 @@ class Cipher:
     def _layout(self) -> GhLayout:
         own = self.params.encryption
         room = SCHEMES[own.scheme].plaintext_bits(own.key_bits)
-        return keys.layout(self.params, precision.bits_of(self.params, self.n), self.n, room)
+        return keys.layout(
+            self.params, schemes.of(self.params).bits_of(self.params, self.n), self.n, room
+        )
+
+    @cached_property
+    def _budget(self) -> Budget:
+        return tree_scheme(self.params.encryption.scheme).budget(self.params, self.n)
 
     @property
     def n(self) -> int:
@@ -89,13 +97,13 @@ class Cipher:
         """Bytes of a cell in memory."""
         if not self.is_ring:
             return float(self.lanes * self.width)
-        return 8.0 * (precision.budget(self.params, self.n).parameters.ring + 2 * self.outputs)
+        return 8.0 * (self._budget.parameters.ring + 2 * self.outputs)
 
     def row_octets(self) -> float:
         """Bytes of a row's gradients."""
         if not self.is_ring:
             return float(self.lanes * self.width)
-        own = precision.budget(self.params, self.n).parameters
+        own = self._budget.parameters
         return float(2 * self.outputs * own.word_octets)
 
     def answer_octets(self, sums: float, nodes: float, rows: float) -> float:
@@ -103,7 +111,7 @@ class Cipher:
         if not self.is_ring:
             each = self.lanes * -(-sums // (max(1.0, nodes) * self.capacity))
             return each * nodes * self.width
-        budget = precision.budget(self.params, self.n)
+        budget = self._budget
         width = budget.width(max(2, min(self.n, round(rows))))
         return sums * AnswerShape(budget.parameters, 2 * self.outputs, width).octets
 

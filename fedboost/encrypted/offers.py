@@ -1,12 +1,6 @@
-"""What a host offers for one node and what the guest may choose of it.
+"""What hosts offer for open nodes, as the guest reads it, scores it and chooses of it.
 
-The sums of a node are arranged the same way on either side of the wire:
-
-    [ candidate … | category … missing | category … | … ]
-      at thresholds   a categorical column each, with a sum of missing rows where there are any
-
-A choice is a set of sums whose total is what goes left: one candidate, or some categories of one
-column with or without its missing rows.
+`candidates` says how the sums of a node are arranged, and what a choice is.
 """
 
 from __future__ import annotations
@@ -20,41 +14,16 @@ from numpy.typing import NDArray
 from fedboost import wire
 from fedboost.core import categories, split
 from fedboost.core.categories import Divisions
-from fedboost.core.groups import Segments
 from fedboost.core.growth import Rules
 from fedboost.core.params import MAX_BIN
-from fedboost.core.split import Candidates
+from fedboost.encrypted.candidates import Places, Shape
 from fedboost.encrypted.sides import Expected, GuestRows
 from fedboost.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
 HOST_COLUMNS_MAX = 1 << 20  # columns of one host, as wide as a table may be: bounds its answer
 
-Places = NDArray[np.int64]
 Sums = NDArray[np.int64]
-Named = tuple[int, int, bool, bytes]  # column, its place there, missing left, left bins
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How the sums of one node are arranged."""
-
-    candidates: int  # at thresholds
-    categories: tuple[int, ...] = ()  # of each categorical column
-    missing: tuple[bool, ...] = ()  # whether a sum of missing rows follows them
-
-    @property
-    def n_sums(self) -> int:
-        """Sums in all."""
-        return self.candidates + sum(self.categories) + sum(self.missing)
-
-    def columns(self) -> list[tuple[int, int, bool]]:
-        """Of each categorical column its first place, its categories, and whether rows miss it."""
-        found, first = [], self.candidates
-        for count, missing in zip(self.categories, self.missing, strict=True):
-            found.append((first, count, missing))
-            first += count + missing
-        return found
 
 
 def shapes_of(message: pb.CandidateSums, most_nodes: int, most: int, host: str) -> list[Shape]:
@@ -102,9 +71,6 @@ def write_shapes(shapes: Sequence[Shape]) -> pb.CandidateSums:
         message.categories.CopyFrom(wire.pack(grouped))
         message.missing.CopyFrom(wire.pack_bits(missing))
     return message
-
-
-# The guest's side
 
 
 class Offers:
@@ -234,102 +200,3 @@ def write_choices(chosen: Mapping[int, Sequence[Places]]) -> pb.WonSplits:
     if (sizes != 1).any():
         message.sizes.CopyFrom(wire.pack(sizes))
     return message
-
-
-# The host's side
-
-
-@dataclass(frozen=True)
-class Grouped:
-    """One categorical column of an offer: its groups of bins in the order they went out in."""
-
-    column: int
-    groups: Places
-    missing: bool  # whether the sum of missing rows follows
-    segments: Segments  # which bins each has
-
-    def named(self, sent: Places, missing_left: bool) -> Named:
-        """The split that sends the groups at these places left."""
-        chosen = self.groups[sent]
-        missing_left = missing_left or self.segments.holds_missing(chosen)
-        bins = self.segments.members(chosen)
-        return self.column, len(chosen), missing_left, categories.as_set(bins)
-
-
-@dataclass(frozen=True)
-class Offer:
-    """What a host has offered for one node, and the order it went out in."""
-
-    listed: Candidates
-    order: Places  # place k of what was sent is candidate order[k]
-    grouped: tuple[Grouped, ...] = ()
-
-    @property
-    def shape(self) -> Shape:
-        """What the guest is told of it."""
-        return Shape(
-            len(self.order),
-            tuple(len(one.groups) for one in self.grouped),
-            tuple(one.missing for one in self.grouped),
-        )
-
-    def named(self, node: int, choice: Places) -> Named:
-        """The split that a choice means; a PeerError where nothing was offered that it could mean.
-
-        The lowest of several is the one that comes first in canonical order.
-        """
-        wrong = PeerError(f"the guest chose a candidate of node {node} that was not offered")
-        shape = self.shape
-        if not 0 <= choice.min() <= choice.max() < shape.n_sums:
-            raise wrong
-        if choice[0] < shape.candidates:
-            if len(choice) != 1:
-                raise wrong
-            place = int(self.order[choice[0]])
-            listed = self.listed
-            missing_left = bool(listed.missing_left[place])
-            return int(listed.column[place]), int(listed.bin[place]), missing_left, b""
-        for one, (first, count, missing) in zip(self.grouped, shape.columns(), strict=True):
-            inside = choice - first
-            if not 0 <= inside[0] < count + missing:
-                continue
-            own = np.unique(inside)
-            left = own[own < count]
-            fits = own[0] >= 0 and own[-1] < count + missing and len(own) == len(choice)
-            if not fits or not len(left) or len(own) == count + missing:
-                raise wrong
-            return one.named(left, len(own) > len(left))
-        raise wrong
-
-
-def read_choices(got: pb.WonSplits, offers: Mapping[int, Offer]) -> dict[int, Named]:
-    """For each won node the split to take: of tied choices the first in canonical order."""
-    nodes = wire.unpack(got.nodes, "i4", (None,), "the won nodes").tolist()
-    tied = wire.unpack(got.tied, "i4", (len(nodes),), "the ties of the won nodes").astype(np.int64)
-    if set(nodes) - set(offers) or len(set(nodes)) != len(nodes) or (tied < 1).any():
-        raise PeerError("the guest chose splits of nodes that are not open")
-    count, what = int(tied.sum()), "the chosen candidates"
-    if got.HasField("sizes"):
-        about = "the sizes of the choices"
-        sizes = wire.unpack(got.sizes, "i4", (count,), about).astype(np.int64)
-        if (sizes < 1).any():
-            raise PeerError("the guest chose no candidate at all")
-        places = wire.unpack(got.candidates, "i4", (int(sizes.sum()),), what).astype(np.int64)
-    else:
-        places = wire.unpack(got.candidates, "i4", (count,), what).astype(np.int64)
-        sizes = np.ones(len(places), np.int64)  # as many as arrived, not as `tied` announces
-    choices = iter(np.split(places, np.cumsum(sizes)[:-1]))
-    return {
-        node: min(offers[node].named(node, next(choices)) for _ in range(count))
-        for node, count in zip(nodes, tied.tolist(), strict=True)
-    }
-
-
-def choices_bytes_max(offers: Mapping[int, Offer]) -> int:
-    """How large `WonSplits` can be: every candidate and every cut of every column tied."""
-    most = 0
-    for offer in offers.values():
-        shape = offer.shape
-        cuts = sum(2 * count * (count + 2) for count in shape.categories)
-        most += 4 * shape.candidates + 8 * cuts + 8
-    return most + 1024

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.fixed_point import nearest
+from fedboost.core import fixed_point
+from fedboost.core.fixed_point import FixedPoint, nearest
 from fedboost.crypto.api import Blinders, Ciphertexts, PrivateKey, PublicKey
 from fedboost.crypto.layout import Layout
-from fedboost.encrypted.host_noise import HostNoise, as_masks
+from fedboost.encrypted import keys
+from fedboost.encrypted.host_noise import HostNoise, as_masks, spare_rows_added
 from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.encrypted.precision import Rounding
 from fedboost.encrypted.sides import (
-    Asked,
     Expected,
     GuestRows,
     GuestSide,
     HostRows,
     HostSide,
+    NodeSums,
+    P,
+    Rounding,
     Sums,
+    TreeScheme,
 )
 from fedboost.errors import PeerError
+from fedboost.flow import Seat
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
 PART_MAX = 1 << 15  # ciphertexts in one part of the stream of gradients
@@ -145,7 +151,7 @@ class PackedHostRows(HostRows[Ciphertexts]):
         """See `api.Adds.segment_sum`."""
         return self.keys.key.segment_sum(self.gradients, rows, cells, n_cells)
 
-    def answers(self, nodes: Sequence[Asked[Ciphertexts]]) -> Iterator[pb.Ciphertexts]:
+    def blind(self, nodes: Sequence[NodeSums[Ciphertexts]]) -> Iterator[pb.Ciphertexts]:
         """Compressed and blinded, in one part."""
         counts, own = [len(node.sums) for node in nodes], self.keys
         sums = []
@@ -191,3 +197,45 @@ class PackedHost(HostSide):
     def octets_max(self) -> int:
         """So many ciphertexts."""
         return PART_MAX * self.keys.key.width
+
+
+class PackedScheme(TreeScheme):
+    """A scheme of numbers: as many bits as sums leave room for, rounded to the nearest."""
+
+    bits_least: ClassVar[int] = fixed_point.BITS_MIN
+    takes_nonces: ClassVar[bool] = False
+
+    def bits_most(self, params: EncryptedTreeParams, n_rows: int) -> int:
+        """Those of the rows and of the noise that hosts add."""
+        return fixed_point.bits_for(n_rows + spare_rows_added(params))
+
+    def encoding(self, params: P, n_rows: int, of: Callable[[P], FixedPoint]) -> FixedPoint:
+        """The objective's own, but for the room that noise needs."""
+        own = of(params)
+        return replace(own, bits=self.bits_of(params, n_rows)) if params.host_noise else own
+
+    def guest_side(
+        self, seat: Seat, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
+    ) -> PackedGuest:
+        """A fresh key."""
+        del nonces
+        params, key = seat.params, keys.generate(seat)
+        room = key.plaintext_bits
+        layouts: dict[int, Layout] = {
+            n: keys.layout(params, value_bits, n, room) for n in set(rows)
+        }
+        return PackedGuest(params, key, value_bits, layouts)
+
+    def host_side(
+        self, seat: Seat, got: pb.EncryptionKey, n_rows: int, offered: int, noise: HostNoise | None
+    ) -> PackedHost:
+        """The guest's key."""
+        key = keys.read_key(seat, got)
+        packing = keys.layout(seat.params, got.value_bits, n_rows, key.plaintext_bits)
+        return PackedHost(HostKey.of(key, packing, offered), noise)
+
+
+def tree_scheme(name: str) -> PackedScheme:
+    """Return the scheme of that name, whose keys `crypto.schemes` makes."""
+    del name
+    return PackedScheme()

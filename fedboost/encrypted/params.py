@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from fedboost.core.fixed_point import BITS_MAX
 from fedboost.core.params import TreeParams
-from fedboost.crypto.lattice.budget import MESSAGE_BITS_MOST
-from fedboost.crypto.schemes import KNOWN, SCHEMES, is_lattice
+from fedboost.encrypted.schemes import SCHEMES
 from fedboost.flow import Asks
-from fedboost.settings import Settings
+from fedboost.settings import NameIn, Settings
 
 
 class Encryption(Settings):
     """How gradients are hidden from the hosts."""
 
-    scheme: Literal[
-        "paillier", "okamoto-uchiyama", "lattice", "lattice-4096", "iterative-affine", "plain"
-    ] = "paillier"
+    scheme: Annotated[str, NameIn("encryption scheme", SCHEMES)] = "paillier"
     key_bits: int = Field(2048, ge=1024, le=8192)  # of the modulus; policies ask for 2048 at least
 
     @model_validator(mode="after")
-    def _lattices_have_no_modulus(self) -> Self:
-        if is_lattice(self.scheme) and "key_bits" in self.model_fields_set:
+    def _only_a_modulus_has_bits(self) -> Self:
+        if not SCHEMES[self.scheme].has_modulus and "key_bits" in self.model_fields_set:
             raise ValueError(f"{self.scheme} has no modulus: leave key_bits out")
         return self
 
@@ -69,7 +65,7 @@ class EncryptedTreeParams(TreeParams):
     @model_validator(mode="after")
     def _insecure_is_said(self) -> Self:
         scheme = self.encryption.scheme
-        if not KNOWN[scheme].secure and scheme != "plain" and not self.allow_insecure:
+        if not SCHEMES[scheme].secure and scheme != "plain" and not self.allow_insecure:
             raise ValueError(
                 f"{scheme} is broken: a host that knows a few gradients learns all of them; "
                 "set allow_insecure: true to reproduce the paper all the same"
@@ -79,7 +75,7 @@ class EncryptedTreeParams(TreeParams):
     @model_validator(mode="after")
     def _noise_can_be_added(self) -> Self:
         scheme = self.encryption.scheme
-        if self.host_noise and not (KNOWN[scheme].multiplies or is_lattice(scheme)):
+        if self.host_noise and not SCHEMES[scheme].adds_noise:
             raise ValueError(
                 f"host_noise adds numbers that a host knows to encrypted sums, which {scheme} "
                 "cannot: use another scheme, or leave host_noise out"
@@ -89,14 +85,11 @@ class EncryptedTreeParams(TreeParams):
 
 def asks(params: EncryptedTreeParams) -> Asks:
     """What the parameters ask of a party's policy."""
-    scheme = KNOWN[params.encryption.scheme]
-    has_key, most = scheme.name in SCHEMES, BITS_MAX
-    if not has_key:
-        most = MESSAGE_BITS_MOST - 1
+    scheme = SCHEMES[params.encryption.scheme]
     return Asks(
         scheme=scheme.name,
-        key_bits=params.encryption.key_bits if has_key and scheme.secure else None,
-        gradient_bits=params.precision_bits or most,
+        key_bits=params.encryption.key_bits if scheme.has_modulus and scheme.secure else None,
+        gradient_bits=params.precision_bits or scheme.gradient_bits_max,
         insecure=not scheme.secure,
         host_noise=params.host_noise,
     )

@@ -17,7 +17,7 @@ from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, Dense, SparseBins
 from fedboost.core.partition import ROOT
 from fedboost.encrypted.guest_tree import GuestTree
-from fedboost.encrypted.host_tree import HostTree
+from fedboost.encrypted.host_tree import HostGrove, HostTree
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.encrypted.rounds import Rounds
 from fedboost.flow import Artefact, Place, Seat
@@ -81,11 +81,14 @@ class HostRecord(Record):
         }
         super().__init__(facts, {CELLS: _dense(bins, self._columns)[training]})
 
-    def add(self, number: int, tree: HostTree[Any]) -> None:
-        """A tree that has grown as far as this host knows; one that it knows is not noted again."""
-        if number <= self._noted:
-            return
-        self._noted = number
+    def add(self, grove: HostGrove) -> None:
+        """Trees that have grown as far as this host knows; one that it knows is not noted again."""
+        for number, tree in enumerate(grove.trees, start=grove.first):
+            if number > self._noted:
+                self._noted = number
+                self._add(number, tree)
+
+    def _add(self, number: int, tree: HostTree[Any]) -> None:
         used = np.isin(self._columns, tree.columns)
         places = np.searchsorted(tree.columns, self._columns[used])
         finest = np.tile(np.arange(self._n_cells, dtype=np.uint8), (len(places), 1))

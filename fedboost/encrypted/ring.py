@@ -1,36 +1,46 @@
-"""Both sides of the lattice schemes: secrets for every tree, public polynomials of all nonces."""
+"""Both sides of the lattice schemes: secrets for every tree, public polynomials of all nonces.
+
+They have few bits (`crypto.lattice.budget`), and round up or down at random, so that what many
+small gradients add up to is not lost (DESIGN, section 7).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core.fixed_point import FixedPoint
+from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.answers import AnswerShape, TreeKey
-from fedboost.crypto.lattice.budget import Budget
+from fedboost.crypto.lattice.budget import MESSAGE_BITS_LEAST, MESSAGE_BITS_MOST, Budget
 from fedboost.crypto.lattice.cells import CellAdds, EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.decryption import decrypt
 from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
-from fedboost.crypto.lattice.secret import TreeSecret
+from fedboost.crypto.lattice.secret import TreeSecret, rounded
 from fedboost.crypto.lattice.words import Words, words_of
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
-from fedboost.encrypted import precision
-from fedboost.encrypted.host_noise import HostNoise
+from fedboost.encrypted import keys
+from fedboost.encrypted.host_noise import HostNoise, spare_rows
 from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.encrypted.precision import Rounding
 from fedboost.encrypted.sides import (
-    Asked,
     Expected,
     GuestRows,
     GuestSide,
     HostRows,
     HostSide,
+    NodeSums,
+    P,
+    Rounding,
     Sums,
+    TreeScheme,
 )
+from fedboost.errors import PeerError
 from fedboost.flow import Seat
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
@@ -106,14 +116,14 @@ class RingGuest(GuestSide):
     """What all of an attempt's trees come from."""
 
     seat: Seat
-    params: EncryptedTreeParams
+    scheme: RingScheme
     value_bits: int
     nonces: tuple[bytes, ...]  # ours, then each host's in the table's order
 
     def told(self, first_tree: int) -> pb.EncryptionKey:
         """The nonces."""
         return pb.EncryptionKey(
-            scheme=self.params.encryption.scheme,
+            scheme=self.scheme.parameters.name,
             value_bits=self.value_bits,
             first_tree=first_tree,
             nonces=self.nonces,
@@ -121,12 +131,11 @@ class RingGuest(GuestSide):
 
     def rounding(self, number: int) -> Rounding:
         """Up or down at random, and the same way when a round is grown again."""
-        secrets = self.seat.job_secrets.child("rounding", number)
-        return precision.rounding(self.params, self.value_bits, secrets)
+        return unbiased(self.value_bits, self.seat.job_secrets.child("rounding", number))
 
     def rows(self, tree: int, gh: Sums, n_rows: int) -> RingGuestRows:
         """Fresh secrets for these rows."""
-        budget = precision.budget(self.params, n_rows, self.value_bits)
+        budget = self.scheme.budget(self.seat.params, n_rows, self.value_bits)
         origin = Origin(self.seat.context, self.nonces[0], self.nonces[1:])
         own = TreePolynomials(budget.parameters, origin, tree)
         secret = TreeSecret(own, budget, np.ascontiguousarray(gh), self.seat.secrets)
@@ -160,7 +169,7 @@ class RingHostRows(HostRows[LatticeSums]):
         """Sums of windows."""
         return self.held.segment_sum(rows, cells, n_cells, self.workers)
 
-    def answers(self, nodes: Sequence[Asked[LatticeSums]]) -> Iterator[pb.Ciphertexts]:
+    def blind(self, nodes: Sequence[NodeSums[LatticeSums]]) -> Iterator[pb.Ciphertexts]:
         """Re-randomised, flooded, rounded and cut as wide as each node's rows make them."""
         for node in nodes:
             width = self.budget.width(max(1, node.rows))
@@ -218,3 +227,75 @@ def _blocks_each(own: LatticeParameters, columns: int) -> int:
 def _part(tree: int, first: int, held: int, data: bytearray) -> pb.EncryptedGradients:
     rows = pb.Ciphertexts(count=held, data=bytes(data))
     return pb.EncryptedGradients(tree=tree, first_row=first, rows=rows)
+
+
+@dataclass(frozen=True)
+class RingScheme(TreeScheme):
+    """A lattice."""
+
+    parameters: LatticeParameters
+    bits_least: ClassVar[int] = MESSAGE_BITS_LEAST - 1
+    takes_nonces: ClassVar[bool] = True
+
+    def bits_most(self, params: EncryptedTreeParams, n_rows: int) -> int:
+        """Those of a message, which is signed."""
+        return self.budget(params, n_rows).message_bits - 1
+
+    def encoding(self, params: P, n_rows: int, of: Callable[[P], FixedPoint]) -> FixedPoint:
+        """For the objective's own bounds. The greatest gradient is the greatest message."""
+        own = of(params.model_copy(update={"precision_bits": None}))
+        bits = self.bits_of(params, n_rows)
+        # A message is signed, so the greatest one is 2^bits − 1.
+        stretch = 2.0**bits / (2.0**bits - 1.0)
+        bounds = {"g_bound": stretch * own.g_bound, "h_bound": stretch * own.h_bound}
+        return replace(own, bits=bits, **bounds)
+
+    def budget(
+        self, params: EncryptedTreeParams, n_rows: int, value_bits: int | None = None
+    ) -> Budget:
+        """Return what it can add up; `value_bits` where the job says how many there are."""
+        bits = MESSAGE_BITS_MOST if value_bits is None else value_bits + 1
+        return Budget(self.parameters, n_rows, bits, spare_rows(params))
+
+    def guest_side(
+        self, seat: Seat, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
+    ) -> RingGuest:
+        """What the nonces come to."""
+        del rows
+        return RingGuest(seat, self, value_bits, nonces)
+
+    def host_side(
+        self, seat: Seat, got: pb.EncryptionKey, n_rows: int, offered: int, noise: HostNoise | None
+    ) -> RingHost:
+        """What the nonces come to."""
+        del offered
+        origin = accept_nonces(seat, got)
+        columns = 2 * seat.params.n_outputs // seat.params.trees_per_round
+        return RingHost(
+            seat, self.budget(seat.params, n_rows, got.value_bits), origin, columns, noise
+        )
+
+
+def tree_scheme(name: str) -> RingScheme:
+    """Return the scheme with the lattice parameters of that name."""
+    return RingScheme(parameters.named(name))
+
+
+def unbiased(bits: int, secrets: Secrets) -> Rounding:
+    """Return how reals in units become integers; `secrets` are of one round."""
+    most = (1 << bits) - 1
+
+    def rounding(values: NDArray[np.float64]) -> NDArray[np.int64]:
+        return np.clip(rounded(values, secrets), -most, most)
+
+    return rounding
+
+
+def accept_nonces(seat: Seat, got: pb.EncryptionKey) -> Origin:
+    """What public polynomials come from; refuses, by a PeerError, nonces without our own."""
+    hosts = seat.table.hosts
+    if got.key or len(got.nonces) != 1 + len(hosts):
+        raise PeerError(f"the guest sent {len(got.nonces)} nonces for {1 + len(hosts)} parties")
+    if got.nonces[1 + hosts.index(seat.party)] != keys.nonce(seat):
+        raise PeerError("the guest put another nonce in the place of ours")
+    return Origin(seat.context, got.nonces[0], tuple(got.nonces[1:]))

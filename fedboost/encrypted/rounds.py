@@ -17,7 +17,7 @@ from fedboost.core.params import TreeParams
 from fedboost.core.purity import PurityLimit
 from fedboost.core.sampling import Sample
 from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.encrypted.precision import Rounding
+from fedboost.encrypted.sides import Rounding
 from fedboost.flow import Seat
 from fedboost.messages.job_pb2 import Count, Told
 from fedboost.model import labels, words

@@ -1,28 +1,33 @@
-"""The two sides of an encryption scheme, as trees need them: rows out, sums back.
+"""An encryption scheme as trees need it: how exact sums are, and its two sides.
 
     guest   GuestSide ── rows of some trees ──► GuestRows ── parts ──────► wire ─► host
-    host    HostSide  ── parts, checked ──────► HostRows  ── answers ────► wire ─► guest
+    host    HostSide  ── parts, checked ──────► HostRows  ── blind ──────► wire ─► guest
 
 `packed` has both for the schemes whose ciphertexts are numbers under one key, `ring` for the
-lattice schemes, which have secrets of their own for every tree. `keys` chooses.
+lattice schemes, which have secrets of their own for every tree. `schemes` chooses.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.api import Adder, H, Pairs
 from fedboost.encrypted.host_noise import HostNoise
-from fedboost.encrypted.precision import Rounding
+from fedboost.encrypted.params import EncryptedTreeParams
+from fedboost.errors import ConfigError
+from fedboost.flow import Seat
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
 Sums = NDArray[np.int64]
+Rounding = Callable[[NDArray[np.float64]], NDArray[np.int64]]
+P = TypeVar("P", bound=EncryptedTreeParams)
 
 
 @dataclass(frozen=True)
@@ -34,13 +39,13 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Asked(Generic[H]):
-    """What a host knows of a node whose sums go."""
+class NodeSums(Generic[H]):
+    """The sums of a node's candidates at a host, in the order in which they go."""
 
     tree: int
     node: int  # its heap id
     rows: int  # that its tree learns from
-    sums: Pairs[H]  # in the order in which they go
+    sums: Pairs[H]
     noise: Sums | None = None  # (sums, 2·outputs) what is added to them first, if anything
 
 
@@ -122,8 +127,8 @@ class HostRows(ABC, Generic[H]):
         """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adds.segment_sum`."""
 
     @abstractmethod
-    def answers(self, nodes: Sequence[Asked[H]]) -> Iterator[pb.Ciphertexts]:
-        """The nodes' sums, node after node, on their way out: one part or several."""
+    def blind(self, nodes: Sequence[NodeSums[H]]) -> Iterator[pb.Ciphertexts]:
+        """The nodes' sums with their noise, blinded, node after node: one part or several."""
 
 
 class HostSide(ABC):
@@ -146,6 +151,51 @@ class HostSide(ABC):
     @abstractmethod
     def octets_max(self) -> int:
         """How large the rows of a part can be."""
+
+
+class TreeScheme(ABC):
+    """An encryption scheme as trees use it."""
+
+    bits_least: ClassVar[int]  # of a gradient, its sign not among them
+    takes_nonces: ClassVar[bool]  # whether every party gives one, for public polynomials, first
+
+    @abstractmethod
+    def bits_most(self, params: EncryptedTreeParams, n_rows: int) -> int:
+        """Return the most bits that a gradient of a job with `n_rows` training rows can have."""
+
+    def bits_of(self, params: EncryptedTreeParams, n_rows: int) -> int:
+        """Return the bits of one gradient, its sign not among them, of such a job.
+
+        A ConfigError where `precision_bits` are more than the scheme can add up.
+        """
+        asked, most = params.precision_bits, self.bits_most(params, n_rows)
+        if asked is not None and asked > most:
+            noise = " and their noise" if params.host_noise else ""
+            raise ConfigError(
+                f"precision_bits is {asked}; {params.encryption.scheme} adds up {n_rows} "
+                f"rows{noise} of at most {most} bits",
+                todo=f"set precision_bits to at most {most}, or leave it out",
+            )
+        return asked or most
+
+    @abstractmethod
+    def encoding(self, params: P, n_rows: int, of: Callable[[P], FixedPoint]) -> FixedPoint:
+        """Return how gradients become the job's integers; `of` makes the objective's own."""
+
+    @abstractmethod
+    def guest_side(
+        self, seat: Seat, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
+    ) -> GuestSide:
+        """Return what the guest encrypts an attempt with; see `keys.guest_side`."""
+
+    @abstractmethod
+    def host_side(
+        self, seat: Seat, got: pb.EncryptionKey, n_rows: int, offered: int, noise: HostNoise | None
+    ) -> HostSide:
+        """Return what a host takes gradients in with, which offers about so many sums for a node.
+
+        `got` is checked but for what the scheme alone knows; a PeerError for that.
+        """
 
 
 def addressed(

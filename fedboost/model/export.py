@@ -132,7 +132,11 @@ def host_shard(read: HostShard, **where: str) -> Artefact:
     _check_categories(read, **where)
     splits = [
         OwnSplit(
-            *(s.tree, s.node, place[s.column], _threshold(s), s.missing == "left"),
+            tree=s.tree,
+            node=s.node,
+            feature=place[s.column],
+            threshold=_threshold(s),
+            missing_left=s.missing == "left",
             left_bins=_left_bins(s, read.categories),
         )
         for s in read.splits

@@ -60,8 +60,12 @@ def top_nodes(number: int, tree: Tree, rate: float) -> list[GuestNode]:
         if not leaf:
             held = tree.left_bins[i].tobytes() if tree.left_bins[i].any() else b""
             own = OwnSplit(
-                *(number, node, int(tree.feature[i]), tree.threshold[i]),
-                *(bool(tree.missing_left[i]), held),
+                tree=number,
+                node=node,
+                feature=int(tree.feature[i]),
+                threshold=tree.threshold[i],
+                missing_left=bool(tree.missing_left[i]),
+                left_bins=held,
             )
         owner = vertical.LEAF if leaf else vertical.GUEST
         cover = float(tree.cover[i])

@@ -89,7 +89,11 @@ class _Reordering:
         tree, asked = self._tree, self._asked[at]
         held = b"" if asked.categories is None else tree.left_bins[at].tobytes()
         won = Split(
-            *(self._feature[at], int(tree.bin[at]), tree.threshold[at], asked.missing_left, 0.0),
+            column=self._feature[at],
+            bin=int(tree.bin[at]),
+            threshold=tree.threshold[at],
+            missing_left=asked.missing_left,
+            gain=0.0,
             left_bins=held,
         )
         self._nodes[node] = Node(self._zero, 0.0, won)

@@ -24,7 +24,7 @@ from fedboost.runtime.store.store import StoredJob
 
 @dataclass(frozen=True)
 class Rule:
-    """One key of what the owner allows, beside what the job asks."""
+    """A key of the policy, beside what the job asks."""
 
     about: str
     asked: str
@@ -35,7 +35,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Leaving:
-    """One kind of message that this party would send."""
+    """A kind of message that this party would send."""
 
     stage: str
     name: str
@@ -46,7 +46,7 @@ class Leaving:
 
 @dataclass(frozen=True)
 class Asking:
-    """What a job wants of this party."""
+    """Everything that a job wants of this party."""
 
     terms: Manifest
     digest: str  # SHA-256 of the manifest, in hex: what is approved
@@ -82,7 +82,7 @@ def read(node: PartyNode, job: StoredJob) -> Asking:
 
 
 def _declared(node: PartyNode, signed: SignedJob) -> Iterator[Rule]:
-    """What the job uses of our data set, beside what the data set's owner has declared."""
+    """Yield what the job uses of our data set, beside what the data set's owner has declared."""
     use = node.judge.use(signed)
     table = None if use is None else node.config.datasets.get(use.name)
     if use is None or table is None:
@@ -127,7 +127,7 @@ def _rules(node: PartyNode, signed: SignedJob, ask: Ask, policy: Policy) -> Iter
 
 
 def _later(signed: SignedJob, policy: Policy) -> Iterator[Rule]:
-    """What can be judged only once the table is read, or the rows in common are known."""
+    """Yield rules that are judged only once the table, or the rows in common, are known."""
     asks = signed.protocol.asks(signed.params) if signed.protocol.asks else flow.Asks()
     if asks.epsilon is not None and signed.role is not GUEST:
         asked = "without noise" if asks.epsilon == inf else f"ε {asks.epsilon:g}"
@@ -179,7 +179,7 @@ def _leaving(signed: SignedJob) -> Iterator[Leaving]:
 
 
 def _told(signed: SignedJob, policy: Policy) -> str:
-    """What the coordinator hears from this party, in a sentence."""
+    """Say in a sentence what the coordinator hears from this party."""
     always = "that steps are done, how long they took, and how many bytes went to whom"
     if "figures" in policy.tells:
         always += ", and of an error about our table also rows and columns"

@@ -29,7 +29,7 @@ class Running:
 
 
 class Audits:
-    """At most one audit at a time. All methods belong to the event loop's thread."""
+    """The audits of a party, one at a time. All methods belong to the event loop's thread."""
 
     def __init__(self, file: Path | None) -> None:
         """`file` holds the party's settings; without it no audit can be started here."""
@@ -40,7 +40,7 @@ class Audits:
 
     @property
     def can_start(self) -> bool:
-        """Whether an audit could be started at all."""
+        """True if an audit could be started at all."""
         return self._file is not None
 
     def failure(self, job: str) -> FedboostError | None:
@@ -71,7 +71,10 @@ class Audits:
         command = [sys.executable, "-m", "fedboost", "audit", "--json", "--config", str(file)]
         try:
             process = await asyncio.create_subprocess_exec(
-                *(*before, *command, "--", job),
+                *before,
+                *command,
+                "--",
+                job,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,

@@ -25,7 +25,7 @@ METRICS_SHOWN = 2
 
 @dataclass(frozen=True)
 class May:
-    """What the page's user may do here."""
+    """Rights of the page's user."""
 
     submit: bool
     cancel: bool
@@ -112,7 +112,7 @@ def _came_to(job: StoredJob) -> str:
 
 
 def job(journal: JobJournal, session: BrowserSession, may: May, said: str = "") -> list[object]:
-    """Everything of one job; an error stands where its journal cannot be read."""
+    """Show everything about one job; an error where its journal cannot be read."""
     try:
         told = story.read(journal)
     except FedboostError as error:
@@ -163,7 +163,7 @@ def _actions(status: JobStatus, session: BrowserSession, may: May) -> Html:
 
 
 def _state(told: Story) -> Html:
-    """How it stands, who waits for whom, and what its parties' owners were warned of."""
+    """Show the job's state, who waits for whom, and what owners were warned of."""
     status = told.status
     state = tag("p", parts.badge(told.state), *_lasting(status), class_="state-line")
     warned = [tag("li", warning) for warning in status.warnings]
@@ -189,7 +189,7 @@ def _state(told: Story) -> Html:
 
 
 def _lasting(status: JobStatus) -> tuple[object, ...]:
-    """For how long it goes on, or how long ago it came to rest."""
+    """Show for how long the job has run, or how long ago it came to rest."""
     if status.state in (JobState.RUNNING, JobState.WAITING):
         return (" submitted ", parts.since(status.created), " ago")
     return (" for ", parts.since(status.updated)) if status.state == JobState.PAUSED else ()
@@ -218,7 +218,7 @@ def cancel(status: JobStatus, session: BrowserSession) -> list[object]:
 
 
 def _area(text: str) -> Html:
-    """Where a job's file is typed."""
+    """Show the field for a job's file."""
     return tag(
         "textarea",
         # A browser takes away the first line break.

@@ -77,7 +77,7 @@ def coordinator_site(node: CoordinatorNode) -> web.Application:
 
 
 class _Pages:
-    """One handler for each page and form; the node judges what the user may do."""
+    """The handlers of pages and forms; the node judges what the user may do."""
 
     def __init__(self, node: CoordinatorNode, gate: PageGate, user: Peer) -> None:
         self._node, self._gate, self._user = node, gate, user
@@ -89,7 +89,7 @@ class _Pages:
         return May(submit=name in users.submit, cancel=name in users.cancel)
 
     async def jobs(self, request: web.Request) -> web.Response:
-        """All jobs."""
+        """Show all jobs."""
         every = await self._followed.jobs()
         active = [await self._followed.status(job) for job in every if job.state not in ENDED]
         ended = [job for job in every if job.state in ENDED]
@@ -99,7 +99,7 @@ class _Pages:
         return self._gate.answer(request, PageContent("Jobs", main, "/", follows_s=FOLLOWS_S))
 
     async def job(self, request: web.Request) -> web.Response:
-        """One job."""
+        """Show one job."""
         journal = await self._followed.journal(request.match_info["job"])
         session, said = self._gate.session(request), SAID.get(request.query.get("done", ""), "")
         main = await asyncio.to_thread(board.job, journal, session, self._may, said)
@@ -187,7 +187,7 @@ def number(text: str, otherwise: int = 1) -> int:
 
 
 def _given(form: Any) -> str:
-    """What a form holds: the file's content, or else the text."""
+    """Return a form's job: the file's content, or else the text."""
     file = form.get("file")
     raw = file.file.read() if isinstance(file, web.FileField) else b""
     if raw:

@@ -40,19 +40,19 @@ class Followed:
         self._read: OrderedDict[str, _Read] = OrderedDict()
 
     async def jobs(self) -> list[StoredJob]:
-        """All jobs, the newest first."""
+        """Return all jobs, the newest first."""
         self._check()
         return list(reversed(await asyncio.to_thread(self._node.store.jobs)))
 
     async def status(self, job: StoredJob) -> JobStatus:
-        """How a job stands, and who is waited for since when."""
+        """Return a job's status, and who is waited for since when."""
         if job.state not in RESTS:
             return await self._node.status(self._user, job_pb2.JobId(id=job.id))
         self._check()
         return at_rest(job, await self._events(job.id))
 
     async def journal(self, id_: str) -> JobJournal:
-        """Everything the coordinator knows of a job, condensed; a JobError where there is none."""
+        """Return a job's journal, condensed; a JobError where there is none."""
         self._check()
         job = await asyncio.to_thread(self._node.store.job, id_)
         status = await self.status(job)

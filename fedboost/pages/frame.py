@@ -25,7 +25,7 @@ FILES = {  # name of a file: the package that holds it, and its type
 
 @dataclass(frozen=True)
 class NavLink:
-    """One entry of the bar."""
+    """An entry of the navigation bar."""
 
     path: str
     words: str
@@ -33,7 +33,7 @@ class NavLink:
 
 @dataclass(frozen=True)
 class Site:
-    """Whose pages these are."""
+    """The daemon whose pages these are."""
 
     role: str  # "coordinator" | "party"
     name: str
@@ -43,7 +43,7 @@ class Site:
 
 @dataclass(frozen=True)
 class PageContent:
-    """One page's content."""
+    """The content of one page."""
 
     title: str
     main: Sequence[object]

@@ -72,7 +72,7 @@ STATUS: tuple[tuple[type[FedboostError], int], ...] = (
 
 
 class PageGate:
-    """One daemon's door; its two middlewares stand in front of every handler."""
+    """Access control of one daemon's pages; its two middlewares stand before every handler."""
 
     def __init__(self, config: DaemonConfig, site: Site, sessions: Sessions) -> None:
         assert config.page is not None
@@ -102,7 +102,7 @@ class PageGate:
         return app
 
     def session(self, request: web.Request) -> BrowserSession:
-        """Whose request it is; the door lets nobody in who has none."""
+        """Return the request's session; no request without one reaches a handler."""
         return request[SESSION]
 
     def answer(self, request: web.Request, shown: PageContent) -> web.Response:
@@ -124,7 +124,7 @@ class PageGate:
 
     @web.middleware
     async def _protected(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Gives every answer its headers, and every failure a page."""
+        """Add headers to every answer, and turn every failure into a page."""
         try:
             response = await self._guarded(request, handler)
         except web.HTTPException as answer:
@@ -188,7 +188,7 @@ class PageGate:
         return called in self._hosts
 
     def _is_own_form(self, request: web.Request) -> bool:
-        """Whether the browser says that our own page has sent it."""
+        """Return True if the browser says that our own page has sent the form."""
         scheme = "https" if self._is_tls else "http"
         origin, fetched = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
         if origin is None:  # no browser, or a very old one: the form's own token decides

@@ -34,13 +34,13 @@ class OwnedJobView:
 
     @property
     def waits_for_us(self) -> bool:
-        """Whether nobody here has approved it yet."""
+        """True if nobody here has approved it yet."""
         return self.job.state is JobState.WAITING and self.decision is None
 
 
 @dataclass(frozen=True)
 class AuditView:
-    """What is known of a job's audit."""
+    """A job's audit as the page shows it."""
 
     findings: Sequence[Finding]
     failure: FedboostError | None
@@ -97,7 +97,7 @@ def _asking(one: OwnedJobView) -> Html:
 
 
 def _wants(owned: OwnedJob) -> Html:
-    """Who wants, or wanted, what, in a sentence."""
+    """Say in a sentence who asks, or asked, for what."""
     verb = " wanted to run " if owned.state in OVER else " wants to run "
     who, what = (owned.submitter, owned.coordinator), (owned.protocol, owned.dataset)
     user, coordinator, protocol, dataset = (tag("b", name or "nobody") for name in (*who, *what))
@@ -107,7 +107,7 @@ def _wants(owned: OwnedJob) -> Html:
 
 
 def _uses(owned: OwnedJob) -> Html:
-    """What it wants of us, in words."""
+    """Say in words what the job uses of this party."""
     return parts.facts([(use.about.capitalize(), use.says) for use in owned.uses])
 
 
@@ -131,18 +131,18 @@ def _going(one: OwnedJobView) -> Html:
 def _for(one: OwnedJobView) -> str:
     if one.job.state is JobState.WAITING and one.decision is not None:
         return f"{one.decision.verdict} by {one.decision.user}, waits"
-    return one.job.state
+    return one.job.state.shown
 
 
 def _name(one: OwnedJobView) -> Html:
     link = tag("a", one.owned.name or one.owned.id, href=f"/jobs/{one.owned.id}")
-    return tag("h3", link, " ", parts.badge(one.job.state))
+    return tag("h3", link, " ", parts.badge(one.job.state.shown))
 
 
 def _past(one: OwnedJobView) -> Row:
     owned = one.owned
     return [
-        join(tag("a", owned.name, href=f"/jobs/{owned.id}"), " ", parts.badge(one.job.state)),
+        join(tag("a", owned.name, href=f"/jobs/{owned.id}"), " ", parts.badge(one.job.state.shown)),
         owned.protocol,
         owned.dataset or units.NOTHING,
         names(list(owned.parties)),
@@ -156,7 +156,7 @@ def _past(one: OwnedJobView) -> Row:
 
 @dataclass(frozen=True)
 class Known:
-    """What a party's store has of one job."""
+    """A party's stored records of one job."""
 
     asking: Asking | FedboostError
     amounts: Sequence[Amount]
@@ -165,16 +165,15 @@ class Known:
 
 
 def job(one: OwnedJobView, known: Known, session: BrowserSession, said: str = "") -> list[object]:
-    """Everything that the owner may know of one job."""
+    """Show everything that the owner may know of one job."""
     stored, asking = one.job, known.asking
     here = f"/jobs/{stored.id}"
-    state = tag(
-        "p", parts.badge(stored.state), " for ", parts.since(stored.since), class_="state-line"
-    )
+    since = parts.since(stored.since)
+    state = tag("p", parts.badge(stored.state.shown), " for ", since, class_="state-line")
     said_why = tag("p", stored.reason, class_="reason") if stored.reason else ""
     by = "" if one.decision is None else _decided(one.decision)
     wants = join(tag("p", _wants(one.owned)), _uses(one.owned))
-    spoken = parts.announced(f"{stored.name} is {stored.state}")
+    spoken = parts.announced(f"{stored.name} is {stored.state.shown}")
     shown: list[object]
     if isinstance(asking, Asking):
         shown = [_verdict(asking), leaving(asking), _terms(asking)]
@@ -224,7 +223,7 @@ def _decisions(one: OwnedJobView, here: str, *, has_report: bool) -> Html:
 
 
 def _verdict(asking: Asking) -> Html:
-    """What the policy says, key by key."""
+    """Show the policy's verdict, key by key."""
     refused = "" if asking.refusal is None else asking.refusal.where.get("key", "")
     heads = [Column("about"), Column("the job asks"), Column("your policy"), Column("verdict")]
     rows: list[Row] = [
@@ -311,7 +310,7 @@ def _columns(named: Sequence[str] | None, ignored: Sequence[str]) -> str:
 
 
 def _passed(job: str, amounts: Sequence[Amount]) -> Html:
-    """What has left and come so far, by kind and peer."""
+    """Show what has been sent and received so far, by kind and peer."""
     title = "What has left and come"
     if not amounts:
         return section("passed", title, absent("Nothing has left or come yet."))
@@ -332,7 +331,7 @@ def _passed(job: str, amounts: Sequence[Amount]) -> Html:
 
 
 def _audit(stored: StoredJob, audited: AuditView, session: BrowserSession) -> Html:
-    """What attacks on the party's own record have found, and how to have them run."""
+    """Show what attacks on the party's own record have found, and how to run them."""
     found = audit.audit(audited.findings)
     start: Html | str = ""
     if audited.running is not None and audited.running.job == stored.id:

@@ -40,7 +40,7 @@ def badge(state: str) -> Html:
 
 
 def since(at: float) -> Html:
-    """How long ago something was, in seconds since 1970; ticks where scripts run."""
+    """Show how long ago a time was, in seconds since 1970; updates where scripts run."""
     return tag(
         "time", _ago(at), class_="since", data_since=f"{at:.0f}", datetime=_stamp(at),
         title=f"since {units.moment(at)} UTC",
@@ -48,7 +48,7 @@ def since(at: float) -> Html:
 
 
 def until(at: float) -> Html:
-    """How long it is until then; ticks where scripts run."""
+    """Show how long it is until a time; updates where scripts run."""
     left = units.in_seconds(float(round(max(0.0, at - time.time()))))
     return tag("time", left, class_="until", data_until=f"{at:.0f}", datetime=_stamp(at))
 
@@ -60,7 +60,7 @@ def moment(at: float) -> Html:
 
 
 def progress(status: JobStatus, rounds: Sequence[RoundSummary] = ()) -> Html:
-    """How far a job is, and when it will end if the next rounds are like the last ones."""
+    """Show a job's progress, and when it will end if the next rounds are like the last ones."""
     done, of = status.progress.done, status.progress.of
     if not of:
         return join()
@@ -75,7 +75,7 @@ def progress(status: JobStatus, rounds: Sequence[RoundSummary] = ()) -> Html:
 
 
 def waits(status: JobStatus) -> Html:
-    """Who is waited for, at what, since when: a line for each step."""
+    """Show who is waited for, at what, since when: a line for each step."""
     steps: dict[str, list[tuple[str, float]]] = {}
     for one in status.waiting:
         steps.setdefault(one.step, []).append((one.party, one.since))
@@ -121,12 +121,12 @@ def sentence(words: str) -> Html:
 
 
 def note(words: object) -> Html:
-    """What has just been done."""
+    """Show what has just been done."""
     return tag("p", words, role="status", class_="done-note")
 
 
 def announced(words: str) -> Html:
-    """For screen readers: said whenever it changes."""
+    """Announce words to screen readers whenever they change."""
     return tag("p", words, role="status", class_="hidden", id="said")
 
 
@@ -142,7 +142,7 @@ def pages(path: str, at: int, count: int, per_page: int) -> Html:
 
 
 def _ends(status: JobStatus, rounds: Sequence[RoundSummary]) -> float | None:
-    """When the last round will be done, in seconds since 1970."""
+    """Estimate when the last round will end, in seconds since 1970."""
     took = [one.seconds for one in rounds[-RECENT_ROUNDS:]]
     left = status.progress.of - status.progress.done
     if not took or left <= 0 or status.state != RUNNING or rounds[-1].done != status.progress.done:

@@ -81,7 +81,7 @@ def party_site(node: PartyNode, file: Path | None) -> web.Application:
 
 
 class _Pages:
-    """One handler for each page and form; the node judges what the user may do."""
+    """The handlers of pages and forms; the node judges what the user may do."""
 
     def __init__(self, node: PartyNode, gate: PageGate, user: Peer, audits: Audits) -> None:
         self._node, self._gate, self._user, self._audits = node, gate, user, audits
@@ -90,7 +90,7 @@ class _Pages:
         self._over: dict[str, OwnedJobView] = {}  # jobs that do not change any more
 
     async def background(self, _: web.Application) -> AsyncIterator[None]:
-        """What works beside the handlers, and ends with them."""
+        """Run what works beside the handlers, and end it with them."""
         yield
         await self._audits.close()
         await self._shapes.close()
@@ -106,7 +106,7 @@ class _Pages:
         return self._gate.answer(request, PageContent("Jobs", main, "/", follows_s=FOLLOWS_S))
 
     async def job(self, request: web.Request) -> web.Response:
-        """One job: what it asks, what the policy says, what has left, what an audit found."""
+        """Show one job: what it asks, what the policy says, what has left, what an audit found."""
         self._check()
         session, said = self._gate.session(request), SAID.get(request.query.get("done", ""))
         one, main = await asyncio.to_thread(
@@ -170,7 +170,7 @@ class _Pages:
     # Records
 
     async def ledger(self, request: web.Request) -> web.Response:
-        """One page of the ledger."""
+        """Show one page of the ledger."""
         return await self._ledger(request)
 
     async def verify(self, request: web.Request) -> web.Response:
@@ -211,7 +211,7 @@ class _Pages:
         self._node.judge.owner(self._user)
 
     def _every_job(self) -> list[OwnedJobView]:
-        """All jobs, the newest first."""
+        """Return all jobs, the newest first."""
         jobs = reversed(self._node.store.jobs())
         seen = [self._over.get(job.id) or self._read(job) for job in jobs]
         self._over = {one.job.id: one for one in seen if one.job.state in FINAL}
@@ -230,7 +230,7 @@ class _Pages:
                 id=job.id,
                 name=job.name,
                 protocol=terms.protocol,
-                state=job.state,
+                state=job.state.shown,
                 coordinator=terms.coordinator,
                 submitter=terms.submitter,
                 parties=terms.parties,

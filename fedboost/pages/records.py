@@ -28,7 +28,7 @@ SPENT, LIMIT = 1, COLOURS  # colours, as in the style sheet
 def ledger(
     rows: Sequence[LedgerRow], job: str, head: Head, session: BrowserSession, said: Html | str = ""
 ) -> list[object]:
-    """One page of the ledger, the newest row first."""
+    """Show one page of the ledger, the newest row first."""
     of_job = join(" of ", tag("code", job)) if job else ""
     drawn: Html = absent("Nothing has left or come." if not job else "Nothing in this job.")
     if rows:
@@ -132,7 +132,7 @@ def _data_set(name: str, config: PartyConfig, shape: Outline | FedboostError | N
 
 
 def disclosed(entries: Sequence[AccountEntry], policy: Policy) -> list[object]:
-    """What jobs have told of each data set, of what the policy allows."""
+    """Show what jobs have released of each data set, beside what the policy allows."""
     intro = (
         "Each sum that leaves is an equation about who is in a bin; sums count per bin of the most "
         "told column and row, of all guests that may compare notes. ε per row adds up over all "

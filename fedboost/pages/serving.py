@@ -30,14 +30,14 @@ IDLE_S = 30.0  # a connection that asks for nothing is closed
 def beside_coordinator(
     config: CoordinatorConfig,
 ) -> Callable[[CoordinatorNode], AbstractAsyncContextManager[None]]:
-    """What `daemon.serve_coordinator` runs beside its node: the page of the settings."""
+    """Return what `daemon.serve_coordinator` runs beside its node: the page of the settings."""
     return lambda node: _served(config, "coordinator", lambda: coordinator_site(node))
 
 
 def beside_party(
     config: PartyConfig, file: Path | None = None
 ) -> Callable[[PartyNode], AbstractAsyncContextManager[None]]:
-    """The same of a party; `file` holds its settings, for the audit that runs beside the daemon."""
+    """Return what a party's daemon runs beside its node; `file` holds its settings, for audits."""
     return lambda node: _served(config, "party", lambda: party_site(node, file))
 
 

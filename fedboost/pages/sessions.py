@@ -26,7 +26,7 @@ class SignInRefusedError(PolicyError):
 
 @dataclass(frozen=True)
 class BrowserSession:
-    """One browser that has shown the token."""
+    """A browser that has shown the token."""
 
     csrf: str  # what its forms send along
     token: bytes  # the digest of the token that opened it
@@ -92,7 +92,7 @@ class Sessions:
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two secrets are the same, in constant time."""
+    """Compare two secrets in constant time."""
     return hmac.compare_digest(_digest(one), _digest(other))
 
 

@@ -17,7 +17,7 @@ class _Known:
 
 
 class Shapes:
-    """One table is read at a time. All methods belong to the event loop's thread."""
+    """The shapes of tables, read one at a time. All methods belong to the event loop's thread."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}

@@ -43,7 +43,7 @@ def renew(store: Path) -> str:
 
 
 def address(config: DaemonConfig) -> str:
-    """Where a browser on this machine finds the page: ``http://127.0.0.1:7180``."""
+    """Return the page's address for a browser on this machine: ``http://127.0.0.1:7180``."""
     page = page_of(config)
     host, port = split_address(page.listen)
     host = next(iter(page.names), "localhost") if host in ANYWHERE else host

@@ -25,7 +25,7 @@ _Ticks = tuple[list[float], list[float]]  # of x and y
 
 @dataclass(frozen=True)
 class Line:
-    """One line; `colour` counts from 1, as in the style sheet."""
+    """A line; `colour` counts from 1, as in the style sheet."""
 
     label: str
     points: Sequence[Point]
@@ -36,7 +36,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis; without a range it fits the points."""
+    """An axis; without a range it fits the points."""
 
     name: str
     range: tuple[float, float] | None = None
@@ -60,7 +60,7 @@ class LineChart:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar of a group."""
+    """A bar of a group."""
 
     value: float
     colour: int
@@ -69,7 +69,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where the plot lies and what it shows."""
+    """The plot's area and range of values."""
 
     left: float
     right: float
@@ -268,7 +268,7 @@ def _line_class(line: Line) -> str:
 
 
 def _in_words(chart: LineChart) -> str:
-    """What somebody who cannot see the chart is told."""
+    """Describe the chart for somebody who cannot see it."""
     told = [
         f"{line.label} from {_short(line.points[0][1])} to {_short(line.points[-1][1])}"
         for line in chart.lines

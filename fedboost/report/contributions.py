@@ -31,7 +31,7 @@ HEAD = 84.0
 
 @dataclass(frozen=True)
 class Effect:
-    """One column's mean |contribution|, in the unit of the margin, for each output."""
+    """A column's mean |contribution|, in the unit of the margin, for each output."""
 
     name: str
     means: tuple[float, ...]
@@ -86,7 +86,7 @@ def _shown(effects: Sequence[Effect], top: int) -> list[Effect]:
 
 
 def _pieces(outputs: int, owners: dict[str, int]) -> list[tuple[str, int]]:
-    """What the legend explains: classes, or else parties; nothing where there is one of them."""
+    """Return the entries of the legend: classes, or else parties; none if there is only one."""
     if outputs == 1:
         return list(owners.items()) if len(owners) > 1 else []
     names = [(f"class {k}", colour(k)) for k in range(min(outputs, COLOURS - 1))]

@@ -20,7 +20,7 @@ BARE = "the job's scheme hides nothing: what is said to be encrypted lay open"
 
 
 class LedgerLine(Protocol):
-    """What the report reads of one row of a party's disclosure ledger."""
+    """A row of a party's disclosure ledger, as the report shows it."""
 
     @property
     def direction(self) -> str:
@@ -32,15 +32,15 @@ class LedgerLine(Protocol):
 
     @property
     def peer(self) -> str:
-        """Who got it or sent it."""
+        """Receiver or sender."""
 
     @property
     def bytes(self) -> int:
-        """Of the payload."""
+        """Size of the payload."""
 
     @property
     def values(self) -> int:
-        """How many numbers, ids or ciphertexts it holds."""
+        """Number of values, ids or ciphertexts in it."""
 
 
 @dataclass
@@ -106,7 +106,7 @@ def disclosure(story: Story, ledger: Sequence[LedgerLine]) -> Html:
 
 
 def _sums(story: Story) -> Html:
-    """What the sums of hosts tell the guest of any bin, beside what their owners allow."""
+    """Show what hosts' sums tell the guest about any bin, beside what their owners allow."""
     if not story.told.released:
         return join()
     ended = story.result is not None
@@ -137,7 +137,7 @@ def _sums(story: Story) -> Html:
 
 
 def _noise(story: Story) -> Html:
-    """What the values that hosts have told tell at most of one value, and of one row."""
+    """Show the bound on what values told under noise say about one value, and about one row."""
     if not story.told.privacy:
         return join()
     rows: list[Row] = [
@@ -212,7 +212,7 @@ def _told(story: Story) -> Html:
 
 
 def _ledger(ledger: Sequence[LedgerLine]) -> Html:
-    """One party's own record, by direction, message and peer."""
+    """Show one party's own record, by direction, message and peer."""
     if not ledger:
         return join()
     totals: dict[tuple[str, str, str], list[int]] = {}

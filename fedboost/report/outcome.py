@@ -66,7 +66,7 @@ def outcome(story: Story) -> Html:
 
 
 def _pace(story: Story) -> list[tuple[str, str]]:
-    """What a tree or a round takes, by the result or by the rounds so far."""
+    """Return the time of a tree or a round, by the result or by the rounds so far."""
     timed = {} if story.result is None else story.result.seconds
     for name in ("round", "tree"):  # where nothing is a tree, both are told
         if f"per_{name}" in timed:

@@ -41,7 +41,7 @@ def standalone(drawn: Sequence[Html], size: Point, label: str) -> str:
 
 
 def words(text: str, at: Point, kind: str = "", anchor: str | None = None) -> Html:
-    """One line of text, beginning, or as `anchor` says, at a point."""
+    """Draw one line of text at a point, set by `anchor`."""
     place = {"x": f"{at[0]:.1f}", "y": f"{at[1]:.1f}"}
     return tag("text", text, **place, class_=kind or None, text_anchor=anchor)
 

@@ -82,7 +82,7 @@ class Progress:
             self._say(f"warning: {seen.warnings[-1]}")
 
     def waiting(self, waiting: Iterable[Waiting]) -> None:
-        """Who works or has to answer now, replacing whom we knew of."""
+        """Set who works or has to answer now."""
         self._waiting = tuple(waiting)
         if self._console.is_terminal or not self._waiting:
             return

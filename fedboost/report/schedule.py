@@ -43,7 +43,7 @@ def schedule(story: Story) -> Html:
 
 
 def is_drawn(story: Story) -> bool:
-    """Whether the job has a forest to show."""
+    """Return True if the job has a forest to show."""
     return _with_forest(story) is not None
 
 
@@ -57,7 +57,7 @@ def _points(values: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def _by_round(story: Story, line: Line, title: str, *, whole: bool = False) -> Html:
-    """One value over all rounds, drawn from nought."""
+    """Draw one value over all rounds, from zero."""
     rounds = len(line.points)
     return line_chart(
         LineChart(

@@ -22,7 +22,7 @@ Metrics = dict[str, dict[str, float]]  # by part of the rows and name
 
 @dataclass
 class JobProgress:
-    """How a job stands by its events; times in seconds since 1970."""
+    """A job's status, derived from its events; times in seconds since 1970."""
 
     state: str = ""
     parties: list[str] = field(default_factory=list)  # whose approval is waited for
@@ -82,7 +82,7 @@ class JobProgress:
 
     @property
     def rests(self) -> bool:
-        """Whether nothing happens any more, or only when somebody is back."""
+        """True if nothing happens any more, or only when somebody is back."""
         return self.state in RESTS
 
     @property

@@ -51,7 +51,7 @@ class Result(Settings):
 
 @dataclass(frozen=True)
 class RoundSummary:
-    """One outermost round of the job's own protocol: a tree, mostly."""
+    """An outermost round of the job's own protocol: a tree, mostly."""
 
     done: int  # from 1
     of: int
@@ -70,7 +70,7 @@ class PartyLink:
 
 @dataclass
 class Traffic:
-    """What went over a link."""
+    """The payloads of a link."""
 
     bytes: int = 0
     messages: int = 0
@@ -78,7 +78,7 @@ class Traffic:
 
 @dataclass
 class StepTotal:
-    """One step, over the whole job."""
+    """A step's cost over the whole job."""
 
     stage: str
     step: str
@@ -100,7 +100,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Drawn:
-    """One curve of a prediction."""
+    """A curve of a prediction."""
 
     name: str  # roc | pr | ks
     split: str
@@ -109,7 +109,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Story:
-    """Everything the report shows of a job."""
+    """Everything that the report shows of a job."""
 
     status: JobStatus
     state: str  # that of the last event, where the status is older
@@ -137,12 +137,12 @@ class Story:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every party ends with the whole model, whose columns all of them have."""
+        """True if every party ends with the whole model, whose columns all of them have."""
         return self.protocol is not None and self.protocol.is_horizontal
 
     @property
     def round_name(self) -> str:
-        """What the job's rounds are called."""
+        """Word for the job's rounds."""
         return self.status.progress.round or "tree"
 
     @property
@@ -164,7 +164,7 @@ class Story:
 
     @property
     def lies_open(self) -> bool:
-        """Whether the job's scheme hides nothing from whoever gets what it encrypts."""
+        """True if the job's scheme hides nothing from whoever receives ciphertexts."""
         asks = None if self.protocol is None else self.protocol.asks
         return asks is not None and self.params is not None and asks(self.params).insecure
 
@@ -179,7 +179,7 @@ class Story:
         return tuple((float(d), v) for d, v in values if v is not None and math.isfinite(v))
 
     def final_metrics(self) -> dict[str, dict[str, float]]:
-        """By split: the result's metrics, or those of the last round where there is no result."""
+        """Metrics by split: the result's, or those of the last round where there is no result."""
         if self.result is not None:
             return self.result.metrics
         last: dict[str, dict[str, float]] = {}
@@ -234,7 +234,7 @@ def in_order(splits: Mapping[str, object]) -> list[str]:
 
 
 def _told_by_stages(events: list[Event]) -> Told:
-    """What was told in the stages that are done, of a job that is not."""
+    """Collect what was reported in finished stages of a job that has not finished."""
     last = {e.stage.stage: e.stage.told for e in events if e.HasField("stage")}
     told = Told()
     for (
@@ -343,7 +343,7 @@ def _moments(status: JobStatus, events: list[Event]) -> Iterator[Moment]:
 
 
 def _passing(event: Event) -> Iterator[Moment]:
-    """What happened without a change of the job's state."""
+    """Yield events that do not change the job's state."""
     if event.HasField("stage"):
         yield Moment(event.at, f"Stage {event.stage.stage} done", details=())
     elif event.HasField("lost"):

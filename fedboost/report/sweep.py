@@ -60,7 +60,7 @@ def _row(one: TrialResult, shown: tuple[float, float]) -> list[object]:
 
 
 def _strip(one: TrialResult, shown: tuple[float, float]) -> Html:
-    """Where a trial's folds lie between the least and the greatest of all, and their mean."""
+    """Draw a trial's folds between the least and the greatest of all, and their mean."""
     low, high = shown
     wide = high - low
 
@@ -115,7 +115,7 @@ def jobs(record: SweepRecord) -> Html:
 
 
 def told(record: SweepRecord) -> Html:
-    """What was used again, and what hosts' sums have told in all."""
+    """Show what was used again, and what hosts' sums have told in all."""
     said = []
     if record.earlier.alignment is not None:
         found = tag("code", record.earlier.alignment)

@@ -13,7 +13,7 @@ NAMES_MAX = 4  # in a list, before the rest is counted
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its head and how its cells are set."""
+    """A column: its head and how its cells are set."""
 
     head: str
     kind: Literal["text", "number", "wide"] = "text"
@@ -59,7 +59,7 @@ def details(summary: str, *content: object) -> Html:
 
 
 def absent(why: str) -> Html:
-    """What stands where there is nothing to show."""
+    """Show why there is nothing to show."""
     return tag("p", why, class_="absent")
 
 

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 
 def ticks(low: float, high: float, most: int = 6, *, whole: bool = False) -> list[float]:
-    """At most `most` (2 or more) multiples of 1, 2 or 5 times a power of ten from low to high.
+    """Return at most `most` (2 or more) multiples of 1, 2 or 5 times a power of ten from low to
+    high.
 
     Needs finite low < high. `whole` keeps to whole numbers.
     """

@@ -26,7 +26,7 @@ CURVES = {  # name: title, x axis, y axis
 
 
 def learning(story: Story) -> Html:
-    """One chart for each metric, training and validation in it, and the values as a table."""
+    """Draw one chart for each metric, training and validation in it, and the values as a table."""
     title = "Learning curve"
     charts = [chart for name in story.metric_names if (chart := _metric(story, name))]
     if not story.rounds:
@@ -40,7 +40,7 @@ def learning(story: Story) -> Html:
 
 
 def has_separation(story: Story) -> bool:
-    """Whether there may be curves: of scores that lie with many parties nobody draws any."""
+    """Return True if there may be curves: there are none if scores lie with many parties."""
     return bool(story.curves) or not story.is_whole
 
 
@@ -68,7 +68,7 @@ def separation(story: Story) -> Html:
 
 
 def has_splits(story: Story) -> bool:
-    """Whether the model may owe something to single columns: networks do not."""
+    """Return True if columns can have importances: those of networks have none."""
     params = story.params
     return isinstance(params, TreeParams) or not isinstance(params, BoostingParams)
 
@@ -114,7 +114,7 @@ def effective_params(story: Story) -> dict[str, Any]:
 
 
 def kept_rule(story: Story, last: int) -> tuple[float, str] | None:
-    """Where early stopping has cut the job's `last` rounds, for a chart; None where it has not."""
+    """Return where early stopping has cut the `last` rounds, for a chart; None if it has not."""
     kept = 0 if story.result is None else story.result.own_rounds
     return (float(kept), f"{kept} kept") if 0 < kept < last else None
 
@@ -133,7 +133,7 @@ def _metric(story: Story, name: str) -> Html | None:
             lines.append(Line(split, points, _colour(split), dashed=split == "train"))
     if not lines:
         return None
-    known = METRICS.get(name)  # type: ignore[call-overload]
+    known = METRICS.get(name)
     better = "higher is better" if known is not None and known.bigger_is_better else ""
     better = "lower is better" if known is not None and not known.bigger_is_better else better
     rounds = [one.done for one in story.rounds]
@@ -187,7 +187,7 @@ def _curves(story: Story, name: str, drawn: Sequence[Drawn]) -> Html:
 
 
 def _reference(name: str, drawn: Sequence[Drawn]) -> Line:
-    """What a coin reaches: the diagonal, or the share of positive rows."""
+    """Return the line of a random guess: the diagonal, or the share of positive rows."""
     if name == "roc":
         return Line("by chance", ((0.0, 0.0), (1.0, 1.0)), 6, faint=True)
     share = drawn[-1].points[-1][1]
@@ -200,7 +200,7 @@ def _from_origin(name: str, points: Sequence[Point]) -> Sequence[Point]:
 
 
 def _greatest(drawn: Sequence[Drawn]) -> tuple[Point, str]:
-    """Where the last of the curves, validation where there is one, is farthest from chance."""
+    """Find the point where the last curve, validation if there is one, is farthest from chance."""
     point = max(drawn[-1].points, key=lambda one: abs(one[1]))
     return point, f"KS {abs(point[1]):.3f} at {100 * point[0]:.0f} %"
 

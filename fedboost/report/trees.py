@@ -86,7 +86,7 @@ def _quoted(text: str) -> str:
 
 
 class _Drawing:
-    """One tree on its way to paper."""
+    """A tree while it is drawn."""
 
     def __init__(self, picture: Picture, depth: int) -> None:
         self._picture, self._depth = picture, depth
@@ -181,7 +181,7 @@ class _Drawing:
             yield from self._nodes(child)
 
     def _frame(self, node: _Placed, frame: dict[str, str], height: float) -> list[Html]:
-        """What stands behind a node's words."""
+        """Draw the background of a node's words."""
         branch = node.branch
         if node.is_cut:
             return [tag("rect", **frame, height=height, rx=6, class_="more")]
@@ -235,7 +235,7 @@ def _said(branch: Branch, is_cut: bool) -> tuple[str, str]:
 
 
 def _longest(nodes: Sequence[tuple[Branch, bool]]) -> int:
-    """How many characters of these nodes' lines are shown at most."""
+    """Return the greatest number of characters shown in these nodes' lines."""
     found = max((len(line) for node in nodes for line in _said(*node)), default=0)
     return min(BROAD, max(NARROW, found))
 

@@ -6,7 +6,7 @@ from fedboost.sdk.client import AsyncClient, AsyncJob, Client, Job
 from fedboost.sdk.cluster import Cluster
 from fedboost.sdk.models import Model, load_model
 from fedboost.sdk.networks import GBUNClassifier, GBUNRegressor
-from fedboost.sdk.party import Party
+from fedboost.sdk.party import PartyClient
 from fedboost.sdk.trees import (
     FederBoostClassifier,
     FederBoostRegressor,
@@ -29,7 +29,7 @@ __all__ = [
     "HybridTreeRegressor",
     "Job",
     "Model",
-    "Party",
+    "PartyClient",
     "SecureBoostClassifier",
     "SecureBoostRegressor",
     "load_model",

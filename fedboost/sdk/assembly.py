@@ -35,7 +35,7 @@ class Taught:
 
 @dataclass(frozen=True)
 class Assembled:
-    """What a job needs of its parties' tables."""
+    """The parts of a job that come from its parties' tables."""
 
     sheets: dict[str, Sheet]
     data: dict[str, dict[str, Any]]  # the job's `data`
@@ -130,7 +130,7 @@ def _source(
 
 
 def _stacked_ids(upper: PartyRows, lower: PartyRows) -> list[Hashable]:
-    """What names each row of two tables: ids, or places, which differ between the tables."""
+    """Return a name for each row of two tables: ids, or places, which differ between the tables."""
     if upper.ids:
         return [*upper.tokens, *lower.tokens]
     places = [(0, row) for row in range(upper.rows.n_rows)]

@@ -23,7 +23,7 @@ _END = object()
 
 
 class Background:
-    """One event loop in a thread, as long as somebody holds it; methods may be called anywhere."""
+    """An event loop in a thread, alive while somebody holds it; methods may be called anywhere."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -75,7 +75,7 @@ class Background:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Its result; an interrupt ends the work too."""
+        """Run `work` in the loop and return its result; an interrupt ends the work too."""
         future = self.start(work)
         try:
             return future.result()
@@ -84,7 +84,7 @@ class Background:
             raise
 
     async def join(self, work: Coroutine[Any, Any, T]) -> T:
-        """Its result, for a caller in another loop."""
+        """Return the result of `work` to a caller in another loop."""
         return await asyncio.wrap_future(self.start(work))
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
@@ -110,7 +110,7 @@ BACKGROUND = Background()
 
 
 class Closes(Protocol):
-    """What lives in the loop: a connection."""
+    """An object that lives in the loop, such as a connection."""
 
     async def close(self) -> None:
         """Closes it."""

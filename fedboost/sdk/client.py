@@ -26,7 +26,7 @@ from fedboost.report.story import read
 from fedboost.runtime.client import client as calls
 from fedboost.runtime.jobs.submitted import read_spec
 from fedboost.sdk.background import Connected
-from fedboost.sdk.jobs import Event, Rounds, Status, ended
+from fedboost.sdk.jobs import Event, RoundMetrics, Status, ended
 from fedboost.sdk.places import Tls, coordinator_at
 from fedboost.sdk.progress import Hears, Verbose, watching
 from fedboost.settings import parse, read_yaml
@@ -35,7 +35,7 @@ JobLike: TypeAlias = str | Path | Mapping[str, Any] | JobSpec  # a file, or what
 
 
 class AsyncJob:
-    """One job at a coordinator, for code that awaits."""
+    """A job at a coordinator, for code that awaits."""
 
     def __init__(self, link: calls.CoordinatorClient, id_: str) -> None:
         self.id = id_
@@ -45,7 +45,7 @@ class AsyncJob:
         return f"{type(self).__name__}({self.id!r})"
 
     async def status(self) -> Status:
-        """How the job stands, and who is waited for."""
+        """Return the job's status, and who is waited for."""
         return Status.of_message(await self._link.status(self.id))
 
     async def watch(self, after: int = 0) -> AsyncIterator[Event]:
@@ -64,7 +64,7 @@ class AsyncJob:
             return await self.followed(hear, timeout_s)
 
     async def followed(self, hear: Hears, timeout_s: float | None) -> dict[str, Any]:
-        """What `wait` does, telling everything to `hear`."""
+        """Wait as `wait` does, and report every event to `hear`."""
         async with asyncio.timeout(timeout_s):
             await calls.listen(self._link, self.id, hear, hear.waiting)
             return await self.result()
@@ -76,9 +76,9 @@ class AsyncJob:
             return result
         raise ended(journal.status)
 
-    async def metrics(self) -> Rounds:
-        """What the guest has told of every round."""
-        return Rounds(read(await self.journal()))
+    async def metrics(self) -> RoundMetrics:
+        """Return the guest's metrics of every round."""
+        return RoundMetrics(read(await self.journal()))
 
     async def report(self, path: str | Path) -> Path:
         """Writes the job's report, one HTML file without anything outside it; gives its path."""
@@ -96,12 +96,12 @@ class AsyncJob:
         return Status.of_message(await self._link.resume(self.id))
 
     async def journal(self) -> job_pb2.JobJournal:
-        """Everything the coordinator knows of the job, as it travels."""
+        """Return the coordinator's journal of the job, as it travels."""
         return await self._link.journal(self.id)
 
 
 class AsyncClient:
-    """One user at one coordinator, for code that awaits; an asynchronous context manager."""
+    """A user's connection to a coordinator, for code that awaits; an async context manager."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class AsyncClient:
         return AsyncJob(self._link, await self._link.submit(written(job)))
 
     async def jobs(self) -> list[Status]:
-        """How every job of the coordinator stands, oldest first."""
+        """Return the status of every job of the coordinator, oldest first."""
         return [Status.of_message(one) for one in await self._link.jobs()]
 
     async def job(self, id_: str) -> AsyncJob:
@@ -159,7 +159,7 @@ class Events:
 
 
 class Job:
-    """One job at a coordinator; in a notebook it shows itself."""
+    """A job at a coordinator; in a notebook it shows itself."""
 
     def __init__(self, client: Client, job: AsyncJob) -> None:
         self.id = job.id
@@ -170,7 +170,7 @@ class Job:
         return f"Job({self.id!r})"
 
     def status(self) -> Status:
-        """How the job stands, and who is waited for."""
+        """Return the job's status, and who is waited for."""
         return self._client.run(self._job.status())
 
     def watch(self, after: int = 0) -> Events:
@@ -190,8 +190,8 @@ class Job:
         """The result as ``--json`` prints it; raises why there is none."""
         return self._client.run(self._job.result())
 
-    def metrics(self) -> Rounds:
-        """What the guest has told of every round."""
+    def metrics(self) -> RoundMetrics:
+        """Return the guest's metrics of every round."""
         return self._client.run(self._job.metrics())
 
     def report(self, path: str | Path) -> Path:
@@ -214,7 +214,7 @@ class Job:
 
 
 class Client(Connected):
-    """One user at one coordinator; a context manager, and safe in threads.
+    """A user's connection to a coordinator; a context manager, and safe in threads.
 
     Whatever is not said here is read where the command line reads it: FEDBOOST_COORDINATOR,
     FEDBOOST_TLS and FEDBOOST_USER, then ~/.config/fedboost/client.yaml.
@@ -247,7 +247,7 @@ class Client(Connected):
         return Job(self, AsyncJob(self._link, self.run(self._link.submit(written(job)))))
 
     def jobs(self) -> list[Status]:
-        """How every job of the coordinator stands, oldest first."""
+        """Return the status of every job of the coordinator, oldest first."""
         return [Status.of_message(one) for one in self.run(self._link.jobs())]
 
     def job(self, id_: str) -> Job:

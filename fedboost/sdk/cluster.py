@@ -22,7 +22,7 @@ from fedboost.runtime.cluster import cluster as daemons
 from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.runtime.cluster.supplied import complete
 from fedboost.sdk.client import Client, JobLike
-from fedboost.sdk.party import Party
+from fedboost.sdk.party import PartyClient
 from fedboost.sdk.tables import TableLike, rows_of
 from fedboost.settings import read_yaml
 
@@ -83,7 +83,7 @@ class Cluster:
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """Whose daemons run here beside the coordinator's."""
+        """Names of the parties whose daemons run here beside the coordinator's."""
         return self._daemons.names
 
     @property
@@ -92,7 +92,7 @@ class Cluster:
         return self.folder / "certs"
 
     def address(self, name: str = COORDINATOR) -> str:
-        """Where a daemon listens, the coordinator's or a party's: ``NAME@HOST:PORT``."""
+        """Return where a daemon listens, the coordinator's or a party's: ``NAME@HOST:PORT``."""
         known = self._daemons.addresses
         if name not in known:
             raise ConfigError(f"{name!r} is not here", todo=f"name one of: {', '.join(known)}")
@@ -102,9 +102,9 @@ class Cluster:
         """The user at the coordinator, closed with the cluster."""
         return self._stack.enter_context(Client(self.address(), tls=self.certs, user=USER))
 
-    def party(self, name: str) -> Party:
-        """The same user as the owner of a party, closed with the cluster."""
-        return self._stack.enter_context(Party(self.address(name), tls=self.certs, user=USER))
+    def party(self, name: str) -> PartyClient:
+        """Return the same user as the owner of a party, closed with the cluster."""
+        return self._stack.enter_context(PartyClient(self.address(name), tls=self.certs, user=USER))
 
     def config(self, name: str) -> Path:
         """The settings file of a daemon, for commands that ask for ``--config``."""

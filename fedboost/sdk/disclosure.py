@@ -43,7 +43,7 @@ class Crossing:
 
 @dataclass(frozen=True, repr=False)
 class Disclosure:
-    """What crossed between the parties of one fit; pandas, polars and pyarrow read it as a table.
+    """The messages between the parties of one fit; pandas, polars and pyarrow read it as a table.
 
     `epsilon`: by host, the ε per row of the values that it told under noise; inf: without any.
     `released`: by host, how many sums about one bin of its most told column it released, divided
@@ -153,7 +153,7 @@ _SCHEMA = pa.schema(
 
 
 def of_job(journal: JobJournal, sent: Mapping[str, Sequence[Row]]) -> Disclosure:
-    """What a job's journal and its parties' ledgers say; `sent` are the rows of what they sent."""
+    """Read a job's journal and its parties' ledgers; `sent` are the rows of what they sent."""
     story = read(journal)
     told = story.told
     warnings = [BARE] if story.lies_open else []
@@ -206,7 +206,7 @@ def facts_of(found: Disclosure) -> dict[str, Any]:
 
 
 def from_facts(facts: Mapping[str, Any]) -> Disclosure:
-    """What `facts_of` gave."""
+    """Read what `facts_of` returned."""
     return Disclosure(
         crossings=tuple(Crossing(**one) for one in facts["crossings"]),
         epsilon=facts["epsilon"],

@@ -41,7 +41,7 @@ ROWS_ALONE = 8192  # of all parties, whose ids are blinded about as fast as two 
 
 
 class Federated(Fitted):
-    """What all of them have in common; how a job's parts come from tables, and back."""
+    """The base of all estimators: builds a job's parts from tables, and reads its outcome."""
 
     _protocol_name: ClassVar[str]
 
@@ -134,7 +134,7 @@ class Federated(Fitted):
             return simulation.run(spec, sheets, hear, workers=self._workers(spec, sheets), **more)
 
     def _workers(self, spec: JobSpec, sheets: Mapping[str, Sheet]) -> int | None:
-        """As many processes as asked for; none for what takes less time than to start them."""
+        """Return as many processes as asked for; none where starting them takes longer."""
         count = self.get_params()["n_jobs"]
         if count is None:
             protocol = protocols.named(spec.protocol)
@@ -161,7 +161,7 @@ class Federated(Fitted):
     # Tables
 
     def _seats(self, X: Rows, *, learns: bool) -> Seats:
-        """Who has which table, the guest first."""
+        """Return each party's table, guest first."""
         params = self.get_params()
         if seats.are_by_party(X):
             if len(X) < 2 and learns:

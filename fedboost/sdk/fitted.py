@@ -33,7 +33,7 @@ class Fitted(EstimatorParameters):
     journal_: bytes  # of the job, a JobJournal
 
     def __sklearn_tags__(self) -> Any:
-        """What scikit-learn asks before it does anything; nobody else calls this."""
+        """Return scikit-learn's tags; nobody else calls this."""
         from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
 
         classifies = self._estimator_type == "classifier"
@@ -47,7 +47,7 @@ class Fitted(EstimatorParameters):
         )
 
     def _is_deterministic(self) -> bool:
-        """Whether two fits on the same rows give the same model."""
+        """Return True if two fits on the same rows give the same model."""
         return True
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -66,7 +66,7 @@ class Fitted(EstimatorParameters):
 
     @property
     def evals_result_(self) -> dict[str, dict[str, list[float]]]:
-        """The same by part and metric: {"train": {"auc": [0.7, 0.8, …]}, …}."""
+        """Metrics by part and name: {"train": {"auc": [0.7, 0.8, …]}, …}."""
         found: dict[str, dict[str, list[float]]] = {}
         for one in self.history_:
             for split, metrics in one.items():

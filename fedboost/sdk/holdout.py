@@ -60,7 +60,8 @@ def numbers(train: int, held: int, fraction: float) -> tuple[Places, Places]:
 
 
 def dealt(train: Sequence[int], held: int) -> list[int]:
-    """How many of `held` rows each party validates on, so that `fraction_of` finds their share.
+    """Return how many of `held` rows each party validates on, so that `fraction_of` finds their
+    share.
 
     One after the other to the party whose share would be the first to need one more.
     """

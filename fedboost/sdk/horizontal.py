@@ -15,7 +15,7 @@ from fedboost.sdk.seats import PartyRows, Seats
 
 
 class Horizontal(Federated):
-    """What the protocols have in common whose model every party holds whole in the end.
+    """The base of estimators whose model every party ends up with.
 
     `fit({"north": X1, "south": X2}, {"north": y1, "south": y2})`; predictions of tables by party
     come by party, those of a single table as one array.

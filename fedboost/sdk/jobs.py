@@ -25,7 +25,7 @@ Metrics = dict[str, dict[str, float]]  # {"train": {"auc": 0.8}, "validation": â
 
 @dataclass(frozen=True)
 class Waiting:
-    """Who works or has to answer, at what, since when (UTC)."""
+    """A party that works or has to answer, at what, since when (UTC)."""
 
     party: str
     step: str
@@ -34,7 +34,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Status:
-    """How a job stands; times in UTC."""
+    """A job's status; times in UTC."""
 
     id: str
     name: str
@@ -53,11 +53,11 @@ class Status:
 
     @property
     def rests(self) -> bool:
-        """Whether it has ended, or is paused."""
+        """True if it has ended, or is paused."""
         return self.state not in (JobState.WAITING, JobState.RUNNING)
 
     def __str__(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         words = [f"{self.id} ({self.protocol}) is {self.state}"]
         words += [f"{self.round} {self.done} of {self.of}"] if self.of else []
         words += [f"waiting for {one.party}, {one.step}" for one in self.waiting]
@@ -65,7 +65,7 @@ class Status:
 
     @classmethod
     def of_message(cls, said: job_pb2.JobStatus) -> Status:
-        """What a coordinator has said."""
+        """Read a coordinator's message."""
         return cls(
             id=said.id,
             name=said.name,
@@ -86,7 +86,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Event:
-    """One entry of a job's journal."""
+    """An entry of a job's journal."""
 
     number: int  # from 1
     at: datetime  # UTC
@@ -95,18 +95,18 @@ class Event:
 
     @classmethod
     def of_message(cls, said: job_pb2.Event) -> Event:
-        """What a coordinator has said."""
+        """Read a coordinator's message."""
         what = said.WhichOneof("what") or ""
         facts = _FACTS[what](getattr(said, what)) if what in _FACTS else {}
         return cls(said.number, moment(said.at), what, facts)
 
     def __str__(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         words = _WORDS.get(self.what)
         return self.what if words is None else words(self.facts)
 
 
-class Rounds(Sequence[dict[str, Any]]):
+class RoundMetrics(Sequence[dict[str, Any]]):
     """A job's metrics, a row for each round: ``{"tree": 1, "seconds": 0.4, "train auc": 0.81, â€¦}``.
 
     pandas.DataFrame, polars.DataFrame and pyarrow.table take it as it is.
@@ -175,7 +175,7 @@ def moment(at: float) -> datetime:
 
 
 def metrics_of(metrics: Sequence[job_pb2.Metric]) -> Metrics:
-    """By part of the rows and name."""
+    """Return metrics by part of the rows and name."""
     found: Metrics = {}
     for metric in metrics:
         found.setdefault(metric.split, {})[metric.name] = metric.value

@@ -105,7 +105,7 @@ class Classes:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a job says of them: two are binary:logistic, more multi:softprob."""
+        """Return a job's settings for the labels: two are binary:logistic, more multi:softprob."""
         if len(self.values) == 2:
             return {"objective": "binary:logistic"}
         return {"objective": "multi:softprob", "num_class": len(self.values)}

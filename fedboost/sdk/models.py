@@ -21,7 +21,7 @@ from fedboost.sdk.tables import TableLike, rows_of
 
 
 class Model:
-    """One party's shard of a model."""
+    """A party's shard of a model."""
 
     def __init__(self, shard: Artefact) -> None:
         self._shard = shard
@@ -76,12 +76,14 @@ class Model:
 
     @property
     def _is_hashed(self) -> bool:
-        """Whether the columns are those of sparse tables, of which networks take any number."""
+        """Return True if the columns are those of sparse tables; networks take any
+        number of these.
+        """
         return self._shard.facts.get("kind") == networks.NETWORKS and self._shard.facts["sparse"]
 
 
 def load_model(folder: str | Path) -> Model:
-    """The model in a folder: one that `Party.fetch_model` wrote, or one in a store.
+    """The model in a folder: one that `PartyClient.fetch_model` wrote, or one in a store.
 
     A ConfigError where there is none, a DataError where its files were changed.
     """

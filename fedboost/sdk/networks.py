@@ -29,8 +29,9 @@ WHOLE = "table"  # whose model it is where all rows lie on one
 
 
 class _Gbun(Horizontal):
-    """What both have in common. Nobody needs a federation for a single table: it is trained on as
-    it is, and nothing crosses between anybody."""
+    """The base of GBUN's estimators. Nobody needs a federation for a single table: it is trained on
+    as it is, and nothing crosses between anybody.
+    """
 
     _protocol_name = "gbun"
 

@@ -20,7 +20,7 @@ One = TypeVar("One")
 
 
 class Estimator(Federated):
-    """What classes and numbers have in common once they are learned."""
+    """The base of classifiers and regressors once they are fitted."""
 
     def save(self, folder: str | Path) -> Path:
         """Writes the fitted estimator into a folder, as JSON and plain arrays; gives its path.
@@ -34,7 +34,7 @@ class Estimator(Federated):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """What `save` wrote; a ConfigError where it is none, or of another class."""
+        """Read what `save` wrote; a ConfigError where it is something else, or of another class."""
         with refusing():
             return keeping.load(cls, Path(folder))
 

@@ -26,7 +26,7 @@ OWN: dict[str, Any] = {
 
 
 class EstimatorParameters:
-    """What `clone`, searches and people ask of an estimator's parameters."""
+    """An estimator's parameters, for `clone`, searches and people."""
 
     _models: ClassVar[tuple[type[BaseModel], ...]] = ()  # whose fields are parameters
     _absent: ClassVar[frozenset[str]] = frozenset()  # fields that are not: they follow from data
@@ -38,7 +38,7 @@ class EstimatorParameters:
         self.set_params(**params)
 
     def __init_subclass__(cls, **more: Any) -> None:
-        """Gives the class an `__init__` that shows every parameter with its default."""
+        """Give the class an `__init__` that shows every parameter with its default."""
         super().__init_subclass__(**more)
         if not cls._models:
             return
@@ -65,7 +65,9 @@ class EstimatorParameters:
         return {**found, **OWN, **cls._own}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """All parameters by name; `deep` makes no difference, as none of them is an estimator."""
+        """Return all parameters by name; `deep` makes no difference, as none of them is an
+        estimator.
+        """
         return {name: getattr(self, name) for name in self.defaults()}
 
     def set_params(self, **params: Any) -> Self:

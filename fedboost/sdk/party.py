@@ -1,6 +1,6 @@
 """A data owner's own party from Python: which jobs want its data, and its share of the models.
 
-with Party("bank@127.0.0.1:7101", tls="certs/ana") as bank:
+with PartyClient("bank@127.0.0.1:7101", tls="certs/ana") as bank:
     bank.approve(bank.jobs()[-1].id)
     model = load_model(bank.fetch_model(bank.models()[-1].id, "models"))
 """
@@ -55,7 +55,7 @@ class OwnedModel:
     metrics: Metrics = field(default_factory=dict)
 
 
-class Party(Connected):
+class PartyClient(Connected):
     """An owner at the own party's daemon; a context manager, and safe in threads.
 
     Only for users whom the party's policy names as approvers.
@@ -67,7 +67,7 @@ class Party(Connected):
         super().__init__(self._owner)
 
     def __repr__(self) -> str:
-        return f"Party({self._owner.name!r})"
+        return f"PartyClient({self._owner.name!r})"
 
     def jobs(self) -> list[OwnedJob]:
         """Every job that the party has seen, and which of them wait for approval."""

@@ -33,7 +33,8 @@ def coordinator_at(address: str | None, tls: Tls | None, user: str | None) -> Cl
 
 
 def party_at(address: str, tls: Tls | None, user: str | None) -> ClientConfig:
-    """How an owner reaches the own party: ``NAME@HOST:PORT``, or the party's settings file.
+    """Return how an owner reaches the own party: ``NAME@HOST:PORT``, or the party's settings file.
+    ``NAME@HOST:PORT``, or the party's settings file.
 
     Without a name it is that of the only party whose certificate lies in the folder `tls`.
     """

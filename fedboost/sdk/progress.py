@@ -24,10 +24,10 @@ class Hears(Protocol):
     """Takes in a job's events, from any one thread at a time."""
 
     def __call__(self, event: Event) -> None:
-        """What happened."""
+        """Handle an event."""
 
     def waiting(self, waiting: Iterable[Waiting]) -> None:
-        """Who works or has to answer now."""
+        """Set who works or has to answer now."""
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def watching(verbose: Verbose = "auto", name: str = "job") -> Iterator[Hears]:
 
 
 def in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this process, so that HTML can be shown."""
+    """Return True if a Jupyter kernel runs this process, so that HTML can be shown."""
     found = sys.modules.get("IPython")
     shell = None if found is None else found.get_ipython()
     return getattr(shell, "kernel", None) is not None
@@ -61,10 +61,10 @@ class _Silent:
     """Shows nothing."""
 
     def __call__(self, event: Event) -> None:
-        """Nothing happens."""
+        """Do nothing."""
 
     def waiting(self, waiting: Iterable[Waiting]) -> None:
-        """Nothing happens."""
+        """Do nothing."""
 
 
 class _InTerminal:
@@ -81,7 +81,7 @@ class _InTerminal:
 
 
 class _InNotebook:
-    """One card that changes in its place: rich's own display in notebooks asks for ipywidgets."""
+    """A card that is updated in place; rich's own display in notebooks needs ipywidgets."""
 
     def __init__(self, name: str, *, clock: Callable[[], float] = time.time) -> None:
         self._name, self._clock = name, clock

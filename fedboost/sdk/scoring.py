@@ -39,7 +39,7 @@ def predict(shards: Shards, guest: str, frames: Frames, held: Mapping[str, Place
 
 
 def predict_whole(shard: Artefact, frame: Frame) -> Floats:
-    """The same with a model that every party holds whole."""
+    """Predict with a model that every party holds whole."""
     return whole.predict(shard, frame)
 
 
@@ -79,7 +79,9 @@ def _side_by_side(shards: Shards, frames: Frames, used: Sequence[tuple[str, str]
 
 
 def _hybrid(shards: Shards, guest: str, frames: Frames, held: Mapping[str, Places]) -> Floats:
-    """As the steps of predict-hybrid, for scored splits: own leaves, and the mean of the hosts'."""
+    """Predict as the steps of predict-hybrid do for scored splits: own leaves, and the mean of the
+    hosts'.
+    """
     model = shards[guest]
     tops = Tops.of(model)
     known, divided = tops.numbers(model), tops.numbers(model, divided=True)
@@ -110,7 +112,8 @@ def _of_host(
     table: tuple[Values, slice],
     bottom: tuple[Places, Places],
 ) -> Floats:
-    """What a host's leaves add to some of its rows, float64 (rows, trees, outputs of a leaf).
+    """Return what a host's leaves add to some of its rows, float64 (rows, trees, outputs of a
+    leaf).
 
     `bottom` are the nodes at which the rows stand, int64 (rows, trees), by the host's numbers:
     those that it knows, and those of them that it has divided.

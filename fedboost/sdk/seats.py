@@ -32,7 +32,7 @@ TAKEN = (COORDINATOR, USER, ADDS_UP)
 
 @dataclass(frozen=True)
 class PartyRows:
-    """What one party brings: its features, and what names its rows (empty: their places)."""
+    """A party's rows: its features, and what names its rows (empty: their places)."""
 
     rows: RowTable
     ids: tuple[pa.ChunkedArray, ...] = ()
@@ -62,7 +62,7 @@ Seats: TypeAlias = dict[str, PartyRows]  # by party; the guest first
 
 
 def are_by_party(X: Any) -> bool:
-    """Whether these are tables by party; some of scipy's sparse ones are dicts, too."""
+    """Return True if these are tables by party; some of scipy's sparse ones are dicts, too."""
     return isinstance(X, Mapping) and not issparse(X)
 
 
@@ -105,7 +105,7 @@ def check_names(parties: Sequence[object]) -> None:
 
 
 def single(table: Any, ids: IdNames | Mapping[str, IdNames] | None) -> PartyRows:
-    """One table of all parties' columns or rows; `ids` are none of its features."""
+    """Return one table of all parties' columns or rows; `ids` are none of its features."""
     rows = rows_of(table)
     if isinstance(ids, Mapping):
         raise InvalidParameterError(
@@ -144,7 +144,7 @@ def _same_index(one: list[pa.ChunkedArray], other: list[pa.ChunkedArray]) -> boo
 
 
 def partner_rows(seats: Seats, guest: str) -> dict[str, Places]:
-    """Of each host's table the place of every row of the guest, int64 (its rows,); −1: it has none.
+    """Return the index of every guest row in each host's table, int64 (its rows,); −1: it has none.
 
     Refuses as `check_places` does where rows have no ids.
     """
@@ -178,7 +178,7 @@ def names_of(parties: Parties, *, horizontal: bool) -> list[str]:
 
 
 def dealt_columns(names: Sequence[str], parties: Parties) -> dict[str, list[str]]:
-    """Which columns each party gets of a single table: as `parties` says, or about as many each.
+    """Deal the columns of a single table: as `parties` says, or about as many each.
 
     The guest may be left without any; a host may not.
     """

@@ -50,7 +50,7 @@ CELL_BYTES = 64  # of checkpoints, alignments and ledgers, for each cell of the 
 
 @dataclass(frozen=True, repr=False)
 class Ended:
-    """What a finished job has left at its parties."""
+    """The outputs of a finished job at its parties."""
 
     journal: bytes  # a JobJournal
     result: dict[str, Any]
@@ -114,7 +114,7 @@ def _workers(count: int | None) -> Iterator[Workers]:
 
 
 def _collected(journal: JobJournal, cluster: local.LocalCluster) -> Ended:
-    """What the parties hold of a job that has ended; raises its error where it did not finish."""
+    """Collect a finished job's outputs from its parties; raise the error of any other job."""
     status = journal.status
     if status.state != JobState.FINISHED:
         raise faults.from_message(status.reason)

@@ -59,7 +59,7 @@ class RowTable:
         return self.select([name for name in self.names if name not in set(names)])
 
     def renamed(self, names: Sequence[str]) -> RowTable:
-        """The same columns by other names, one each."""
+        """Return the same columns under other names, one each."""
         if self.sparse is not None or tuple(names) == self.names:
             return self
         new = dict(zip(self.names, names, strict=True))

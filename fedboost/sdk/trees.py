@@ -41,7 +41,7 @@ class SecureBoostClassifier(Classifier):
 
 
 class SecureBoostRegressor(Regressor):
-    """The same for numbers."""
+    """SecureBoost+ for regression."""
 
     _models = (SecureBoostParams,)
     _absent = ONLY_CLASSES | EARLIER
@@ -85,7 +85,7 @@ class FederBoostClassifier(_FederBoost, Classifier):
 
 
 class FederBoostRegressor(_FederBoost, Regressor):
-    """The same for numbers."""
+    """FederBoost for regression."""
 
     _models = (FederBoostVerticalParams, FederBoostHorizontalParams)
     _absent = ONLY_CLASSES | EARLIER
@@ -105,7 +105,7 @@ class HybridTreeClassifier(Classifier):
 
 
 class HybridTreeRegressor(Regressor):
-    """The same for numbers."""
+    """HybridTree for regression."""
 
     _models = (HybridTreeParams,)
     _absent = ONLY_CLASSES | EARLIER

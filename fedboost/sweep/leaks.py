@@ -11,7 +11,7 @@ from fedboost.sweep.plan import Sweep
 
 
 def sentences(sweep: Sweep, rows: int | None, most: float) -> list[str]:
-    """What all jobs tell, host by host; `rows` in common, None where nobody knows them yet.
+    """Return sentences on what all jobs release, host by host; `rows` in common, None if unknown.
 
     `most` is what a policy allows, unless its owner has said otherwise, of sums per bin and row.
     """
@@ -56,7 +56,7 @@ def _words(allowed: int, jobs: int) -> str:
 
 
 def _jobs_within(each: list[int], budget: float) -> int:
-    """How many jobs, from the first on, fit into a budget of sums."""
+    """Return how many jobs, from the first on, fit into a budget of sums."""
     spent = 0
     for place, own in enumerate(each):
         spent += own
@@ -66,7 +66,7 @@ def _jobs_within(each: list[int], budget: float) -> int:
 
 
 def _training(sweep: Sweep, rows: int) -> int:
-    """Of these rows those that a job learns from."""
+    """Return how many of these rows a job learns from."""
     folds, held = sweep.settings.folds, sweep.base.validation
     if folds is not None:
         return max(1, rows - math.ceil(rows / folds))
@@ -76,7 +76,7 @@ def _training(sweep: Sweep, rows: int) -> int:
 
 
 def _values(sweep: Sweep) -> Iterator[str]:
-    """What hosts disclose of values, once or with every job."""
+    """Yield sentences on the values that hosts disclose, once or with every job."""
     protocol = protocols.named(sweep.base.protocol)
     if protocol.asks is None or protocol.reuses is None:
         return

@@ -93,7 +93,7 @@ class SweepSettings(Settings):
 
 @dataclass(frozen=True)
 class Trial:
-    """One choice of settings."""
+    """A choice of settings."""
 
     number: int  # from 1
     values: Values
@@ -101,7 +101,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class SweepJob:
-    """One job of the sweep: a trial on one fold."""
+    """A job of the sweep: a trial on one fold."""
 
     trial: Trial
     fold: int | None  # None: without folds
@@ -109,13 +109,13 @@ class SweepJob:
 
     @property
     def key(self) -> str:
-        """By which it is known: its job's name."""
+        """Name of its job, unique in the sweep."""
         return self.spec.name
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """What earlier jobs of the sweep have left for the later ones."""
+    """Results of earlier jobs of the sweep that later ones use."""
 
     alignment: str | None = None  # the job whose rows in common are used again
     reuse: str | None = None  # that whose disclosure is
@@ -169,17 +169,17 @@ class Sweep:
 
     @property
     def metric(self) -> MetricName:
-        """By which trials are compared."""
+        """Metric that ranks the trials of a sweep."""
         return self.settings.metric or self._params(self.base).metrics[-1]
 
     @property
     def bigger_is_better(self) -> bool:
-        """Whether the best trial has the greatest."""
+        """True if the best trial has the greatest value."""
         return METRICS[self.metric].bigger_is_better
 
     @property
     def reuses(self) -> bool:
-        """Whether later jobs use what the first one's hosts have disclosed."""
+        """True if later jobs use what the first one's hosts have disclosed."""
         protocol = protocols.named(self.base.protocol)
         swept = {name.partition(".")[0] for name in self.settings.params}
         own = "reuse" in self.base.params
@@ -188,12 +188,12 @@ class Sweep:
 
     @property
     def aligns(self) -> bool:
-        """Whether its jobs find rows in common, which the later ones use again."""
+        """True if its jobs find rows in common, which later ones use again."""
         return self.base.alignment is None and self._aligns(self.base) is not None
 
     @property
     def digest(self) -> str:
-        """Of all it says: a record of other jobs is not this one's."""
+        """Hash of the whole sweep: tells its record from that of other jobs."""
         raw = {"job": self.base.model_dump(mode="json"), SECTION: self.settings.model_dump()}
         return hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()
 
@@ -257,7 +257,7 @@ class Sweep:
             yield dict(zip(names, combination, strict=True))
 
     def _draws(self) -> Iterator[Values]:
-        """As many as asked for, none twice; fewer where there are no more."""
+        """Yield as many distinct draws as asked for; fewer where there are no more."""
         chance = random.Random(self.settings.seed)  # noqa: S311 - which settings to try is public
         seen: set[str] = set()
         for _ in range(self.settings.trials or 0):
@@ -307,7 +307,7 @@ def _short(value: Any) -> str:
 
 
 def _is_whole(kind: type[BaseModel], path: list[str]) -> bool:
-    """Whether a setting is a whole number, as its class says."""
+    """Return True if a setting is a whole number by its class."""
     at: Any = kind
     for part in path:
         known = getattr(at, "model_fields", {}).get(part)

@@ -22,7 +22,7 @@ VALIDATION, TRAIN = "validation", "train"
 
 
 class SweepEntry(Settings):
-    """One job of the sweep so far."""
+    """A job of the sweep with its outcome so far."""
 
     job: str | None = None  # its id, once it is handed in
     state: str = "waiting"
@@ -51,7 +51,7 @@ class SweepFile(Settings):
 
 @dataclass
 class SweepRecord:
-    """What is known of a sweep's jobs; `keep` writes it."""
+    """The jobs of a sweep and their outcomes; `keep` writes it."""
 
     sweep: Sweep
     entries: dict[str, SweepEntry] = field(default_factory=dict)
@@ -149,18 +149,18 @@ class TrialResult:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every job has finished and measured."""
+        """True if every job has finished and measured."""
         done = all(entry.state == FINISHED for entry in self.entries)
         return done and not math.isnan(self.mean)
 
     @property
     def mean(self) -> float:
-        """Of the metric on rows held out, over folds; NaN where one is missing."""
+        """Mean of the metric on held-out rows over folds; NaN where one is missing."""
         return self.mean_of(VALIDATION)
 
     @property
     def std(self) -> float:
-        """Its standard deviation, as scikit-learn and xgboost.cv have it: 0 for one fold."""
+        """Standard deviation over folds, as scikit-learn and xgboost.cv have it: 0 for one fold."""
         return self.std_of(VALIDATION)
 
     def mean_of(self, part: str) -> float:
@@ -173,16 +173,16 @@ class TrialResult:
         return math.nan if any(map(math.isnan, values)) else statistics.pstdev(values)
 
     def values(self, part: str) -> list[float]:
-        """One for each fold."""
+        """Return the values of a part of the rows, one for each fold."""
         return [entry.value(self.metric, part) for entry in self.entries]
 
     @property
     def seconds(self) -> float:
-        """All of its jobs took."""
+        """Seconds that all its jobs took."""
         return sum(entry.seconds for entry in self.entries)
 
     def said(self) -> dict[str, Any]:
-        """As `--json` prints it; what is not known is null."""
+        """Return the trial as `--json` prints it; unknown values are null."""
         return {
             "trial": self.number,
             "params": self.trial.values,

@@ -68,8 +68,8 @@ async def resumed_after_a_refusal(folder):
 
 
 def _waits(cluster, job):
-    driven = cluster.coordinator._driven.get(job)
-    return driven is not None and any(w.step == "approval" for w in driven.walk.waited_for)
+    walk = cluster.coordinator.attempts.walk(job)
+    return walk is not None and any(w.step == "approval" for w in walk.waited_for)
 
 
 def _rests(cluster, job):

@@ -9,7 +9,7 @@ import pytest
 from fedboost.errors import PolicyError, UnreachableError
 from fedboost.model import shards
 from fedboost.runtime.cluster.local import COORDINATOR, USER
-from fedboost.sdk import AsyncClient, Client, Party, load_model
+from fedboost.sdk import AsyncClient, Client, PartyClient, load_model
 from tests.e2e import world
 from tests.e2e.conftest import MALLORY, OWNER
 
@@ -61,7 +61,7 @@ def test_an_owner_approves_from_python(town):
     certs = town.folder / "certs"
     with (
         Client(at(town, COORDINATOR), tls=certs, user=USER) as client,
-        Party(str(town.config("manual")), tls=certs, user=OWNER) as manual,
+        PartyClient(str(town.config("manual")), tls=certs, user=OWNER) as manual,
     ):
         job = client.submit(world.job("bank", ("telco", "manual")))
 
@@ -77,7 +77,7 @@ def test_an_owner_approves_from_python(town):
 def test_a_denied_job_raises_the_refusal(town, client):
     job = client.submit(world.job("bank", ("telco", "manual")))
     world.wait_for(lambda: job.status().waiting, 10, "the job waits")
-    with Party(at(town, "manual"), tls=town.folder / "certs", user=OWNER) as manual:
+    with PartyClient(at(town, "manual"), tls=town.folder / "certs", user=OWNER) as manual:
         manual.deny(job.id)
     with pytest.raises(PolicyError, match="manual's owner denied the job"):
         job.wait(progress=False)
@@ -85,7 +85,7 @@ def test_a_denied_job_raises_the_refusal(town, client):
 
 def test_a_model_is_fetched_by_its_owner_alone(town, finished, tmp_path):
     certs = town.folder / "certs"
-    with Party(at(town, "telco"), tls=certs, user=USER) as telco:
+    with PartyClient(at(town, "telco"), tls=certs, user=USER) as telco:
         assert finished.id in [one.id for one in telco.models()]
         folder = telco.fetch_model(finished.id, tmp_path / "python")
     kept = town.store("telco") / "models" / finished.id
@@ -98,7 +98,10 @@ def test_a_model_is_fetched_by_its_owner_alone(town, finished, tmp_path):
     refused = world.fedboost(*fetch, "--out", tmp_path, env={"FEDBOOST_USER": MALLORY})
     assert refused.code == 4
     assert "approvals by the user mallory" in refused.err
-    with Party(at(town, "telco"), tls=certs, user=MALLORY) as party, pytest.raises(PolicyError):
+    with (
+        PartyClient(at(town, "telco"), tls=certs, user=MALLORY) as party,
+        pytest.raises(PolicyError),
+    ):
         party.models()
     shown = world.fedboost("ledger", "show", "--config", town.config("telco"), "--json")
     taken = [row for row in shown.last["rows"] if row["step"] == "fetch_model"]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost.core.params import METRICS_OF
+from fedboost.core.params import metrics_of
 from fedboost.core.quantiles import Search
 from tests.equivalence.test_federboost_horizontal import MODES
 from tests.equivalence.test_secureboost_forests import KINDS as FORESTS
@@ -38,7 +38,7 @@ STOPS: dict[str, Any] = {"n_estimators": 30, "early_stopping_rounds": 2, "learni
     ids=["binary", "classes", "numbers", "counts"],
 )
 def test_metrics_are_those_of_all_rows(params, weighted):
-    names = METRICS_OF[params.get("objective", "binary:logistic")]
+    names = metrics_of(params.get("objective", "binary:logistic"))
     job = made({**params, "eval_metric": names}, weighted=weighted, held=0.4)
     done = assert_pooled(job)  # exact ones to 1e-9, rankings to their resolution
     assert all(set(one) == {"train", "validation"} for one in done.history)

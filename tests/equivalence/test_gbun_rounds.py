@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost.core.params import METRICS_OF
+from fedboost.core.params import metrics_of
 from fedboost.protocols.gbun.party import Kept
 from tests.equivalence.test_gbun import MODES, SPARSE
 from tests.support.federated import GUEST, HOSTS, now, with_seed
@@ -29,7 +29,7 @@ RESUMED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
 @pytest.mark.parametrize("params", [{}, CLASSES], ids=["binary", "classes"])
 def test_metrics_are_those_of_all_rows(params, weighted):
-    names = METRICS_OF[params.get("objective", "binary:logistic")]
+    names = metrics_of(params.get("objective", "binary:logistic"))
     job = made({**params, "eval_metric": names}, weighted=weighted, held=0.4)
     done = assert_pooled(job)
     for found, own in zip(done.shards[GUEST].facts["history"], done.trained.history, strict=True):

@@ -92,8 +92,8 @@ def test_a_host_draws_columns_of_its_own_for_every_tree():
     job = made({"forest": {"n_trees": 4, "colsample_bytree": 0.34}, "n_estimators": 1}, (1, 3))
     room = job.room()
     now(room.walk())
-    drawn = {tree._columns.tobytes() for tree in room.state(HOSTS[0]).growing().trees}
-    assert all(len(tree._columns) == 1 for tree in room.state(HOSTS[0]).growing().trees)
+    drawn = {tree._columns.tobytes() for tree in room.state(HOSTS[0]).grove.trees}
+    assert all(len(tree._columns) == 1 for tree in room.state(HOSTS[0]).grove.trees)
     assert len(drawn) > 1
 
 

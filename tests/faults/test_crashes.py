@@ -18,6 +18,7 @@ from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.daemons import CoordinatorConfig
+from fedboost.runtime.coordinator.job_states import CoordinatorJobStates
 from fedboost.runtime.coordinator.journals import Journals
 from fedboost.runtime.party.files import JobFiles
 from fedboost.runtime.party.job import PartyJob
@@ -39,7 +40,7 @@ KEPT = {
     "the job's end": (PartyNode, "_conclude"),
     "an attempt": (Store, "set_attempt"),
     "an event": (Journals, "add"),
-    "the result": (Store, "set_result"),
+    "the result": (CoordinatorJobStates, "finished"),
 }
 
 

@@ -96,8 +96,7 @@ def keep_store(folder):
             store.move(name, JobState.RUNNING, event={"state": {"state": "running"}})
             store.add_event(name, *({"round": {"done": n, "auc": n / 7}} for n in range(12)))
         store.move("job-2", JobState.PAUSED, reason="telco is not there", waiting_for="telco")
-        store.set_result("job-3", {"metrics": {"auc": 0.75}})
-        store.move("job-3", JobState.FINISHED)
+        store.move("job-3", JobState.FINISHED, result={"metrics": {"auc": 0.75}})
         for peer in PEERS:
             predict(store, peer, 40)
         count_alignment(store, PEERS, ("credit",), 2)

@@ -272,7 +272,7 @@ def test_a_job_nobody_approved_waits_for_a_person_and_goes_on_waiting_after_a_re
             node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
             old = cluster.coordinator
             job = await begun(cluster)
-            while not old._driven[job].walk.waiting:
+            while not old.attempts.walk(job).waiting:
                 await asyncio.sleep(0.01)
             await old.close()
             assert old.store.job(job).state == "paused"

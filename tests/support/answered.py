@@ -74,9 +74,9 @@ class Town:
         """The user at the coordinator."""
         return client.Client(f"{COORDINATOR}@{local.NOWHERE}", tls=self.certs, user=USER)
 
-    def party(self, name: str) -> party.Party:
+    def party(self, name: str) -> party.PartyClient:
         """The same user as a party's owner."""
-        return party.Party(f"{name}@{local.NOWHERE}", tls=self.certs, user=USER)
+        return party.PartyClient(f"{name}@{local.NOWHERE}", tls=self.certs, user=USER)
 
 
 @contextmanager

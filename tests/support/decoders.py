@@ -280,7 +280,7 @@ def store(part: str, folder: Path) -> Decoder:
         for id_ in ("job-1", "job-2"):
             made.add_job(id_, "toy", a_manifest(), JobState.RUNNING)
             made.add_event(id_, {"what": "step", "step": "open_layer"})
-            made.set_result(id_, {"auc": 0.75})
+            made.move(id_, JobState.RUNNING, result={"auc": 0.75})
             made.vault.seed(id_)
         with closing(Ledger(made.database)) as ledger:
             ledger.record(*[entry(n) for n in range(20)])

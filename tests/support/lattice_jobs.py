@@ -9,12 +9,10 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 from unittest import mock
 
-from fedboost.crypto.lattice import parameters
-from fedboost.crypto.schemes import is_lattice
 from fedboost.crypto.secrets import Secrets
-from fedboost.encrypted import precision
-from fedboost.encrypted.packed import PackedGuest
-from fedboost.encrypted.precision import Rounding
+from fedboost.encrypted import ring
+from fedboost.encrypted.packed import PackedGuest, PackedScheme
+from fedboost.encrypted.sides import Rounding
 from fedboost.flow import Artefact
 from tests.support import hybrid_jobs, secureboost_jobs
 from tests.support.federated import GUEST, Room, now
@@ -34,16 +32,15 @@ def plain_as(scheme: str, secrets: Secrets) -> Iterator[None]:
     """Inside, `plain` has the integers of a lattice scheme: its bits, and its rounding by what a
     guest with these secrets draws.
     """
+    lattice = ring.tree_scheme(scheme)
 
     def rounding(self: PackedGuest, number: int) -> Rounding:
-        own = secrets.child("rounding", number)
-        return precision.rounding(self.params, self.value_bits, own)
+        return ring.unbiased(self.value_bits, secrets.child("rounding", number))
 
     with (
-        mock.patch.object(
-            precision, "is_lattice", lambda name: name == "plain" or is_lattice(name)
-        ),
-        mock.patch.dict(parameters.BY_NAME, {"plain": parameters.named(scheme)}),
+        mock.patch.object(PackedScheme, "bits_most", lambda _, *said: lattice.bits_most(*said)),
+        mock.patch.object(PackedScheme, "encoding", lambda _, *said: lattice.encoding(*said)),
+        mock.patch.object(PackedScheme, "bits_least", lattice.bits_least),
         mock.patch.object(PackedGuest, "rounding", rounding),
     ):
         yield

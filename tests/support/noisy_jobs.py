@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from fedboost.core import split
 from fedboost.core.bins import of_rows
+from fedboost.encrypted.candidates import NodeCandidates, Shape
 from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.guest_tree import GuestTree
-from fedboost.encrypted.offers import Best, Offer, Shape
+from fedboost.encrypted.offers import Best
 from tests.support.federated import GUEST, HOSTS, Room
 
 Sums = NDArray[np.int64]
@@ -62,7 +63,7 @@ class Watched:
         guest, host = self.room.state(GUEST), self.room.state(HOSTS[0])
         grove = guest.groves[HOSTS[0]] if hasattr(guest, "groves") else guest.grove
         slot = next(place for place, one in enumerate(grove.trees) if one is tree)
-        offer, rows = host.offers[slot * STRIDE + node], tree.growth.training.rows(node)
+        offer, rows = host.grove.offered[slot * STRIDE + node], tree.growth.training.rows(node)
         names, true = [], []
         for name, left_bins in _named(offer):
             column, place, missing_left = name
@@ -81,15 +82,19 @@ class Watched:
         return np.concatenate([node.seen - node.true for node in self.nodes])
 
 
-def _named(offer: Offer) -> Iterator[tuple[Name, bytes]]:
+def _named(offered: NodeCandidates) -> Iterator[tuple[Name, bytes]]:
     """Each sum's name in the order in which they went out, and of categories which these are."""
-    listed: Any = offer.listed
-    for place in offer.order.tolist():
-        rule = int(listed.column[place]), int(listed.bin[place]), bool(listed.missing_left[place])
-        yield rule, b""
-    for one in offer.grouped:
-        for sent, number in enumerate(one.groups.tolist()):
-            _, _, missing_left, left_bins = one.named(np.array([sent]), False)
-            yield (one.column, number, missing_left), left_bins
+    listed: Any = offered.listed
+    names: list[tuple[Name, bytes]] = [
+        ((int(column), int(place), bool(missing_left)), b"")
+        for column, place, missing_left in zip(
+            listed.column, listed.bin, listed.missing_left, strict=True
+        )
+    ]
+    for one in offered.categorical:
+        for number in range(len(one.groups)):
+            _, _, missing_left, left_bins = one.named(np.array([number]), False)
+            names.append(((one.column, number, missing_left), left_bins))
         if one.missing:
-            yield (one.column, MISSING, False), b""
+            names.append(((one.column, MISSING, False), b""))
+    yield from (names[place] for place in offered.order.tolist())

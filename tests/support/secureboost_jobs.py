@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from fedboost.core import binning, local, objectives, sampling
-from fedboost.core.growth import Growing, Rules
+from fedboost.core.growth import GrowingTree, Rules
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.data.holdout import canonical_order, validation_rows
@@ -234,7 +234,7 @@ def grown_naively(job):
                     params.seed, index, tuple(job.widths.values()), params.column_rate
                 )
                 columns, layers = usable(job, number, drawn)
-                tree = local.grow(Growing(rules, seen.bins, own, inside, columns, layers))
+                tree = local.grow(GrowingTree(rules, seen.bins, own, inside, columns, layers))
                 renews = objective.renews_leaves
                 tree = local.renewed(tree, rules, seen, inside) if renews else tree
                 trees.append(replace(tree, value=tree.value / len(sample.trees)))

@@ -91,6 +91,21 @@ class FakeControl:
         return party_pb2.StopReply()
 
 
+class FakeStates:
+    """Remembers who was asked to approve and who has agreed."""
+
+    def __init__(self):
+        self.noted = []
+
+    def asked(self, _, parties):
+        """Somebody has to look first."""
+        self.noted.append(("asked", tuple(parties)))
+
+    def agreed(self, _, parties):
+        """All of them have signed."""
+        self.noted.append(("agreed", tuple(parties)))
+
+
 def walk_of(aggregator=ADDER, events=(), walk=None):
     """A job at its first attempt; `walk` stands for the protocol's own."""
     spec = job_spec(STAGE, PARTIES, data={p: {"label": "y"} for p in PARTIES},
@@ -117,6 +132,7 @@ def walk_of(aggregator=ADDER, events=(), walk=None):
         protocol=protocol,
         protocols={STAGE: protocol},
         controls={p: FakeControl(p) for p in table.of(tuple(flow.Role))},
+        states=FakeStates(),
         emit=lambda *events: emitted.extend(events),
         journal=lambda: journal,
         timers=Timers(),

@@ -95,6 +95,21 @@ def test_after_warming_no_job_compiles_and_no_kernel_is_cold():
     assert said == {"states": ["finished", "finished"], "cold": [], "new": []}
 
 
+def test_kernels_do_without_linear_algebra_and_others_have_it():
+    code = """
+import sys
+import numba, numpy as np
+from fedboost.core import binning
+binning.fit(np.arange(4.0, dtype=np.float32).reshape(4, 1), 4)
+assert "numba" in sys.modules and "scipy.linalg" not in sys.modules
+assert numba.njit(lambda a, b: a.dot(b))(np.ones((2, 3)), np.ones((3, 2))).tolist() == [[3, 3]] * 2
+"""
+    words = [sys.executable, "-c", code]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_kernel_is_compiled_once_for_all_processes(place):
     assert compiled_by(fresh()) == 1
     assert compiled_by(fresh()) == 0

@@ -50,7 +50,7 @@ BATCH = 32  # answers made together; what is drawn depends on it
 
 @dataclass(frozen=True)
 class AnswerShape:
-    """Where the parts of an answer lie: for every 8 outputs a vector, then their numbers."""
+    """The layout of an answer: for every 8 outputs a vector, then their numbers."""
 
     parameters: LatticeParameters
     outputs: int
@@ -94,7 +94,7 @@ class TreeKey:
 
     @classmethod
     def received(cls, tree: TreePolynomials, host: int, octets: bytes, outputs: int) -> TreeKey:
-        """What `TreeSecret.public_keys` gave, for the host at that place of the manifest.
+        """Read what `TreeSecret.public_keys` gave, for the host at that index of the manifest.
 
         A PeerError unless the size is right, every number below q, and every key as evenly spread
         as a random one: those of a guest that worked with an a' of its own, zero for instance, are

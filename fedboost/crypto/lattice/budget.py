@@ -21,7 +21,7 @@ FAILURE_MOST = 1e-9  # of one sum; `lattice` has 3e-11
 
 @dataclass(frozen=True)
 class Budget:
-    """What messages and sums of a job with so many rows may be.
+    """Bounds on messages and sums of a job with so many rows.
 
     A ConfigError where messages would have too few bits or sums would be wrong too often.
     """
@@ -63,7 +63,7 @@ class Budget:
 
     @property
     def failure(self) -> float:
-        """How likely one decrypted sum of all rows is wrong."""
+        """Probability that one decrypted sum of all rows is wrong."""
         return self.parameters.failure(self.rows)
 
     def width(self, node_rows: int) -> int:

@@ -46,7 +46,7 @@ class LatticeSums:
 
     @classmethod
     def concat(cls, parts: Sequence[LatticeSums]) -> LatticeSums:
-        """All parts, one after the other; at least one."""
+        """Join all parts, one after the other; at least one."""
         vectors = np.concatenate([part.vectors for part in parts])
         scalars = np.concatenate([part.scalars for part in parts])
         return cls(parts[0].parameters, vectors, scalars)
@@ -112,7 +112,7 @@ class LatticeSums:
         return len(self.vectors)
 
     def __getitem__(self, index: Index) -> LatticeSums:
-        """Those at these places; a copy unless `index` is a slice."""
+        """Return the sums at these indices; a copy unless `index` is a slice."""
         return LatticeSums(self.parameters, self.vectors[index], self.scalars[index])
 
     def __repr__(self) -> str:
@@ -163,7 +163,7 @@ class EncryptedRows:
     def received(
         cls, tree: TreePolynomials, octets: bytes, shape: tuple[int, int]
     ) -> EncryptedRows:
-        """What `TreeSecret.encrypt` gave, all blocks one after the other, of (rows, outputs).
+        """Read what `TreeSecret.encrypt` gave, all blocks one after the other, of (rows, outputs).
 
         A PeerError unless the size is right and every number below q.
         """

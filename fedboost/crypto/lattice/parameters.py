@@ -75,7 +75,9 @@ class LatticeParameters:
         return math.sqrt(rows * self.error_variance + self.blinding_variance)
 
     def failure(self, rows: int) -> float:
-        """How likely a decrypted sum of that many rows is wrong, by a unit of its grid."""
+        """Return the probability that a decrypted sum of that many rows is wrong by a unit of its
+        grid.
+        """
         return math.erfc(2.0**self.scale_bits / (2 * math.sqrt(2) * self.sigma(rows)))
 
 

@@ -31,7 +31,7 @@ Polynomial = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Origin:
-    """What the polynomials of one attempt at a job come from.
+    """The inputs from which one attempt of a job derives its polynomials.
 
     Nonces are drawn afresh by each party for each attempt, the hosts' in the manifest's order. A
     PeerError for one of another size.
@@ -49,14 +49,16 @@ class Origin:
                 raise PeerError(f"expected a nonce of {NONCE_BYTES} octets, got {len(nonce)}")
 
     def encoded(self) -> bytes:
-        """All of it; no two origins meet, for every part has a known length."""
+        """Return all of it as bytes; no two origins are equal, for every part has a
+        known length.
+        """
         hosts = _number(len(self.host_nonces)) + b"".join(self.host_nonces)
         return self.manifest + self.guest_nonce + hosts
 
 
 @dataclass(frozen=True)
 class TreePolynomials:
-    """One tree of an attempt, and the polynomials that belong to it."""
+    """A tree of an attempt, and the polynomials that belong to it."""
 
     parameters: LatticeParameters
     origin: Origin
@@ -71,7 +73,7 @@ class TreePolynomials:
         return self._derived(ANSWERS, host)
 
     def encoded(self, label: bytes, number: int) -> bytes:
-        """What is hashed, for this label and this block or host."""
+        """Return the bytes to hash for this label and this block or host."""
         names = _sized(label) + _sized(self.parameters.name.encode())
         return names + self.origin.encoded() + _number(self.number) + _number(number)
 

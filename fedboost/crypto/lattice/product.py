@@ -101,7 +101,9 @@ class Multiplier:
         return products
 
     def distance(self, fixed: Spectrum, values: Spectrum) -> float:
-        """How far from an integer any coefficient of the limbs' products is before rounding."""
+        """Return how far from an integer any coefficient of the limbs' products is
+        before rounding.
+        """
         from scipy import fft
 
         most = 0.0

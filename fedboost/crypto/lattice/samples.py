@@ -99,7 +99,7 @@ def _fill_errors(octets: Octets, error_bits: int, found: Small) -> None:
 
 @inlined
 def _ones(word: np.uint64) -> np.int64:
-    """How many bits are set (Warren, Hacker's Delight, section 5-1)."""
+    """Count the bits that are set (Warren, Hacker's Delight, section 5-1)."""
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
     word = (word & np.uint64(0x3333333333333333)) + (
         (word >> np.uint64(2)) & np.uint64(0x3333333333333333)

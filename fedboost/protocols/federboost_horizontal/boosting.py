@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedboost.aggregation.counts import Counts
 from fedboost.aggregation.measures import Measures, MeasuresState
 from fedboost.core import sampling
-from fedboost.core.grove import Grove, planted
+from fedboost.core.grove import GrowingTrees, planted
 from fedboost.core.growth import GrowingState, Rules
 from fedboost.core.local import Trained, Watched
 from fedboost.core.objectives import Objective, Summary
@@ -63,7 +63,7 @@ class Boosting(BoostingState):
         self.measures: Measures = Measures(rules.params, counts, self.objective.base_margin)
         self.layer = 0
         self._party = party
-        self._grove: Grove | None = None
+        self._grove: GrowingTrees | None = None
         self._forest = 1  # trees of the round, for each class
 
     @property
@@ -142,11 +142,11 @@ class Boosting(BoostingState):
 
     # Inside
 
-    def _plant(self) -> Grove:
+    def _plant(self) -> GrowingTrees:
         """The trees of the next round at their roots."""
         rules, rows, number = self.rules, self.watched["train"], len(self.rounds)
         gradients = self.objective.gradients(rows.margin, rows.y, rows.weight)
         sample = sampling.of_round(rules.params, gradients[0], number, number, self._party)
         self._forest = len(sample.trees)
         groups = (rules.binning.n_columns,)
-        return Grove(list(planted(rules, rows.bins, gradients, sample, number, groups)))
+        return GrowingTrees(list(planted(rules, rows.bins, gradients, sample, number, groups)))

@@ -43,7 +43,7 @@ from fedboost.model import labels, whole, words
 from fedboost.protocols.federboost_horizontal import tables
 from fedboost.protocols.federboost_horizontal.boosting import Boosting, BoostingKept
 from fedboost.protocols.federboost_horizontal.checks import check_rows
-from fedboost.protocols.federboost_horizontal.tables import Table
+from fedboost.protocols.federboost_horizontal.tables import EncodedTable
 from fedboost.state import state
 
 Vector = NDArray[np.int64]
@@ -58,7 +58,7 @@ class Party:
 
     seat: Seat
     sums: Contributor
-    table: Table  # our rows, with the columns in the guest's order once we know it
+    table: EncodedTable  # our rows, with the columns in the guest's order once we know it
     counts: Counts | None = None
     summary: Summary | None = None
     search: Search | None = None

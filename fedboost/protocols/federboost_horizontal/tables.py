@@ -19,7 +19,7 @@ Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Table:
+class EncodedTable:
     """A party's columns; of a category its place in the job's list, NaN where it has none."""
 
     names: tuple[str, ...]
@@ -39,7 +39,9 @@ class Table:
         known = {*self.lists, *self.steps}
         return np.array([i for i, name in enumerate(self.names) if name not in known], np.int64)
 
-    def ordered(self, names: tuple[str, ...], categorical: tuple[str, ...], whose: str) -> Table:
+    def ordered(
+        self, names: tuple[str, ...], categorical: tuple[str, ...], whose: str
+    ) -> EncodedTable:
         """The same columns in the order of the guest; a DataError names one that is not in both."""
         lacking = [name for name in names if name not in self.names]
         if lacking:
@@ -69,7 +71,7 @@ class Table:
         values = self.values[:, places]
         if isinstance(values, np.ndarray):
             values = np.asfortranarray(values)
-        return Table(names, values, self.lists, self.steps, self.max_bin)
+        return EncodedTable(names, values, self.lists, self.steps, self.max_bin)
 
     def cut_at(self, found: Sequence[Cuts]) -> Binning:
         """The bins of all columns, once those of the `searched` ones are found."""
@@ -90,7 +92,7 @@ class Table:
         return Binning(facts["max_bin"], cuts, codes)
 
 
-def of(frame: Frame, params: FederBoostHorizontalParams, earlier: Facts | None) -> Table:
+def of(frame: Frame, params: FederBoostHorizontalParams, earlier: Facts | None) -> EncodedTable:
     """A party's table in its own order; or in that of what another job has kept, to use again."""
     if earlier is None:
         said = params.domains
@@ -128,7 +130,7 @@ def _needs_same(frame: Frame, earlier: Facts) -> None:
 
 def _recoded(
     frame: Frame, lists: Mapping[str, tuple[str, ...]], steps: Mapping[str, Cuts], max_bin: int
-) -> Table:
+) -> EncodedTable:
     values = frame.values
     if lists:
         assert isinstance(values, np.ndarray)
@@ -136,4 +138,4 @@ def _recoded(
         for name, texts in lists.items():
             place = frame.columns.index(name)
             values[:, place] = columns.listed(values[:, place], frame.categories[name], texts)
-    return Table(frame.columns, values, lists, steps, max_bin)
+    return EncodedTable(frame.columns, values, lists, steps, max_bin)

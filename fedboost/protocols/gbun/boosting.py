@@ -52,7 +52,7 @@ class Scaling:
 
 
 @state
-class BoostingState:
+class NetworkBoostingState:
     """Rounds and their metrics so far."""
 
     rounds: list[Round]
@@ -61,15 +61,15 @@ class BoostingState:
 
 
 @state
-class BoostingKept:
+class NetworkBoostingKept:
     """Rounds and margins so far."""
 
-    boosting: BoostingState
+    boosting: NetworkBoostingState
     margins: dict[str, Floats]  # by the part of the rows
 
 
 @dataclass(kw_only=True)
-class Boosting(BoostingState):
+class NetworkBoosting(NetworkBoostingState):
     """One party's training; two sums a round, then its `measures`."""
 
     params: GbunParams
@@ -190,12 +190,12 @@ class Boosting(BoostingState):
             *(self.measures.history, self.measures.best_round),
         )
 
-    def kept(self) -> BoostingKept:
+    def kept(self) -> NetworkBoostingKept:
         """Return what a checkpoint keeps."""
         margins = {part: seen.margin for part, seen in self.watched.items()}
-        return BoostingKept(boosting=self, margins=margins)
+        return NetworkBoostingKept(boosting=self, margins=margins)
 
-    def go_on(self, kept: BoostingKept) -> None:
+    def go_on(self, kept: NetworkBoostingKept) -> None:
         """Go on where an earlier attempt has left the rounds."""
         take_up(self, kept.boosting)
         for part, seen in self.watched.items():

@@ -39,7 +39,7 @@ from fedboost.messages.protocol.aggregation_pb2 import Total
 from fedboost.messages.protocol.gbun_pb2 import Inputs
 from fedboost.model import labels, networks, words
 from fedboost.protocols.gbun import columns
-from fedboost.protocols.gbun.boosting import Boosting, BoostingKept
+from fedboost.protocols.gbun.boosting import NetworkBoosting, NetworkBoostingKept
 from fedboost.state import state
 
 Vector = NDArray[np.int64]
@@ -57,7 +57,7 @@ class Party:
     bounds: Floats | None = None  # of dense columns, what no value is larger than
     summary: Summary | None = None
     scale: Scale | None = None
-    boosting: Boosting | None = None
+    boosting: NetworkBoosting | None = None
 
     @property
     def params(self) -> Any:
@@ -80,7 +80,7 @@ class Party:
         return 3
 
     @property
-    def training(self) -> Boosting:
+    def training(self) -> NetworkBoosting:
         """The training under way; a ProtocolError before everybody's rows are known."""
         if self.boosting is None:
             raise ProtocolError("there is nothing yet to train with")
@@ -97,7 +97,7 @@ class Kept:
     summary: Summary
     scale: Scale | None
     history: bytes  # of the sums
-    training: BoostingKept
+    training: NetworkBoostingKept
 
 
 def begin(seat: Seat) -> Party:
@@ -328,7 +328,7 @@ def _plant(me: Party, reach: float) -> None:
         watched[part] = Watched(np.empty((0, 0), np.uint8), label[rows], weight[rows], margin)
     if not np.isfinite(reach):
         raise DataError("the rows' values are too large to be summed up")
-    me.boosting = Boosting(
+    me.boosting = NetworkBoosting(
         params=params,
         objective=objective,
         summary=summary,

@@ -18,7 +18,7 @@ from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import Positions, Tree
 from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.schemes import SCHEMES
-from fedboost.encrypted import keys, leaf_answers, precision
+from fedboost.encrypted import keys, leaf_answers, schemes
 from fedboost.encrypted.growth import read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTreeState, Won
 from fedboost.encrypted.host_noise import NoiseScale
@@ -382,8 +382,9 @@ def bytes_max(me: Guest, step: str) -> int:
 
 def _encoding(params: HybridTreeParams, objective: Objective, summary: Summary) -> FixedPoint:
     """The job's integers, as exact as its scheme adds them up."""
-    fixed = hybrid.encoding(precision.without_bits(params), objective, summary)
-    return precision.encoding(params, summary.rows, fixed)
+    return schemes.of(params).encoding(
+        params, summary.rows, lambda own: hybrid.encoding(own, objective, summary)
+    )
 
 
 def _most_sums(me: Guest) -> int:

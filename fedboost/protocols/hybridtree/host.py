@@ -23,15 +23,15 @@ from fedboost.encrypted.answer_steps import (
     shared_bytes_max,
 )
 from fedboost.encrypted.answers import Gradients
-from fedboost.encrypted.grove import Grove
+from fedboost.encrypted.candidates import Named, choices_bytes_max, read_choices
 from fedboost.encrypted.growth import Growth, about_divisions, about_leaves, read_sample
-from fedboost.encrypted.host_tree import HostTree, HostTreeState
+from fedboost.encrypted.host_tree import HostGrove, HostTree, HostTreeState
 from fedboost.encrypted.leaf_answers import MaskingHost, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.meter import Meter, ordered
-from fedboost.encrypted.offers import Named, Offer, choices_bytes_max, read_choices
 from fedboost.encrypted.packed import HostKey, PackedHost, PackedHostRows
 from fedboost.encrypted.record import HostRecord
+from fedboost.encrypted.release import release
 from fedboost.encrypted.sides import HostRows, HostSide
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import Artefact, Charge, Out, Place, Seat
@@ -77,11 +77,9 @@ class Host:
     record: HostRecord  # for an audit of our own
     side: HostSide | None = None
     splits: list[OwnSplit] = field(default_factory=list)
-    # The tree that grows
-    number: int = -1
-    grove: Grove[HostTree[Any]] | None = None
+    # The tree that grows, or the last one
+    grove: HostGrove = field(default_factory=HostGrove)
     gradients: HostRows[Any] | None = None
-    offers: dict[int, Offer] = field(default_factory=dict)  # of this layer
     # With unscored splits
     answering: MaskingHost | None = None
     leaves: list[LeafValues] = field(default_factory=list)  # of finished trees
@@ -91,11 +89,6 @@ class Host:
     def n_rows(self) -> int:
         """Our rows, those that are held out among them."""
         return self.bins.shape[0]
-
-    def growing(self) -> Grove[HostTree[Any]]:
-        """The tree under way."""
-        assert self.grove is not None
-        return self.grove
 
 
 def begin(seat: Seat) -> Host:
@@ -138,7 +131,7 @@ def receive_gradients(me: Host, got: Iterator[BottomRows]) -> Out:
     """
     assert me.side is not None
     gradients: Gradients | None = None
-    grove: Grove[HostTree[Any]] | None = None
+    grove = me.grove
     for part in got:
         if gradients is None:
             grove = _begun(me, part)
@@ -152,10 +145,8 @@ def receive_gradients(me: Host, got: Iterator[BottomRows]) -> Out:
         raise PeerError("the guest sent no gradients")
     whole = gradients.whole()  # refuses before anything changes
     if grove is not me.grove:
-        _note_tree(me)
+        me.record.add(me.grove)
         me.grove = grove
-        me.number += 1
-        me.offers = {}
         me.meter.begin_trees()
     me.gradients = whole
     return Out()
@@ -166,28 +157,23 @@ def sum_candidates(me: Host) -> Iterator[Out]:
     assert me.gradients is not None
     if me.answering is not None:
         raise ProtocolError("the job's splits are unscored: hosts offer no sums")
-    [tree] = me.growing().trees
+    [tree] = me.grove.trees
     if tree.growth.layers >= (layers := me.seat.params.host_depth):
         raise PeerError(f"the guest asked for layer {layers + 1} of a tree, it has {layers}")
-    me.offers = {}
-    me.meter.begin_layer()
-    for part, offers in answers.offered(me.growing(), me.number, me.gradients, me.seat.secrets):
-        me.offers |= offers
-        about = answers.about_offers(me.growing(), offers)
-        yield Out(send=part, about=replace(about, charges=me.meter.offered(offers)))
+    yield from release(me.grove, me.gradients, me.meter, me.seat.secrets)
 
 
 def divide_rows(me: Host, got: ChosenSplits) -> Out:
     """How the rows of the won nodes divide; of tied candidates the lowest column and bin count."""
-    won = read_choices(got.won, me.offers)
-    [tree] = me.growing().trees
+    won = read_choices(got.won, me.grove.offered)
+    [tree] = me.grove.trees
     is_last = tree.growth.layers + 1 == me.seat.params.host_depth
     children = [child for node in won for child in (left_child(node), right_child(node))]
     opened = _opened(got.open, [] if is_last else children)
-    divided = answers.divisions(me.growing(), won, me.binning, me.bins)
-    me.splits += answers.named_splits(won, me.binning, me.number)
+    divided = answers.divisions(me.grove, won, me.binning, me.bins)
+    me.splits += answers.named_splits(won, me.binning, me.grove.first)
     tree.growth.divide(list(divided.items()))
-    tree.opened, me.offers = opened, {}
+    tree.opened, me.grove.offered = opened, {}
     about = replace(about_divisions(divided.values()), charges=me.meter.divided(won))
     return Out(send=answers.write_divisions(divided), about=about)
 
@@ -198,12 +184,12 @@ def answer_rows(me: Host) -> Out:
         raise ProtocolError("the job's splits are scored: hosts answer with no leaf values")
     own, held = _key(me), me.gradients
     assert isinstance(held, PackedHostRows)
-    params, [tree], n_rows = me.seat.params, me.growing().trees, me.n_rows
-    secrets = me.seat.job_secrets.child("cuts", me.number)
+    params, [tree], n_rows = me.seat.params, me.grove.trees, me.n_rows
+    secrets = me.seat.job_secrets.child("cuts", me.grove.first)
     least = me.seat.limits.group_rows_min
-    cutter = Cutter(me.binning, me.bins, _usable(me, me.number), secrets, least)
+    cutter = Cutter(me.binning, me.bins, _usable(me, me.grove.first), secrets, least)
     won = cutter.grow(tree, params.host_depth)
-    me.splits += answers.named_splits(won, me.binning, me.number)
+    me.splits += answers.named_splits(won, me.binning, me.grove.first)
     learns = tree.growth.training.node_of_rows(n_rows) >= 0
     leaves = LeafValues.of(
         tree.growth, held.gradients, np.flatnonzero(learns), own, params.reg_lambda
@@ -211,7 +197,7 @@ def answer_rows(me: Host) -> Out:
     me.leaves.append(leaves)
     packing = own.layout
     assert isinstance(packing, LeafLayout)
-    masks = me.answering.masks(me.number, slice(0, n_rows), packing)
+    masks = me.answering.masks(me.grove.first, slice(0, n_rows), packing)
     message = answered(own, leaves.of_rows(tree.growth, n_rows), masks)
     return Out(send=message, about=replace(about_leaves(tree.growth), charges=_order(me, won)))
 
@@ -220,13 +206,13 @@ def snapshot(me: Host, place: Place) -> Artefact:
     """The splits so far, and what a tree under way has settled."""
     under_way = None
     if len(place) > 1 and me.answering is None:
-        [under_way] = me.growing().trees
+        [under_way] = me.grove.trees
     else:
-        _note_tree(me)
+        me.record.add(me.grove)
     transcript = me.record.handed_over(place)
     kept = Kept(
         splits=me.splits,
-        number=me.number,
+        number=me.grove.first,
         is_recorded=me.record.begun,
         under_way=under_way,
         leaves=me.leaves,
@@ -238,10 +224,11 @@ def snapshot(me: Host, place: Place) -> Artefact:
 def restore(me: Host, checkpoint: Artefact) -> Told:
     """Carries on behind the last finished tree, or behind a layer."""
     kept = checkpoint.state(Kept)
-    me.splits, me.number, me.record.begun = kept.splits, kept.number, kept.is_recorded
+    me.splits, me.record.begun = kept.splits, kept.is_recorded
     me.leaves, me.earlier_key = kept.leaves, kept.key
+    me.grove = HostGrove(first=kept.number)
     if kept.under_way is not None:
-        me.grove = Grove([_planted(me, me.number, kept.under_way.growth)])
+        me.grove = HostGrove([_planted(me, kept.number, kept.under_way.growth)], kept.number)
         me.grove.go_on([kept.under_way])
     return Told()
 
@@ -257,9 +244,9 @@ def finish(me: Host) -> Artefact:
         "host_depth": params.host_depth,
         "columns": list(frame.columns),
         "categories": columns.categories(frame, me.binning),
-        "trees": me.number + 1,
+        "trees": me.grove.first + 1,
         "trees_per_round": params.trees_per_round,
-        "forest": [1] * ((me.number + 1) // params.trees_per_round),
+        "forest": [1] * ((me.grove.first + 1) // params.trees_per_round),
     }
     if me.answering is not None:
         facts["precision"] = asdict(_precision(me, _key(me).layout.value_bits))
@@ -274,7 +261,7 @@ def bytes_max(me: Host, step: str) -> int:
         rows = 0 if me.side is None else me.side.octets_max
         return rows + 5 * me.n_rows + (4 << depth) + 1024
     if step == "divide_rows":
-        return choices_bytes_max(me.offers) + (8 << depth) + 1024
+        return choices_bytes_max(me.grove.offered) + (8 << depth) + 1024
     if step == "learn_shared":
         return shared_bytes_max(me)
     return wire.CONTROL_BYTES_MAX
@@ -300,10 +287,11 @@ def _precision(me: Host, value_bits: int) -> Precision:
     return Precision.agreed(me.seat.params, len(me.seat.table.hosts), value_bits)
 
 
-def _begun(me: Host, first: BottomRows) -> Grove[HostTree[Any]]:
+def _begun(me: Host, first: BottomRows) -> HostGrove:
     """A tree at its bottom nodes; or ours, where an earlier attempt has left it."""
-    left = me.grove if me.gradients is None and first.gradients.tree == me.number else None
-    params, number = me.seat.params, me.number + (left is None)
+    is_left = me.gradients is None and me.grove.begins_with(first.gradients.tree)
+    left = me.grove if is_left else None
+    params, number = me.seat.params, me.grove.first + (left is None)
     most = params.n_estimators * params.trees_per_round
     if first.gradients.tree != number or number >= most:
         raise PeerError(f"the guest began tree {first.gradients.tree}, expected tree {number}")
@@ -325,7 +313,7 @@ def _begun(me: Host, first: BottomRows) -> Grove[HostTree[Any]]:
         return left
     tree = _planted(me, number, Growth.begun(sampled, at))
     tree.opened = _opened(first.open, tree.growth.training.leaves())
-    return Grove([tree])
+    return HostGrove([tree], number)
 
 
 def _planted(me: Host, number: int, growth: Growth) -> HostTree[Any]:
@@ -349,7 +337,7 @@ def _bottoms(me: Host, at: Rows) -> Rows:
 def _order(me: Host, won: Mapping[int, Named]) -> tuple[Charge, ...]:
     """What the cuts of the tree under way tell of the order of rows in our columns."""
     assert me.seat.frame is not None
-    [tree] = me.growing().trees
+    [tree] = me.grove.trees
     sizes, at = dict.fromkeys(won, 0), tree.growth.everyone.node_of_rows(me.n_rows)
     for _ in range(me.seat.params.host_depth):
         at = (at - 1) // 2
@@ -358,13 +346,6 @@ def _order(me: Host, won: Mapping[int, Named]) -> tuple[Charge, ...]:
             if node in sizes:
                 sizes[node] += count
     return ordered(me.seat.frame, won, me.binning.n_bins.tolist(), sizes)
-
-
-def _note_tree(me: Host) -> None:
-    """Notes what left in the tree that has grown."""
-    if me.grove is not None:
-        [tree] = me.grove.trees
-        me.record.add(me.number, tree)
 
 
 def _usable(me: Host, number: int) -> Rows:

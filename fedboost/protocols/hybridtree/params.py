@@ -7,10 +7,10 @@ from typing import ClassVar, Self
 from pydantic import model_validator
 
 from fedboost.core.hybrid import VALUE_MAX, HybridParams
-from fedboost.crypto.schemes import KNOWN
 from fedboost.data.frame import Frame
 from fedboost.encrypted import meter
 from fedboost.encrypted.params import EncryptedTreeParams
+from fedboost.encrypted.schemes import SCHEMES
 from fedboost.flow import GUEST, Releases, Role, Table
 from fedboost.model import labels
 
@@ -59,7 +59,7 @@ class HybridTreeParams(HybridParams, EncryptedTreeParams):
                 f"split: unscored cannot use {said[0]} ({_SCORED_ONLY[said[0]]}): leave it out"
             )
         scheme = self.encryption.scheme
-        if not KNOWN[scheme].multiplies:
+        if not SCHEMES[scheme].multiplies:
             raise ValueError(
                 f"split: unscored multiplies encrypted sums, which {scheme} cannot: "
                 "use another scheme, or split: scored"

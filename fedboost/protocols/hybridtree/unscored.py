@@ -15,9 +15,9 @@ from fedboost.core.categories import BY_CATEGORY
 from fedboost.core.partition import left_child, right_child
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import answers
+from fedboost.encrypted.candidates import Named
 from fedboost.encrypted.grove import Grove
 from fedboost.encrypted.host_tree import HostTree
-from fedboost.encrypted.offers import Named
 
 Rows = NDArray[np.int32]
 Places = NDArray[np.int64]

@@ -12,12 +12,13 @@ from fedboost import wire
 from fedboost.core import binning, objectives
 from fedboost.core.bins import Bins
 from fedboost.core.objectives import Summary
-from fedboost.encrypted import keys, precision
+from fedboost.encrypted import keys, schemes
+from fedboost.encrypted.candidates import Shape
 from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.growth import Division, about_divisions, read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTree, GuestTreeState, Won
 from fedboost.encrypted.host_noise import NoiseScale
-from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, Shape, read_offers, write_choices
+from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices
 from fedboost.encrypted.record import GuestRecord, seen
 from fedboost.encrypted.rounds import Labels, Rounds, RoundsState
 from fedboost.encrypted.sides import GuestRows, GuestSide, addressed
@@ -96,8 +97,9 @@ def begin(seat: Seat) -> Guest:
     objective = objectives.start(params, summary)
     known = earlier.known_codes(seat)
     cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical, known)
-    own_bounds = objectives.encoding(precision.without_bits(params), objective, summary)
-    fixed = precision.encoding(params, int(train.sum()), own_bounds)
+    fixed = schemes.of(params).encoding(
+        params, int(train.sum()), lambda own: objectives.encoding(own, objective, summary)
+    )
     start = earlier.start(seat, objective)
     return Guest(
         seat=seat,

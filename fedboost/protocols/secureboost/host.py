@@ -16,16 +16,13 @@ from fedboost.core.bins import Bins, SparseBins
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.encrypted import answers, cells, keys
 from fedboost.encrypted.answers import Gradients
-from fedboost.encrypted.grove import STRIDE, Grove
+from fedboost.encrypted.candidates import choices_bytes_max, read_choices
+from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.growth import Growth, about_divisions, read_divisions, read_sample
-from fedboost.encrypted.host_tree import HostTree, HostTreeState
+from fedboost.encrypted.host_tree import HostGrove, HostTree, HostTreeState
 from fedboost.encrypted.meter import Meter
-from fedboost.encrypted.offers import (
-    Offer,
-    choices_bytes_max,
-    read_choices,
-)
 from fedboost.encrypted.record import HostRecord
+from fedboost.encrypted.release import release
 from fedboost.encrypted.sides import HostRows, HostSide
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Place, Seat
@@ -72,18 +69,11 @@ class Host:
     side: HostSide | None = None
     splits: list[OwnSplit] = field(default_factory=list)  # of this job
     first_tree: int | None = None  # of this job, once the guest has said
-    # The trees that grow
-    number: int = -1  # of the first, counted with the trees of the model that the job continues
-    grove: Grove[HostTree[Any]] | None = None
+    # The trees that grow, or the last ones; numbers begin with the model that the job continues
+    grove: HostGrove = field(default_factory=HostGrove)
     layers: int = 0  # in which we offer candidates
     gradients: HostRows[Any] | None = None
-    offers: dict[int, Offer] = field(default_factory=dict)  # of this layer
     divided: dict[int, NDArray[np.bool_]] = field(default_factory=dict)  # our own, this layer
-
-    def growing(self) -> Grove[HostTree[Any]]:
-        """The trees under way."""
-        assert self.grove is not None
-        return self.grove
 
 
 def begin(seat: Seat) -> Host:
@@ -110,7 +100,7 @@ def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
     side = keys.host_side(me.seat, got, n_rows, me.binning, are_all=True)
     earlier.check_first_tree(me.seat, got.first_tree)
     if me.first_tree is None:
-        me.first_tree, me.number = got.first_tree, got.first_tree - 1
+        me.first_tree, me.grove.first = got.first_tree, got.first_tree - 1
     if me.first_tree != got.first_tree:
         raise PeerError(
             f"the guest begins at tree {got.first_tree}, it began at {me.first_tree} before"
@@ -125,19 +115,18 @@ def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
     """
     assert me.side is not None
     gradients: Gradients | None = None
-    number, grove = 0, None
+    grove = me.grove
     for part in got:
         if gradients is None:
-            number, grove = part.tree, _begun(me, part)
+            grove = _begun(me, part)
             gradients = Gradients(me.side, part, _n_sampled(grove))
         gradients.add(part)
     if gradients is None:
         raise PeerError("the guest sent no gradients")
     whole = gradients.whole()  # refuses before anything changes
     if grove is not me.grove:
-        _note_trees(me)
-        me.number, me.grove, me.layers = number, grove, _layers(me, number)
-        me.offers, me.divided = {}, {}
+        me.record.add(me.grove)
+        me.grove, me.layers, me.divided = grove, _layers(me, grove.first), {}
         me.meter.begin_trees()
     me.gradients = whole
     return Out()
@@ -147,19 +136,14 @@ def sum_candidates(me: Host, got: Frontier) -> Iterator[Out]:
     """Encrypted sums of every candidate split of the open nodes, shuffled, compressed, blinded."""
     assert me.gradients is not None
     _follow(me, got)
-    me.offers = {}
-    me.meter.begin_layer()
-    for part, offers in answers.offered(me.growing(), me.number, me.gradients, me.seat.secrets):
-        me.offers |= offers
-        about = answers.about_offers(me.growing(), offers)
-        yield Out(send=part, about=replace(about, charges=me.meter.offered(offers)))
+    yield from release(me.grove, me.gradients, me.meter, me.seat.secrets)
 
 
 def divide_rows(me: Host, got: pb.WonSplits) -> Out:
     """How the rows of the won nodes divide; of tied candidates the lowest column and bin count."""
-    won = read_choices(got, me.offers)
-    me.divided = answers.divisions(me.growing(), won, me.binning, me.bins)
-    me.splits += answers.named_splits(won, me.binning, me.number)
+    won = read_choices(got, me.grove.offered)
+    me.divided = answers.divisions(me.grove, won, me.binning, me.bins)
+    me.splits += answers.named_splits(won, me.binning, me.grove.first)
     about = replace(about_divisions(me.divided.values()), charges=me.meter.divided(won))
     return Out(send=answers.write_divisions(me.divided), about=about)
 
@@ -168,13 +152,13 @@ def snapshot(me: Host, place: Place) -> Artefact:
     """The splits so far, and what trees under way have settled."""
     under_way = None
     if len(place) > 1 and me.seat.party in _plan(me, place[0]).hosts:
-        under_way = UnderWay(trees=[*me.growing().trees], divided=me.divided)
+        under_way = UnderWay(trees=[*me.grove.trees], divided=me.divided)
     else:
-        _note_trees(me)
+        me.record.add(me.grove)
     transcript = me.record.handed_over(place)
     kept = Kept(
         splits=me.splits,
-        number=me.number,
+        number=me.grove.first,
         first_tree=me.first_tree,
         is_recorded=me.record.begun,
         under_way=under_way,
@@ -185,21 +169,20 @@ def snapshot(me: Host, place: Place) -> Artefact:
 def restore(me: Host, checkpoint: Artefact) -> Told:
     """Carries on behind the last finished tree, or behind a layer."""
     kept = checkpoint.state(Kept)
-    me.splits, me.number, me.first_tree = kept.splits, kept.number, kept.first_tree
-    me.record.begun = kept.is_recorded
+    me.splits, me.first_tree, me.record.begun = kept.splits, kept.first_tree, kept.is_recorded
+    me.grove = HostGrove(first=kept.number)
     if kept.under_way is not None:
         trees = kept.under_way.trees
-        me.grove = _planted(me, me.number, np.array([tree.growth.is_training for tree in trees]))
+        me.grove = _planted(me, kept.number, np.array([tree.growth.is_training for tree in trees]))
         me.grove.go_on(trees)
-        me.layers = _layers(me, me.number)
-        me.divided = kept.under_way.divided
+        me.layers, me.divided = _layers(me, kept.number), kept.under_way.divided
     return Told()
 
 
 def finish(me: Host) -> Artefact:
     """The host's shard: its splits by column name."""
     assert me.first_tree is not None
-    return earlier.host_shard(me.seat, me.binning, me.first_tree, me.number, me.splits)
+    return earlier.host_shard(me.seat, me.binning, me.first_tree, me.grove.first, me.splits)
 
 
 def bytes_max(me: Host, step: str) -> int:
@@ -211,15 +194,16 @@ def bytes_max(me: Host, step: str) -> int:
     if step == "sum_candidates":
         return trees * (me.bins.shape[0] // 8 + 8 * FRONTIER_NODES_MAX) + 1024
     if step == "divide_rows":
-        return choices_bytes_max(me.offers)
+        return choices_bytes_max(me.grove.offered)
     return wire.CONTROL_BYTES_MAX
 
 
-def _begun(me: Host, first: pb.EncryptedGradients) -> Grove[HostTree[Any]]:
+def _begun(me: Host, first: pb.EncryptedGradients) -> HostGrove:
     """Trees at their roots; or ours, where an earlier attempt has left them."""
     assert me.first_tree is not None
-    left = me.grove if me.gradients is None and first.tree == me.number else None
-    done = me.number - me.first_tree
+    is_left = me.gradients is None and me.grove.begins_with(first.tree)
+    left = me.grove if is_left else None
+    done = me.grove.first - me.first_tree
     _, number, n_trees = plan.next_grove(me.seat.params, me.seat.table, me.seat.party, done)
     if left is not None:
         number, n_trees = done, len(left.trees)
@@ -236,7 +220,7 @@ def _begun(me: Host, first: pb.EncryptedGradients) -> Grove[HostTree[Any]]:
     return left
 
 
-def _planted(me: Host, number: int, sampled: NDArray[np.bool_]) -> Grove[HostTree[Any]]:
+def _planted(me: Host, number: int, sampled: NDArray[np.bool_]) -> HostGrove:
     """Trees from tree `number` on at their roots; sampled bool (trees, rows) says what each learns
     from.
     """
@@ -256,15 +240,15 @@ def _planted(me: Host, number: int, sampled: NDArray[np.bool_]) -> Grove[HostTre
             trees=len(sampled),
         )
         trees.append(tree)
-    return Grove(trees)
+    return HostGrove(trees, number)
 
 
-def _sampled(grove: Grove[HostTree[Any]]) -> NDArray[np.bool_]:
+def _sampled(grove: HostGrove) -> NDArray[np.bool_]:
     """bool (trees, rows): which rows each tree learns from."""
     return np.array([tree.growth.is_training for tree in grove.trees])
 
 
-def _n_sampled(grove: Grove[HostTree[Any]]) -> int:
+def _n_sampled(grove: HostGrove) -> int:
     """How many rows' gradients come: those that some tree learns from."""
     return int(np.count_nonzero(_sampled(grove).any(axis=0)))
 
@@ -282,15 +266,9 @@ def _layers(me: Host, tree: int) -> int:
     return _plan(me, number).host_layers
 
 
-def _note_trees(me: Host) -> None:
-    """Notes what left in the trees that have grown."""
-    for slot, tree in enumerate(me.grove.trees if me.grove is not None else ()):
-        me.record.add(me.number + slot, tree)
-
-
 def _follow(me: Host, got: Frontier) -> None:
     """Divides the rows as the guest says, and checks that what it opens can be open."""
-    grove = me.growing()
+    grove = me.grove
     if grove.trees[0].growth.layers >= me.layers:
         raise PeerError(f"the guest asked for layer {me.layers + 1} of a tree, it has {me.layers}")
     divided = wire.unpack(got.divided, "i4", (None,), "the divided nodes").tolist()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from fedboost.messages.job_pb2 import Event, StateChanged
-from fedboost.runtime.store.store import JobState, Store
+from fedboost.runtime.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -36,22 +36,14 @@ class Journals:
         self._bells: dict[str, Bell] = {}
 
     def add(self, job: str, *events: Event) -> None:
-        """Appends events, durably; a job whose event says so runs from here on."""
-        for event in events:
-            if event.WhichOneof("what") == "state" and event.state.state == JobState.RUNNING:
-                self._store.move(job, JobState.RUNNING)
-        self._store.add_event(job, *map(_as_dict, events))
+        """Appends events, durably."""
+        self._store.add_event(job, *map(as_dict, events))
+        self.tell(job, *events)
+
+    def tell(self, job: str, *events: Event) -> None:
+        """Has everybody who follows a job hear of events that are kept."""
         for event in events:
             self._tell(job, event)
-        self.bell(job).ring()
-
-    def rest(self, job: str, changed: StateChanged) -> None:
-        """Puts a job into a state in which nothing happens; store and journal say so at once."""
-        party = next((one.value for one in changed.reason.where if one.key == "party"), "")
-        state, reason = JobState(changed.state), changed.reason.what
-        event = Event(state=changed)
-        self._store.move(job, state, reason=reason, waiting_for=party, event=_as_dict(event))
-        self._tell(job, event)
         self.bell(job).ring()
 
     def _tell(self, job: str, event: Event) -> None:
@@ -91,6 +83,7 @@ class Journals:
         return [e.lost.party for e in self.events(job) if e.WhichOneof("what") == "lost"]
 
 
-def _as_dict(event: Event) -> dict[str, object]:
+def as_dict(event: Event) -> dict[str, object]:
+    """An event as the store keeps it."""
     found: dict[str, object] = MessageToDict(event, preserving_proto_field_name=True)
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -47,6 +47,13 @@ class Control(Protocol):
     async def stop(self, request: party_pb2.StopRequest) -> party_pb2.StopReply: ...
 
 
+class AgreementNotes(Protocol):
+    """Where it is noted what parties say to a job; see `job_states`."""
+
+    def asked(self, id_: str, parties: Sequence[str]) -> None: ...
+    def agreed(self, id_: str, parties: Sequence[str]) -> None: ...
+
+
 class UnapprovedError(UnreachableError):
     """No owner has looked at the job in time; it does not go on before somebody asks again."""
 
@@ -61,6 +68,7 @@ class JobWalk:
     protocol: flow.Protocol
     protocols: Mapping[str, flow.Protocol]
     controls: Mapping[str, Control]
+    states: AgreementNotes
     emit: Callable[..., None]  # takes any number of events
     journal: Callable[[], job_pb2.JobJournal]
     timers: Timers
@@ -124,8 +132,7 @@ class JobWalk:
                 break
             if not approving:
                 approving = True
-                state = job_pb2.StateChanged(state="waiting for approval", parties=pending)
-                self.emit(Event(state=state))
+                self.states.asked(self.id, pending)
             if now() > waits_until:
                 raise UnapprovedError(
                     f"nobody approved the job within {self.timers.approval_s:g} s", party=pending[0]
@@ -140,7 +147,7 @@ class JobWalk:
         started = now()
         self.recall()
         signatures = await self.agree()
-        self.emit(Event(state=job_pb2.StateChanged(state="running", parties=self.everybody)))
+        self.states.agreed(self.id, self.everybody)
         self.has_begun = True
         request = party_pb2.BeginRequest(
             job=self.id,

@@ -127,8 +127,8 @@ class Metrics(Collector):
         who = (self._role, self._config.name, __version__, str(wire.WIRE_VERSION))
         yield "fedboost_info", who, 1.0
         counts = self._store.counts()
-        for state in JobState:
-            yield "fedboost_jobs", (state,), counts.get(state, 0)
+        for state in dict.fromkeys(state.shown for state in JobState):
+            yield "fedboost_jobs", (state,), counts[state]
         end = self._identity().not_after.timestamp()
         yield "fedboost_certificate_end_timestamp_seconds", (), end
         yield "fedboost_store_free_bytes", (), shutil.disk_usage(self._store.folder).free

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from fedboost.errors import FedboostError, UnreachableError
 from fedboost.runtime.party.job import PartyJob
-from fedboost.runtime.party.job_states import JobEvent, JobStates
+from fedboost.runtime.party.job_states import PartyJobEvent, PartyJobStates
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.store.store import Store
 
@@ -18,18 +18,18 @@ log = logging.getLogger(__name__)
 class Halting:
     """The ends of one party's jobs. All methods belong to the event loop's thread."""
 
-    def __init__(self, store: Store, states: JobStates) -> None:
+    def __init__(self, store: Store, states: PartyJobStates) -> None:
         self._store, self._states = store, states
 
-    async def halt(self, job: PartyJob, event: JobEvent, reason: FedboostError) -> None:
+    async def halt(self, job: PartyJob, event: PartyJobEvent, reason: FedboostError) -> None:
         """Ends this attempt of a job; every wait in it ends with `reason`."""
         await job.halt(reason)
         self._states.ends(job.id, event, job.fault or reason)
-        if event is JobEvent.PAUSED:  # the table is needed again, soon
+        if event is PartyJobEvent.PAUSED:  # the table is needed again, soon
             return
         await job.answers.settled()  # what still writes would leave files behind
         job.table.release()
-        if event in (JobEvent.CANCELLED, JobEvent.DENIED):
+        if event in (PartyJobEvent.CANCELLED, PartyJobEvent.DENIED):
             self._store.discard(job.id)
 
     async def watch(
@@ -59,7 +59,7 @@ class Halting:
                 error.todo = f"{error.todo}; {by_itself}" if error.todo else by_itself
                 for job in silent:
                     if now() - job.heard > lost_s:
-                        await self.halt(job, JobEvent.PAUSED, error)
+                        await self.halt(job, PartyJobEvent.PAUSED, error)
             except FedboostError as error:
                 log.warning("the coordinator: %s", "; ".join(error.lines()))
             else:

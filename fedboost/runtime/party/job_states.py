@@ -6,8 +6,10 @@ Nothing else moves a party's job. What its owner decided about it is no state: s
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from fedboost.errors import FedboostError, PeerError, PolicyError, ProtocolError, StoreError
 from fedboost.runtime.jobs import manifest
@@ -17,7 +19,7 @@ from fedboost.runtime.store.store import FINAL, JobState, Store, StoredJob
 log = logging.getLogger(__name__)
 
 
-class JobEvent(StrEnum):
+class PartyJobEvent(StrEnum):
     """What happens to a job at a party."""
 
     ASKED = "wait for approval"  # proposed, and somebody here has to look at it first
@@ -30,17 +32,23 @@ class JobEvent(StrEnum):
     FINISHED = "finish"
 
 
-def _table() -> Mapping[tuple[JobState | None, JobEvent], JobState]:
-    state, event = JobState, JobEvent
+def _table() -> Mapping[tuple[JobState | None, PartyJobEvent], JobState]:
+    state, event = JobState, PartyJobEvent
     going = {
         event.BEGUN: state.RUNNING,
         event.FAILED: state.FAILED,
         event.CANCELLED: state.CANCELLED,
         event.DENIED: state.CANCELLED,
     }
-    by_state: Mapping[JobState | None, Mapping[JobEvent, JobState]] = {
-        None: {event.ASKED: state.WAITING, event.AGREED: state.PAUSED},
+    by_state: Mapping[JobState | None, Mapping[PartyJobEvent, JobState]] = {
+        None: {event.ASKED: state.WAITING, event.AGREED: state.AGREED},
         state.WAITING: {**going, event.ASKED: state.WAITING, event.AGREED: state.WAITING},
+        state.AGREED: {
+            **going,
+            event.ASKED: state.WAITING,  # the policy of now asks for somebody
+            event.AGREED: state.AGREED,
+            event.PAUSED: state.AGREED,  # an attempt that never began here
+        },
         state.RUNNING: {
             **going,
             event.ASKED: state.RUNNING,  # a lost answer; it has begun with somebody's approval
@@ -50,7 +58,7 @@ def _table() -> Mapping[tuple[JobState | None, JobEvent], JobState]:
         },
         state.PAUSED: {
             **going,
-            event.ASKED: state.WAITING,  # the policy of now asks for somebody
+            event.ASKED: state.WAITING,
             event.AGREED: state.PAUSED,
             event.PAUSED: state.PAUSED,
         },
@@ -67,16 +75,18 @@ def _table() -> Mapping[tuple[JobState | None, JobEvent], JobState]:
 TABLE = _table()  # what is not in it is refused
 
 
-class JobStates:
-    """The jobs of one party's store. All methods belong to the event loop's thread."""
+class PartyJobStates:
+    """The jobs of one party's store. All but `finishes` belong to the event loop's thread."""
 
     def __init__(self, store: Store, party: str) -> None:
         """Jobs that ran when the store was left are paused."""
         self._store, self._party = store, party
         self.decisions = Decisions(store)
-        self._untold: dict[str, tuple[JobEvent, FedboostError]] = {}  # what the store did not take
+        self._moving = threading.Lock()  # held from reading a state until the next one is written
+        # What the store did not take.
+        self._untold: dict[str, tuple[PartyJobEvent, FedboostError]] = {}
         for job in store.jobs(JobState.RUNNING):
-            self._happens(job, JobEvent.PAUSED, "the party's daemon was restarted")
+            self._happens(job.id, PartyJobEvent.PAUSED, "the party's daemon was restarted")
 
     # Before it runs
 
@@ -95,7 +105,7 @@ class JobStates:
 
         A PeerError where it was proposed otherwise before; a PolicyError where it is cancelled.
         """
-        event = JobEvent.AGREED if consents else JobEvent.ASKED
+        event = PartyJobEvent.AGREED if consents else PartyJobEvent.ASKED
         known = [job for job in self._store.jobs() if job.id == id_]
         if not known:
             reason = "agreed to, not begun" if consents else ""
@@ -105,7 +115,7 @@ class JobStates:
             raise PeerError("the coordinator proposed two different jobs under one name")
         if job.state is JobState.CANCELLED:
             raise PolicyError(job.reason, party=self._party, job=id_)
-        return self._happens(job, event)
+        return self._happens(id_, event)
 
     def approve(self, id_: str, user: str) -> StoredJob:
         """Notes that somebody approves the job as it was proposed; refused once it is over."""
@@ -138,16 +148,16 @@ class JobStates:
         job = self._store.job(id_)
         if attempt <= job.attempt:
             raise ProtocolError(f"attempt {attempt} of the job is over", job=id_)
-        self._check(job, JobEvent.BEGUN)
+        self._check(job, PartyJobEvent.BEGUN)
         self._store.set_attempt(id_, attempt)
-        self._happens(job, JobEvent.BEGUN)
+        self._happens(id_, PartyJobEvent.BEGUN)
         self._untold.pop(id_, None)
 
-    def finishes(self, id_: str) -> None:
-        """The job is done."""
-        self._happens(self._store.job(id_), JobEvent.FINISHED)
+    def finishes(self, id_: str, result: Mapping[str, Any] | None = None) -> None:
+        """The job is done; the guest hears its result."""
+        self._happens(id_, PartyJobEvent.FINISHED, result=result)
 
-    def ends(self, id_: str, event: JobEvent, reason: FedboostError) -> None:
+    def ends(self, id_: str, event: PartyJobEvent, reason: FedboostError) -> None:
         """Notes why an attempt is over; `again` tries once more what a full disk refused.
 
         Nothing where the job is in no attempt that could end so.
@@ -157,12 +167,12 @@ class JobStates:
             job = self._store.job(id_)
             if (job.state, event) not in TABLE:
                 return
-            job = self._happens(job, event, reason.what, reason.where.get("party", ""))
+            job = self._happens(id_, event, reason.what, reason.where.get("party", ""))
         except StoreError as error:
             log.error("the store cannot note that %s is to %s: %s", id_, event, error.what)
             self._untold[id_] = event, reason
             return
-        log.warning("%s is %s: %s", id_, job.state, "; ".join(reason.lines()))
+        log.warning("%s is %s: %s", id_, job.state.shown, "; ".join(reason.lines()))
 
     def again(self) -> None:
         """Tries to note what the store has not taken."""
@@ -170,18 +180,27 @@ class JobStates:
             self.ends(id_, event, reason)
 
     @staticmethod
-    def _check(job: StoredJob, event: JobEvent) -> JobState:
+    def _check(job: StoredJob, event: PartyJobEvent) -> JobState:
         """Where an event leads from here; a ProtocolError where it may not happen."""
         after = TABLE.get((job.state, event))
         if after is None:
-            raise ProtocolError(f"a job that is {job.state} cannot {event}", job=job.id)
+            raise ProtocolError(f"a job that is {job.state.shown} cannot {event}", job=job.id)
         return after
 
     def _happens(
-        self, job: StoredJob, event: JobEvent, reason: str = "", waiting_for: str = ""
+        self,
+        id_: str,
+        event: PartyJobEvent,
+        reason: str = "",
+        waiting_for: str = "",
+        result: Mapping[str, Any] | None = None,
     ) -> StoredJob:
         """Moves the job; what changes neither its state nor its reason is not written."""
-        after = self._check(job, event)
-        if after is job.state and (job.state in FINAL or not reason):
-            return job
-        return self._store.move(job.id, after, reason=reason, waiting_for=waiting_for)
+        with self._moving:
+            job = self._store.job(id_)
+            after = self._check(job, event)
+            if after is job.state and (job.state in FINAL or not reason):
+                return job
+            return self._store.move(
+                id_, after, reason=reason, waiting_for=waiting_for, result=result
+            )

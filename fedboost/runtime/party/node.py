@@ -38,7 +38,7 @@ from fedboost.runtime.party.admission import Admission
 from fedboost.runtime.party.answers import Answers
 from fedboost.runtime.party.halting import Halting, restarted
 from fedboost.runtime.party.job import PartyJob
-from fedboost.runtime.party.job_states import JobEvent, JobStates
+from fedboost.runtime.party.job_states import PartyJobEvent, PartyJobStates
 from fedboost.runtime.party.outbox import Links, Terms
 from fedboost.runtime.party.records import check_leader, led
 from fedboost.runtime.party.session import Session
@@ -57,10 +57,10 @@ from fedboost.runtime.transport.identity import Peer, greeting
 log = logging.getLogger(__name__)
 
 # How a coordinator may end an attempt.
-ENDS: Mapping[str, JobEvent] = {
-    JobState.PAUSED: JobEvent.PAUSED,
-    JobState.FAILED: JobEvent.FAILED,
-    JobState.CANCELLED: JobEvent.CANCELLED,
+ENDS: Mapping[str, PartyJobEvent] = {
+    JobState.PAUSED: PartyJobEvent.PAUSED,
+    JobState.FAILED: PartyJobEvent.FAILED,
+    JobState.CANCELLED: PartyJobEvent.CANCELLED,
 }
 WriteReport = Callable[[job_pb2.JobJournal, str], None]  # renders a journal into a file
 
@@ -98,7 +98,7 @@ class PartyNode:
         self._links = links
         self._workers = workers
         self._works: dict[str, PartyJob] = {}
-        self.states = JobStates(store, config.name)
+        self.states = PartyJobStates(store, config.name)
         self._halting = Halting(store, self.states)
         self._forgetting = Forgetting(store)
         self._admission = Admission()
@@ -116,7 +116,7 @@ class PartyNode:
             todo="start it again",
         )
         for work in list(self._works.values()):
-            await self._halting.halt(work, JobEvent.PAUSED, reason)
+            await self._halting.halt(work, PartyJobEvent.PAUSED, reason)
 
     # Anybody with a certificate
 
@@ -326,11 +326,11 @@ class PartyNode:
             work = self._work(caller, request.job)
             if request.attempt >= self.store.job(work.id).attempt:
                 await self._halting.halt(work, event, reason)
-                if event is JobEvent.CANCELLED:
+                if event is PartyJobEvent.CANCELLED:
                     self._works.pop(work.id, None)
         elif led(self.store, caller, request.job, request.attempt):  # we were restarted meanwhile
             self.states.ends(request.job, event, reason)
-            if event is JobEvent.CANCELLED:
+            if event is PartyJobEvent.CANCELLED:
                 self.store.discard(request.job)
         return party_pb2.StopReply()
 
@@ -384,9 +384,9 @@ class PartyNode:
         denied = self.states.deny(request.id, caller.name, request.reason)
         denial = PolicyError(denied, party=self.config.name)
         if request.id in self._works:
-            await self._halting.halt(self._works.pop(request.id), JobEvent.DENIED, denial)
+            await self._halting.halt(self._works.pop(request.id), PartyJobEvent.DENIED, denial)
         else:
-            self.states.ends(request.id, JobEvent.DENIED, denial)
+            self.states.ends(request.id, PartyJobEvent.DENIED, denial)
             self.store.discard(request.id)
         return owned(self.config, self.store.job(request.id))
 
@@ -487,8 +487,8 @@ class PartyNode:
                 return work.session
             if work.halted is not None:
                 raise work.halted
-        paused = self.store.jobs(JobState.PAUSED) if caller.name in self.config.peers else []
-        if envelope.job in (job.id for job in paused):
+        rests = self.store.jobs(JobState.AGREED, JobState.PAUSED)
+        if caller.name in self.config.peers and envelope.job in (job.id for job in rests):
             raise UnreachableError(
                 f"{self.config.name} was restarted and has left the job", party=self.config.name
             )
@@ -510,8 +510,7 @@ class PartyNode:
                 self.write_report(request.journal, str(work.files.report))
                 result["report"] = str(work.files.report)
             work.files.write_result(result)
-            self.store.set_result(work.id, result)
-        self.states.finishes(work.id)
+        self.states.finishes(work.id, result or None)
         self.store.clear(work.id)
 
     def _record(self, direction: str, messages: Sequence[Noted]) -> None:

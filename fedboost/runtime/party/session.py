@@ -67,7 +67,12 @@ class Session:
         self._threads = ThreadPoolExecutor(STEPS_AT_ONCE, f"step-{self.seat.party}")
         self._roles = Roles(self.protocol, self.seat)
         self._outbox = Outbox(
-            *(self.seat.party, self.protocol.name, self.terms, self.links, self.record, self._keep),
+            party=self.seat.party,
+            stage=self.protocol.name,
+            terms=self.terms,
+            links=self.links,
+            record=self.record,
+            keep=self._keep,
             secrets=self.seat.secrets,
         )
 

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-UNBEGUN = (JobState.WAITING, JobState.PAUSED)  # agreed to, perhaps not begun
+# Without an entry in the account they have told nothing yet.
+UNBEGUN = (JobState.WAITING, JobState.AGREED, JobState.PAUSED)
 
 
 class Spending:

@@ -143,7 +143,7 @@ def refuse_used(store: Path, model: str) -> None:
     for id_, state, manifest in going:
         if model in _named(id_, manifest):
             raise ConfigError(
-                f"the job {id_}, which is {state}, needs the model",
+                f"the job {id_}, which is {JobState(state).shown}, needs the model",
                 todo="delete it when the job is over",
                 model=model,
             )

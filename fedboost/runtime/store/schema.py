@@ -156,6 +156,11 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         """CREATE TRIGGER summed_stay BEFORE DELETE ON summed
         BEGIN SELECT raise(ABORT, 'what was summed stays'); END""",
     ),
+    8: (
+        # Of a party: agreed to and not begun, so without an attempt, was paused.
+        """UPDATE jobs SET state = 'agreed' WHERE state = 'paused' AND attempt = 0
+            AND EXISTS (SELECT 1 FROM owner WHERE name LIKE 'party %')""",
+    ),
 }
 SCHEMA_VERSION = max(VERSIONS)
 

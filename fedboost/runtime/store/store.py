@@ -15,6 +15,7 @@ import shutil
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -40,33 +41,25 @@ STAYS = frozenset({"result.json", "transcript"})
 
 
 class JobState(StrEnum):
-    """What a user sees of a job; nothing else exists."""
+    """How a job stands. What moves it is in `coordinator.job_states` and `party.job_states`."""
 
     WAITING = "waiting for approval"
+    AGREED = "agreed"  # at a party, which has not begun it
     RUNNING = "running"
     PAUSED = "paused"
     FAILED = "failed"
     CANCELLED = "cancelled"
     FINISHED = "finished"
 
+    @property
+    def shown(self) -> JobState:
+        """The state that people read: one of six. A job that was agreed to is paused to them."""
+        return JobState.PAUSED if self is JobState.AGREED else self
 
-# From each state, where it may go. A failed job can be resumed; the last two states are final.
-MOVES: Mapping[JobState, frozenset[JobState]] = {
-    JobState.WAITING: frozenset(
-        {JobState.RUNNING, JobState.PAUSED, JobState.FAILED, JobState.CANCELLED}
-    ),
-    JobState.RUNNING: frozenset(
-        {JobState.PAUSED, JobState.FAILED, JobState.CANCELLED, JobState.FINISHED}
-    ),
-    JobState.PAUSED: frozenset(
-        {JobState.WAITING, JobState.RUNNING, JobState.FAILED, JobState.CANCELLED}
-    ),
-    JobState.FAILED: frozenset({JobState.WAITING, JobState.RUNNING, JobState.CANCELLED}),
-    JobState.CANCELLED: frozenset(),
-    JobState.FINISHED: frozenset(),
-}
-FINAL = frozenset(state for state, further in MOVES.items() if not further)
-GOING = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED)  # may still tell what was expected
+
+FINAL = frozenset({JobState.CANCELLED, JobState.FINISHED})
+# May still tell what was expected.
+GOING = (JobState.WAITING, JobState.AGREED, JobState.RUNNING, JobState.PAUSED)
 
 
 @dataclass(frozen=True)
@@ -169,9 +162,13 @@ class Store:
             jobs = [_job(row) for row in rows]
         return [job for job in jobs if not states or job.state in states]
 
-    def counts(self) -> dict[str, int]:
-        """How many jobs there are in each state that one is in."""
-        return dict(self._read("SELECT state, count(*) FROM jobs GROUP BY state"))
+    def counts(self) -> Counter[JobState]:
+        """How many jobs there are in each state as people read it."""
+        counts: Counter[JobState] = Counter()
+        with self._sound():
+            for state, count in self._read("SELECT state, count(*) FROM jobs GROUP BY state"):
+                counts[JobState(state).shown] += count
+        return counts
 
     def move(
         self,
@@ -181,17 +178,16 @@ class Store:
         reason: str = "",
         waiting_for: str = "",
         event: Mapping[str, Any] | None = None,
+        result: Mapping[str, Any] | None = None,
     ) -> StoredJob:
-        """Put the job into `state`; a ProtocolError where `MOVES` does not lead there.
+        """Put the job into `state`; only the two `job_states` do. A ProtocolError once it is over.
 
-        Moving to the state it is in changes reason and owner of the wait and keeps `since`,
-        except for final states. With a final state the job's secrets are destroyed. An `event`
-        stands in the journal from the same moment on.
+        Moving to the state it is in changes reason and owner of the wait and keeps `since`. With
+        a final state the job's secrets are destroyed. An `event` stands in the journal from the
+        same moment on, and so does a `result`.
         """
         with self._write() as sql:
             old = self.job(id_)
-            if state != old.state and state not in MOVES[old.state]:
-                raise ProtocolError(f"a job that is {old.state} cannot become {state}", job=id_)
             if old.state in FINAL:
                 raise ProtocolError(f"the job is {old.state} already", job=id_)
             now = self._clock()
@@ -202,6 +198,8 @@ class Store:
                 (state, reason, waiting_for, since, now, id_),
             )
             self._append(id_, () if event is None else (event,))
+            if result is not None:
+                self._set(id_, "result", json.dumps(result))
         if state in FINAL:
             self.vault.destroy(id_)
         return self.job(id_)
@@ -219,12 +217,6 @@ class Store:
             if attempt < self.job(id_).attempt:
                 raise ProtocolError(f"attempt {attempt} of the job is over", job=id_)
             self._set(id_, "attempt", attempt)
-
-    def set_result(self, id_: str, result: Mapping[str, Any]) -> None:
-        """Keep the job's result."""
-        with self._write():
-            self.job(id_)
-            self._set(id_, "result", json.dumps(result))
 
     def discard(self, id_: str, *kinds: str) -> None:
         """Remove a job's files of these `KINDS`, or, as of a cancelled job, of all."""

@@ -279,13 +279,12 @@ def test_parts_of_a_run_are_shown_together(tmp_path, monkeypatch):
     encryption.main(["--quick", "--part", "ops", "--data", "vehicle", "--json", str(files[0])])
     given = ["--quick", "--part", "trees", "--data", "give_credit", "--data", "vehicle"]
     encryption.main([*given, "--json", str(files[1])])
-    written = tmp_path / "all.md"
+    written = tmp_path / "all.json"
     both = [arg for file in files for arg in ("--from", str(file))]
-    encryption.main([*both, "--markdown", str(written)])
-    text = written.read_text()
-    assert "| add_ratio | 4.0000 |" in text
-    assert "| tree_ratio.give_credit | 4.0000 |" in text
-    assert "Which scheme when" in text
+    encryption.main([*both, "--record", str(written)])
+    record = json.loads(written.read_text())
+    assert record["figures"]["add_ratio"] == record["figures"]["tree_ratio.give_credit"] == 4.0
+    assert "Which scheme when" in record["tables"][-1]["title"]
     rows = json.loads(files[1].read_text())["rows"]
     assert {row["data"] for row in rows} == {"give_credit"}
     assert rows[-1]["what"] == "seconds of trees"

@@ -295,9 +295,9 @@ def test_runs_of_parts_are_shown_together(small, tmp_path):
     runs = [json.loads(file.read_text()) for file in files]
     assert len(report.rows) == sum(len(run["rows"]) for run in runs)
     assert report.figures == runs[0]["figures"] | runs[1]["figures"]
-    shown = tmp_path / "all.md"
-    federboost.main(["--markdown", str(shown), *(f"--from={file}" for file in files)])
-    assert "| vertical_200_seconds | 0.3000 |" in shown.read_text()
+    shown = tmp_path / "all.json"
+    federboost.main(["--record", str(shown), *(f"--from={file}" for file in files)])
+    assert json.loads(shown.read_text())["figures"]["vertical_200_seconds"] == pytest.approx(0.3)
 
 
 def test_a_wan_is_put_before_the_daemons_and_taken_away_after(tmp_path):

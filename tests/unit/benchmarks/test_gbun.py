@@ -357,12 +357,12 @@ def test_runs_of_parts_are_shown_together(tmp_path, monkeypatch):
     report = gbun.earlier(files)
     assert len(report.rows) == len(ROWS)
     assert report.figures == gbun_tables.figures(ROWS)
-    shown, plots = tmp_path / "all.md", tmp_path / "plots"
+    shown, plots = tmp_path / "all.json", tmp_path / "plots"
     plots.mkdir()
-    given = ["--markdown", str(shown), "--plots", str(plots)]
+    given = ["--record", str(shown), "--plots", str(plots)]
     gbun.main([*given, *(f"--from={file}" for file in files)])
-    assert "| score_gap.vehicle | 0.0500 |" in shown.read_text()
-    assert "(gbun-parties.svg)" in shown.read_text()
+    assert json.loads(shown.read_text())["figures"]["score_gap.vehicle"] == pytest.approx(0.05)
+    assert (plots / "gbun-parties.svg").exists()
     assert json.loads(files[0].read_text())["name"] == "gbun"
 
 

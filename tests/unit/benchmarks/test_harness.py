@@ -243,17 +243,21 @@ def test_the_json_object_has_what_the_interface_promises(tmp_path):
     report = harness.Report("secureboost", secureboost.settings(plan, quick=True))
     report.figures["auc_gap.default_credit"] = 0.001
     shown = harness.Shown("A table", ("what", "value"), [("this", "1")], "A note.")
-    command = ["--json", str(tmp_path / "f.json"), "--markdown", str(tmp_path / "f.md")]
+    command = ["--json", str(tmp_path / "f.json"), "--record", str(tmp_path / "r.json")]
     options = harness.arguments("secureboost", "", secureboost.DATA, command)
-    report.write(options, [shown], "# Title")
+    report.write(options, [shown])
     found = json.loads((tmp_path / "f.json").read_text())
     assert set(found) == {"name", "machine", "versions", "settings", "rows", "figures"}
     assert {"cores", "model"} <= set(found["machine"])
     assert found["figures"] == {"auc_gap.default_credit": 0.001}
-    written = (tmp_path / "f.md").read_text()
-    assert written.startswith("# Title\n")
-    assert "| what | value |\n| --- | ---: |\n| this | 1 |\n\nA note.\n" in written
-    assert "| auc_gap.default_credit | 0.0010 |" in written
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert record["figures"] == found["figures"]
+    assert record["machine"] == found["machine"] | found["versions"]
+    [table] = record["tables"]
+    assert table == {
+        "title": "A table", "heads": ["what", "value"], "rows": [["this", "1"]], "note": "A note."
+    }  # fmt: skip
+    assert "| what | value |\n| --- | ---: |\n| this | 1 |\n\nA note.\n" in shown.markdown()
 
 
 def test_our_own_processor_time_is_part_of_the_machines():

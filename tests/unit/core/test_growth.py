@@ -12,8 +12,8 @@ from scipy.sparse import csc_array
 from fedboost.core import binning, fixed_point, growth, histogram, local, objectives, sampling
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
-from fedboost.core.grove import Grove, planted
-from fedboost.core.growth import Growing, Rules, choose
+from fedboost.core.grove import GrowingTrees, planted
+from fedboost.core.growth import GrowingTree, Rules, choose
 from fedboost.core.local import TrainingTable, Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
@@ -41,7 +41,7 @@ class Job:
         values = csc_array(self.values[home]) if self.sparse else self.values[home]
         bins: Bins = self.rules.binning.transform(values)
         rows = np.flatnonzero(np.isin(home, self.rows)).astype(np.int32)
-        return Growing(self.rules, bins, self.gh[home], rows, self.columns, self.layers)
+        return GrowingTree(self.rules, bins, self.gh[home], rows, self.columns, self.layers)
 
 
 def job(seed, outputs=1, categorical=(), zeros=False, rate=1.0, **params):
@@ -171,7 +171,7 @@ def test_the_lighter_child_is_asked_for_and_the_left_one_if_equal():
     rows, columns = np.arange(8, dtype=np.int32), np.arange(2, dtype=np.int32)
     for weights, lighter in (((2, 2), 1), ((3, 2), 2), ((2, 3), 1)):
         gh = np.column_stack([gradient, np.repeat(weights, 4)]).astype(np.int64) << 18
-        growing = Growing(rules, bins, gh, rows, columns)
+        growing = GrowingTree(rules, bins, gh, rows, columns)
         assert growing.shape == (1, 2, 5, 2)
         growing.take(growing.sums())
         own = growing.partition.rows(lighter)
@@ -242,7 +242,7 @@ def train_apart(table, params, n_columns):
             drawn = sampling.of_round(params, gradients[0], number, number, party)
             own = replace(rules, own_rows_min=table.own_rows_min[party : party + 1])
             trees = planted(own, seat.bins, gradients, drawn, number, (n_columns,))
-            groves.append(Grove(list(trees)))
+            groves.append(GrowingTrees(list(trees)))
         while not groves[0].is_over:
             total = added(groves)
             assert len(total) == sum(groves[0].sizes)
@@ -297,7 +297,7 @@ def test_a_grove_goes_on_while_one_tree_grows_and_closes_all():
     drawn = sampling.of_round(params, gradients[0], 0, 0)
 
     def grove():
-        return Grove(list(planted(rules, seat.bins, gradients, drawn, 0, (4,))))
+        return GrowingTrees(list(planted(rules, seat.bins, gradients, drawn, 0, (4,))))
 
     early, whole = grove(), grove()
     early.trees[1].close()

@@ -8,7 +8,7 @@ import pytest
 
 from fedboost.core import binning, fixed_point, local, metrics, objectives, sampling
 from fedboost.core.categories import members
-from fedboost.core.growth import Growing, Rules
+from fedboost.core.growth import GrowingTree, Rules
 from fedboost.core.local import TrainingTable
 from fedboost.core.params import OBJECTIVES, TreeParams
 from fedboost.errors import ConfigError, DataError
@@ -125,7 +125,7 @@ def test_a_tree_is_the_one_grown_row_by_row(seed, outputs, categorical):
     bins, gh = rules.binning.transform(values), fixed.encode(g, h)
     rows = sampling.rows(seed, 0, 150, 0.9)
     columns = sampling.columns(seed, 0, (4,), 0.8)
-    tree = local.grow(Growing(rules, bins, gh, rows, columns))
+    tree = local.grow(GrowingTree(rules, bins, gh, rows, columns))
     naive = naive_tree(rules, bins, gh, rows, columns)
     assert tree.node.tolist() == sorted(naive)
     assert tree.n_nodes > 3

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.core import metrics
-from fedboost.core.params import METRICS_OF, TreeParams
+from fedboost.core.params import TreeParams, metrics_of
 from fedboost.core.tallies import SCORE_BINS, SCORE_WORDS_MAX, Tally
 from fedboost.errors import DataError, JobError
 from tests import tiers
@@ -16,7 +16,7 @@ ZERO = np.zeros(1)
 
 
 def params(objective="binary:logistic", names=None, num_class=None):
-    names = METRICS_OF[objective] if names is None else names
+    names = metrics_of(objective) if names is None else names
     return TreeParams(objective=objective, eval_metric=names, num_class=num_class)
 
 

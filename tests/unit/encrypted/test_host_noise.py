@@ -5,9 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from fedboost.core.groups import Segments
 from fedboost.core.split import Candidates, candidates
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import host_noise
+from fedboost.encrypted.candidates import CategoricalColumn, NodeCandidates
 from fedboost.encrypted.host_noise import MOST, HostNoise, NoiseScale
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.errors import ConfigError
@@ -28,10 +30,19 @@ def listed(missing):
     return candidates(np.array([BINS, BINS], np.int32), np.array([False, missing]))
 
 
+def offered(own, grouped=()):
+    """These candidates and columns of so many categories."""
+    columns = [
+        CategoricalColumn(10 + place, Segments.finest(count), missing=False)
+        for place, count in enumerate(grouped)
+    ]
+    return NodeCandidates(own, tuple(columns), np.arange(len(own) + sum(grouped)))
+
+
 def sampled(own, grouped=(), count=SAMPLE):
     """The noise of so many nodes' sums in units of σ, float64 (count, sums)."""
     nodes = -(-count // 2)  # of which each has a gradient's and a hessian's
-    found = [np.concatenate(NOISE.of_node((0, n), ROWS, own, grouped)) for n in range(nodes)]
+    found = [NOISE.of_node((0, n), ROWS, offered(own, grouped)) for n in range(nodes)]
     return np.concatenate([np.stack(found)[:, :, k] for k in (0, 1)]) / SIGMA
 
 
@@ -98,28 +109,28 @@ def test_a_lone_category_is_the_node_itself():
 
 def test_the_same_question_has_the_same_answer_and_another_one_another():
     own = listed(True)
-    once = np.concatenate(NOISE.of_node((3, 4), ROWS, own, (3, 2)))
+    asked = offered(own, (3, 2))
+    once = NOISE.of_node((3, 4), ROWS, asked)
     assert once.shape == (len(own) + 5, 2)
     again = HostNoise(NOISE.scale, Secrets(bytes(32)))
-    assert np.array_equal(np.concatenate(again.of_node((3, 4), ROWS.copy(), own, (3, 2))), once)
+    assert np.array_equal(again.of_node((3, 4), ROWS.copy(), asked), once)
     fewer = Candidates(own.column[1:], own.bin[1:], own.missing_left[1:])
     others = [
-        NOISE.of_node((3, 5), ROWS, own, (3, 2)),
-        NOISE.of_node((4, 4), ROWS, own, (3, 2)),
-        NOISE.of_node((3, 4), ROWS[1:], own, (3, 2)),
-        NOISE.of_node((3, 4), ROWS, fewer, (3, 2)),
-        NOISE.of_node((3, 4), ROWS, own, (2, 3)),
-        HostNoise(NOISE.scale, Secrets(bytes(range(32)))).of_node((3, 4), ROWS, own, (3, 2)),
+        NOISE.of_node((3, 5), ROWS, asked),
+        NOISE.of_node((4, 4), ROWS, asked),
+        NOISE.of_node((3, 4), ROWS[1:], asked),
+        NOISE.of_node((3, 4), ROWS, offered(fewer, (3, 2))),
+        NOISE.of_node((3, 4), ROWS, offered(own, (2, 3))),
+        HostNoise(NOISE.scale, Secrets(bytes(range(32)))).of_node((3, 4), ROWS, asked),
     ]
     for other in others:
-        assert not np.isin(np.concatenate(other), once).any()
+        assert not np.isin(other, once).any()
 
 
 def test_no_noise_is_beyond_the_declared_bound():
     few = HostNoise(NoiseScale(np.array([1, 1])), Secrets(bytes(32)))
     most = max(
-        np.abs(np.concatenate(few.of_node((0, n), ROWS, listed(True), (2,)))).max()
-        for n in range(2000)
+        np.abs(few.of_node((0, n), ROWS, offered(listed(True), (2,)))).max() for n in range(2000)
     )
     assert 7 <= most <= MOST
     assert few.scale.most.tolist() == [MOST, MOST]
@@ -127,7 +138,7 @@ def test_no_noise_is_beyond_the_declared_bound():
 
 def test_numbers_beyond_the_bound_are_cut(monkeypatch):
     monkeypatch.setattr(host_noise, "MOST", 1)
-    found = np.concatenate(NOISE.of_node((0, 0), ROWS, listed(True), (2,)))
+    found = NOISE.of_node((0, 0), ROWS, offered(listed(True), (2,)))
     assert np.abs(found).max() == SIGMA
 
 

@@ -9,9 +9,10 @@ from fedboost.crypto.api import Pairs
 from fedboost.crypto.masking import Masks
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.secrets import Secrets
-from fedboost.encrypted import host_noise, keys, precision
+from fedboost.encrypted import host_noise, keys, ring, schemes
+from fedboost.encrypted.candidates import NodeCandidates
 from fedboost.encrypted.host_noise import MOST, NoiseScale, as_masks
-from fedboost.encrypted.sides import Asked, Expected
+from fedboost.encrypted.sides import Expected, NodeSums
 from fedboost.errors import ConfigError, PeerError, ProtocolError
 from tests.support.ciphertexts import arrived, encrypted, short_keys
 from tests.support.federated import GUEST, HOSTS, frame_of, seats_for
@@ -124,7 +125,8 @@ def test_without_noise_fields_are_as_wide_as_they_were():
 def cuts(count):
     """So many candidates of columns that nobody lacks."""
     column = np.arange(count, dtype=np.int32)
-    return Candidates(column, np.zeros(count, np.int16), np.zeros(count, np.bool_))
+    listed = Candidates(column, np.zeros(count, np.int16), np.zeros(count, np.bool_))
+    return NodeCandidates(listed, (), np.arange(count))
 
 
 def seat_of(**said):
@@ -144,7 +146,7 @@ def drawn_under(scheme, count):
     noise = host_noise.HostNoise(
         NoiseScale(np.array([sigma, sigma])), Secrets(scheme.encode() * 32)
     )
-    own = np.concatenate(noise.of_node((0, 0), np.arange(1, dtype=np.int32), cuts(count), ()))
+    own = noise.of_node((0, 0), np.arange(1, dtype=np.int32), cuts(count))
     every = rows[np.zeros(count, np.int64)]
     released = public.release(every, layout, public.blinders(), masks=as_masks(own))
     return (private.decrypt(arrived(released), layout, [count]) - gh) / sigma
@@ -170,7 +172,7 @@ class Pair:
         said |= {"encryption": {"scheme": scheme}, "host_noise": SIGMA}
         seats = seats_for("secureboost", frames, said)
         params = seats[GUEST].params
-        bits = precision.bits_of(params, rows)
+        bits = schemes.of(params).bits_of(params, rows)
         nonces = tuple(keys.nonce(seats[party]) for party in (GUEST, HOSTS[0]))
         self.guest = keys.guest_side(seats[GUEST], bits, [rows], nonces)
         cuts = binning.fit(values, 8, ())
@@ -186,8 +188,8 @@ class Pair:
         )
 
     def read(self, sums, noise, most):
-        asked = [Asked(0, 0, ROWS, sums, noise)]
-        octets = b"".join(part.data for part in self.held.answers(asked))
+        asked = [NodeSums(0, 0, ROWS, sums, noise)]
+        octets = b"".join(part.data for part in self.held.blind(asked))
         return self.given.read(octets, [len(sums)], [Expected(ROWS, most)])
 
 
@@ -199,9 +201,7 @@ def test_noise_under_a_lattice_has_its_sigma(scheme):
     sums = Pairs.of(pair.held.sums(np.arange(ROWS), np.zeros((ROWS, 1), np.int32), 1))
     every = sums[np.zeros(count, np.int64)]
     assert pair.held.noise is not None
-    noise = np.concatenate(
-        pair.held.noise.of_node((0, 0), np.arange(ROWS, dtype=np.int32), cuts(count), ())
-    )
+    noise = pair.held.noise.of_node((0, 0), np.arange(ROWS, dtype=np.int32), cuts(count))
     total = pair.gh.sum(axis=0)
     found = (pair.read(every, noise, total + pair.scale.most) - total) / pair.scale.sigma
     assert found.size >= SUMS
@@ -228,13 +228,13 @@ def test_a_lattice_has_room_for_the_greatest_noise_and_the_guest_for_no_more(sch
 @pytest.mark.parametrize("sigma", [0.1, 1.0, 64.0])
 def test_every_sum_and_its_noise_fits_the_budget(scheme, rows, sigma):
     seat = seat_of(encryption={"scheme": scheme}, host_noise=sigma)
-    bits = precision.bits_of(seat.params, rows)
+    bits = schemes.of(seat.params).bits_of(seat.params, rows)
     most = int(NoiseScale.of(seat.params, bits).most[0])
     if scheme == "plain":
         assert (rows << bits) + 256 * most <= 1 << 62
         assert keys.layout(seat.params, bits, rows, 2047).g_noise == most
         return
-    budget = precision.budget(seat.params, rows, bits)
+    budget = ring.tree_scheme(scheme).budget(seat.params, rows, bits)
     for node in {1, rows}:
         width = budget.width(node) - budget.parameters.scale_bits
         assert node * budget.message_most + most < 1 << (width - 1)
@@ -248,7 +248,7 @@ def test_precision_that_leaves_no_room_for_noise_is_refused():
             said = {"encryption": {"scheme": scheme}, "precision_bits": bits}
             seat = seat_of(**said, host_noise=sigma)
             if fits:
-                assert precision.bits_of(seat.params, rows) == bits
+                assert schemes.of(seat.params).bits_of(seat.params, rows) == bits
                 continue
             with pytest.raises(ConfigError, match=f"precision_bits is {bits}.*and their noise"):
-                precision.bits_of(seat.params, rows)
+                schemes.of(seat.params).bits_of(seat.params, rows)

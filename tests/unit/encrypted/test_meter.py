@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from fedboost.core.groups import Segments
 from fedboost.core.split import Candidates
+from fedboost.encrypted.candidates import CategoricalColumn, NodeCandidates
 from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.meter import DRAWN_TREES_MAX, Meter
-from fedboost.encrypted.offers import Grouped, Offer
 from fedboost.flow import Charge, Releases, Spent, Table
 from fedboost.protocols.hybridtree import host as hybrid_host
 from fedboost.protocols.hybridtree.params import HybridTreeParams
@@ -61,8 +61,8 @@ class Twin:
         monkeypatch.setattr(module, "sum_candidates", noted)
 
     def note(self, me, gradients):
-        for number, offer in me.offers.items():
-            tree, node = me.growing().at(number)
+        for number, offer in me.grove.offered.items():
+            tree, node = me.grove.at(number)
             rows = tree.growth.training.rows(node)
             gh = gradients[number // STRIDE]
             equations = np.zeros((gh.shape[1], len(gh)))
@@ -77,7 +77,7 @@ class Twin:
 
     @staticmethod
     def columns(offer):
-        return {*offer.listed.column.tolist(), *(one.column for one in offer.grouped)}
+        return {*offer.listed.column.tolist(), *(one.column for one in offer.categorical)}
 
     def rank(self, host, column):
         """How many of the equations about a column's bins are independent."""
@@ -187,8 +187,8 @@ def offer(*columns, grouped=()):
     own = np.array(columns, np.int32)
     listed = Candidates(own, np.zeros(len(own), np.int16), np.zeros(len(own), bool))
     two = Segments.finest(2)
-    others = tuple(Grouped(column, np.arange(2), False, two) for column in grouped)
-    return Offer(listed, np.arange(len(own)), others)
+    others = tuple(CategoricalColumn(column, two, missing=False) for column in grouped)
+    return NodeCandidates(listed, others, np.arange(len(own) + 2 * len(others)))
 
 
 def counted(*layers, values=2, columns=3):
@@ -198,7 +198,7 @@ def counted(*layers, values=2, columns=3):
     for layer in layers:
         meter.begin_layer()
         for part in layer.items():
-            for one in meter.offered(dict([part])):
+            for one in meter.charge(dict([part])):
                 told[one.column] += one.amount
     assert list(told.values()) == pytest.approx(meter.equations / 10)
     return meter.equations.tolist()
@@ -230,10 +230,10 @@ def test_nodes_of_several_trees_are_no_siblings_and_bottom_nodes_have_no_parents
 def test_trees_that_begin_have_no_parents_in_the_last_ones():
     meter = Meter("a", 2, rows=10)
     meter.begin_layer()
-    meter.offered({0: offer(0)})
+    meter.charge({0: offer(0)})
     meter.begin_trees()
     meter.begin_layer()
-    meter.offered({1: offer(0), 2: offer(0)})
+    meter.charge({1: offer(0), 2: offer(0)})
     assert meter.equations.tolist() == [6]
 
 

@@ -10,7 +10,8 @@ from fedboost.core.objectives import Summary
 from fedboost.crypto.lattice import parameters
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.crypto.secrets import Secrets
-from fedboost.encrypted import precision
+from fedboost.encrypted import schemes
+from fedboost.encrypted.ring import tree_scheme, unbiased
 from fedboost.errors import ConfigError
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.secureboost.params import SecureBoostParams
@@ -25,28 +26,47 @@ def params_of(scheme, **more):
     return parse(SecureBoostParams, {"encryption": {"scheme": scheme}, **more})
 
 
+def bits_of(params, rows):
+    return schemes.of(params).bits_of(params, rows)
+
+
+def encoding(params, rows, fixed):
+    """The integers of a job whose objective's own are `fixed`, and what those were made from."""
+    asked = []
+
+    def made(own):
+        asked.append(own)
+        return fixed
+
+    return schemes.of(params).encoding(params, rows, made), asked
+
+
+def budget(params, rows, *bits):
+    return tree_scheme(params.encryption.scheme).budget(params, rows, *bits)
+
+
 @pytest.mark.parametrize(("rows", "bits"), BITS.items())
 @pytest.mark.parametrize("scheme", LATTICES)
 def test_a_lattice_has_as_many_bits_as_its_table_says(scheme, rows, bits):
     own = params_of(scheme)
-    assert precision.bits_of(own, rows) == bits
-    assert precision.budget(own, rows).message_most == (1 << bits) - 1
-    assert precision.budget(own, rows, bits).message_bits == bits + 1
+    assert bits_of(own, rows) == bits
+    assert budget(own, rows).message_most == (1 << bits) - 1
+    assert budget(own, rows, bits).message_bits == bits + 1
 
 
 @pytest.mark.parametrize("scheme", NUMBERS)
 def test_other_schemes_have_as_many_as_sums_leave(scheme):
     for rows in BITS:
-        assert precision.bits_of(params_of(scheme), rows) == fixed_point.bits_for(rows)
-        assert precision.bits_of(params_of(scheme, precision_bits=21), rows) == 21
+        assert bits_of(params_of(scheme), rows) == fixed_point.bits_for(rows)
+        assert bits_of(params_of(scheme, precision_bits=21), rows) == 21
 
 
 @pytest.mark.parametrize("scheme", LATTICES)
 def test_fewer_bits_may_be_asked_for_and_more_may_not(scheme):
-    assert precision.bits_of(params_of(scheme, precision_bits=8), 1 << 16) == 8
-    assert precision.bits_of(params_of(scheme, precision_bits=12), 1 << 16) == 12
+    assert bits_of(params_of(scheme, precision_bits=8), 1 << 16) == 8
+    assert bits_of(params_of(scheme, precision_bits=12), 1 << 16) == 12
     with pytest.raises(ConfigError, match="precision_bits is 13") as refused:
-        precision.bits_of(params_of(scheme, precision_bits=13), 1 << 16)
+        bits_of(params_of(scheme, precision_bits=13), 1 << 16)
     assert f"{scheme} adds up 65536 rows of at most 12 bits" in refused.value.what
     assert refused.value.todo == "set precision_bits to at most 12, or leave it out"
 
@@ -55,29 +75,27 @@ def test_fewer_bits_may_be_asked_for_and_more_may_not(scheme):
 @pytest.mark.parametrize("rows", [0, (1 << 21) + 1])
 def test_rows_that_no_budget_is_for_are_refused(rows, scheme):
     with pytest.raises(ConfigError):
-        precision.bits_of(params_of(scheme), rows)
+        bits_of(params_of(scheme), rows)
 
 
 def test_encodings_of_other_schemes_are_the_objectives_own():
     fixed = fixed_point.for_rows(1000, None, 1.0, 0.25)
     for scheme in NUMBERS:
-        assert precision.encoding(params_of(scheme), 1000, fixed) is fixed
         own = params_of(scheme, precision_bits=20)
-        assert precision.without_bits(own) is own
-        assert precision.rounding(own, 20, Secrets(bytes(32))) is fixed_point.nearest
+        assert encoding(own, 1000, fixed) == (fixed, [own])
 
 
 @pytest.mark.parametrize("bits", [None, 8, 13])
 def test_the_greatest_gradient_is_the_greatest_message(bits):
     own = params_of("lattice", precision_bits=bits)
     fixed = fixed_point.for_rows(1000, None, 1.0, 0.25)
-    assert precision.without_bits(own).precision_bits is None
-    made = precision.encoding(own, 1000, fixed)
+    made, asked = encoding(own, 1000, fixed)
+    assert [one.precision_bits for one in asked] == [None]
     assert made.bits == (bits or 15)
-    most = precision.budget(own, 1000, made.bits).message_most
+    most = budget(own, 1000, made.bits).message_most
     ends = np.array([[1.0], [-1.0], [0.0]]), np.array([[0.25], [0.0], [0.25]])
     for seed in range(20):
-        rounding = precision.rounding(own, made.bits, Secrets(bytes([seed]) * 32))
+        rounding = unbiased(made.bits, Secrets(bytes([seed]) * 32))
         found = made.encode(*ends, rounding)
         assert found.tolist() == [[most, most], [-most, 0], [0, most]]
     back = made.decode_g(np.array([most]))
@@ -91,9 +109,10 @@ def test_the_greatest_gradient_is_the_greatest_message(bits):
 )
 def test_a_rounded_value_is_off_by_less_than_a_unit(values, bits, seed):
     own = params_of("lattice", precision_bits=bits)
-    fixed = precision.encoding(own, 1000, fixed_point.for_rows(1000, None, 1.0, 1.0))
+    plain = fixed_point.for_rows(1000, None, 1.0, 1.0)
+    fixed, _ = encoding(own, 1000, plain)
     g, h = np.array(values)[:, None], np.abs(np.array(values))[:, None]
-    found = fixed.encode(g, h, precision.rounding(own, bits, Secrets(seed)))
+    found = fixed.encode(g, h, unbiased(bits, Secrets(seed)))
     scaled = np.column_stack([g / fixed.g_unit, h / fixed.h_unit])
     assert (np.abs(found - scaled) < 1.0).all()
     assert (np.abs(found) < 1 << bits).all()
@@ -101,9 +120,8 @@ def test_a_rounded_value_is_off_by_less_than_a_unit(values, bits, seed):
 
 
 def test_rounding_has_no_bias_and_is_drawn_by_the_secrets():
-    own = params_of("lattice", precision_bits=8)
     values = np.full((200_000, 1), 3.2)
-    drawn = [precision.rounding(own, 8, Secrets(bytes([seed]) * 32))(values) for seed in (1, 1, 2)]
+    drawn = [unbiased(8, Secrets(bytes([seed]) * 32))(values) for seed in (1, 1, 2)]
     assert (drawn[0] == drawn[1]).all()
     assert (drawn[0] != drawn[2]).any()
     assert set(drawn[0].ravel().tolist()) == {3, 4}
@@ -121,15 +139,14 @@ def test_what_a_host_of_hybridtree_gets_fits_whatever_the_bottom_nodes_value(sch
     y = np.linspace(-7.0, 9.0, 41)
     summary = Summary.of(own, y, np.ones(41))
     objective = objectives.start(own, summary)
-    plain = hybrid.encoding(precision.without_bits(own), objective, summary)
-    fixed = precision.encoding(own, 41, plain)
-    most = precision.budget(own, 41, fixed.bits).message_most
+    fixed = schemes.of(own).encoding(own, 41, lambda p: hybrid.encoding(p, objective, summary))
+    most = budget(own, 41, fixed.bits).message_most
     g_bound, h_bound = objective.bounds(summary)
     g = np.array([[g_bound], [-g_bound], [0.3 * g_bound], [0.0]])
     h = np.full((4, 1), h_bound)
     greatest = hybrid.VALUE_MAX * g_bound / h_bound
     for seed in range(10):
-        rounding = precision.rounding(own, fixed.bits, Secrets(bytes([seed]) * 32))
+        rounding = unbiased(fixed.bits, Secrets(bytes([seed]) * 32))
         gh = fixed.encode(g, h, rounding)
         for value in (greatest, -greatest):
             moved = hybrid.residual(gh, np.full((4, 1), value), fixed)

@@ -8,8 +8,8 @@ import pytest
 
 from fedboost.core import binning
 from fedboost.crypto.api import Pairs
-from fedboost.encrypted import keys, precision, ring
-from fedboost.encrypted.sides import Asked, Expected, addressed
+from fedboost.encrypted import keys, ring, schemes
+from fedboost.encrypted.sides import Expected, NodeSums, addressed
 from fedboost.errors import PeerError
 from tests.support.federated import GUEST, HOSTS, frame_of, seats_for
 
@@ -31,7 +31,7 @@ class Pair:
             params |= {"objective": "multi:softprob", "num_class": outputs, "multi_output": True}
         self.seats = seats_for("secureboost", frames, params)
         self.params, self.n_rows = self.seats[GUEST].params, rows
-        self.bits = precision.bits_of(self.params, rows)
+        self.bits = schemes.of(self.params).bits_of(self.params, rows)
         hosts = (TELCO, SHOP)
         nonces: tuple[bytes, ...] = ()
         if keys.takes_nonces(self.params):
@@ -82,8 +82,8 @@ def test_sums_that_come_back_are_those_of_the_integers(scheme, outputs, each, mo
         first += 4
     made = held.sums(np.arange(pair.n_rows), cells, first)
     every = Pairs.of(made)
-    asked = [Asked(0, number, rows, every[order]) for number, rows, order in places]
-    parts = list(held.answers(asked))
+    asked = [NodeSums(0, number, rows, every[order]) for number, rows, order in places]
+    parts = list(held.blind(asked))
     octets = b"".join(part.data for part in parts)
     counts = [len(one.sums) for one in asked]
     assert sum(part.count for part in parts) == given.count(counts)
@@ -92,10 +92,10 @@ def test_sums_that_come_back_are_those_of_the_integers(scheme, outputs, each, mo
     assert found.tolist() == np.concatenate(sums).tolist()
     if scheme != "plain":
         assert max(part.count for part in parts) == min(each, 4)
-        again = held.answers(asked)
+        again = held.blind(asked)
         assert b"".join(part.data for part in again) == octets  # a retry
         others = [replace(one, tree=1) for one in asked]
-        other = b"".join(p.data for p in held.answers(others))
+        other = b"".join(p.data for p in held.blind(others))
         assert other != octets
         assert given.read(other, counts, expected).tolist() == found.tolist()
         with pytest.raises(PeerError, match="does not decrypt"):
@@ -143,15 +143,15 @@ def test_parts_have_fewer_rows_and_answers_where_outputs_are_many(scheme, monkey
     assert max(counts) * 10 * own.word_octets + len(given.key_for(SHOP)) <= most
     made = held.sums(np.arange(9000), np.arange(9000, dtype=np.int32)[:, None] % 40, 40)
     for rows in (9000, 17):
-        node = [Asked(0, 0, rows, Pairs.of(made))]
-        parts = list(held.answers(node))
+        node = [NodeSums(0, 0, rows, Pairs.of(made))]
+        parts = list(held.blind(node))
         octets = given.octets([1], [Expected(rows, np.zeros(10, np.int64))])
         assert [part.count for part in parts[:-1]] == [(1 << 18) // octets] * (len(parts) - 1)
         assert max(len(part.data) for part in parts) <= given.octets_max([40])
         assert len(parts) > 1
     monkeypatch.setattr(ring, "PART_OCTETS_MAX", 1)
     assert given.octets_max([40]) == given.octets([1], [Expected(9000, np.zeros(10, np.int64))])
-    assert {part.count for part in held.answers(node)} == {1}
+    assert {part.count for part in held.blind(node)} == {1}
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -193,7 +193,7 @@ def test_hosts_derive_what_the_guest_does_and_no_other_host_can_use_a_key(scheme
     expected = [Expected(pair.n_rows, np.abs(pair.gh).sum(axis=0))]
     for rows, fits in ((held, True), (swapped, False)):
         sums = rows.sums(np.arange(pair.n_rows), cells, 1)
-        [part] = rows.answers([Asked(0, 0, pair.n_rows, Pairs.of(sums))])
+        [part] = rows.blind([NodeSums(0, 0, pair.n_rows, Pairs.of(sums))])
         if fits:
             assert (given.read(part.data, [1], expected) == pair.gh.sum(axis=0)).all()
         else:

@@ -264,7 +264,7 @@ def test_the_guide_to_a_policy_names_every_key():
 def test_the_page_of_job_states_has_every_state_and_exit_code():
     text = (ROOT / "docs" / "reference" / "job-states.md").read_text()
     for state in JobState:
-        assert f"`{state}`" in text, state
+        assert f"`{state.shown}`" in text, state
     codes = {kind.exit_code for kind in errors.BY_CODE.values()} | {0, 130}
     for code in codes:
         assert re.search(rf"^\| {code} \|", text, re.MULTILINE), code

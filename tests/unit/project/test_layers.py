@@ -1,5 +1,6 @@
 """The layers: what the design says, what imports are held to, and what is there, agree."""
 
+import ast
 import re
 import tomllib
 
@@ -40,3 +41,12 @@ def test_every_package_and_module_has_a_layer(package):
     there = {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
     there |= {path.parent.name for path in folder.glob("*/__init__.py")}
     assert there - set(contract.get("exhaustive_ignores", ())) == named
+
+
+def test_nothing_but_the_two_tables_of_states_moves_a_job():
+    movers = set()
+    for path in (ROOT / "fedboost").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in ("move", "add_job"):
+                movers.add(str(path.relative_to(ROOT / "fedboost")))
+    assert movers == {"runtime/coordinator/job_states.py", "runtime/party/job_states.py"}

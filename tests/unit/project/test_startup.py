@@ -116,6 +116,21 @@ print(json.dumps(sorted(sys.modules)))
     assert heavy(loaded_by(code)) <= (OF_PARTIES if role == "party" else set())
 
 
+def test_a_daemon_does_without_what_its_libraries_load_for_nothing():
+    code = """
+import json, sys
+from fedboost.cli import daemons
+daemons.absent.leave_out(*daemons.UNUSED)
+import pyarrow as pa, pyarrow.compute as pc
+assert pc.equal(pa.array(["a", ""]), "").to_pylist() == [False, True]
+import fedboost.kernel_files
+print(json.dumps(sorted(sys.modules)))
+"""
+    loaded = loaded_by(code)
+    assert "numba" in loaded
+    assert not {"pandas", "coverage"} & set(loaded)
+
+
 def test_a_coordinator_drives_every_protocol_without_what_parties_compute_with():
     code = """
 import json, sys

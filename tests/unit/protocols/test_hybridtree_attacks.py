@@ -147,7 +147,7 @@ def test_more_trees_than_the_job_has_are_refused():
         more.gradients.tree = 2
         with pytest.raises(PeerError, match="began tree 2"):
             host_steps.receive_gradients(me, iter([more]))
-        assert me.number == 1
+        assert me.grove.first == 1
 
     now(run())
 
@@ -280,9 +280,9 @@ def test_a_guest_that_asks_for_more_layers_than_the_job_has_is_refused(nodes):
 
 def remembered(me):
     """What a host would go on with."""
-    tree = me.grove and me.grove.trees[0]
+    tree = me.grove.trees[0] if me.grove.trees else None
     return (
-        *(me.number, id(me.grove), id(me.gradients), list(me.splits), list(me.offers)),
+        *(me.grove.first, id(me.grove), id(me.gradients), list(me.splits), list(me.grove.offered)),
         tree and (list(tree.opened), tree.growth.everyone.leaves(), tree.growth.layers),
     )
 
@@ -306,8 +306,8 @@ def test_refused_rows_change_nothing():
                 host_steps.receive_gradients(me, iter(stream))
             assert remembered(me) == before
         host_steps.receive_gradients(me, iter([first, second]))
-        assert me.number == tree
-        assert me.growing().opened == values_of(first.open)
+        assert me.grove.first == tree
+        assert me.grove.opened == values_of(first.open)
 
 
 @pytest.mark.parametrize("layer", [1, 2, 3])

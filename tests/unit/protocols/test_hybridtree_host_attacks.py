@@ -9,7 +9,17 @@ import pytest
 from fedboost import wire
 from fedboost.crypto import residues
 from fedboost.crypto.api import BlindedPackages
-from fedboost.encrypted import answers, cells, grove, growth, host_tree, offers, ring
+from fedboost.encrypted import (
+    answers,
+    candidates,
+    cells,
+    grove,
+    growth,
+    host_tree,
+    offers,
+    release,
+    ring,
+)
 from fedboost.encrypted.packed import PackedHost, PackedHostRows
 from fedboost.errors import FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -24,6 +34,7 @@ from tests.unit.protocols.test_secureboost_attacks import ints, values_of
 
 TELCO, SHOP = HOSTS[:2]
 ROWS = 27  # of the second host in the tiny job
+MODULES = (answers, candidates, cells, growth, grove, host_tree, release)  # of a host
 
 
 def only_from(sender, alter):
@@ -313,9 +324,9 @@ def octets_made(code):
 
 def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
     """Beside the guest's public key, which a host of unscored trees keeps in its checkpoints."""
-    assert not set().union(*map(octets_made, (answers, cells, growth, grove, host_tree)))
+    assert not set().union(*map(octets_made, MODULES))
     for side in (PackedHostRows, PackedHost, ring.RingHostRows, ring.RingHost):
-        assert octets_made(side) <= {("answers", "released")}
+        assert octets_made(side) <= {("blind", "released")}
     assert {name for name, _ in octets_made(host_steps)} <= {"_arrays", "snapshot"}
     for keeping in (host_steps._arrays, host_steps.snapshot):
         assert "Out(" not in inspect.getsource(keeping)
@@ -339,7 +350,8 @@ def test_candidates_stand_in_another_order_below_every_node_and_tree():
         for layer in (1, 3):  # the first below each of two trees
             room = await conversations.hybridtree().until("divide_rows", layer)
             me = room.state(SHOP)
-            found |= {(me.number, node): offer.order.tolist() for node, offer in me.offers.items()}
+            offered = me.grove.offered.items()
+            found |= {(me.grove.first, node): own.order.tolist() for node, own in offered}
         return found
 
     orders = now(run())

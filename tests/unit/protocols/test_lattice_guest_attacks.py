@@ -159,7 +159,7 @@ def taken_in(me, *parts):
     """Refused, with this text, and without a trace."""
     with pytest.raises(PeerError) as refused:
         host_steps.receive_gradients(me, iter(parts))
-    assert (me.gradients, me.grove, me.number) == (None, None, -1)
+    assert (me.gradients, me.grove.trees, me.grove.first) == (None, [], -1)
     return refused.value.what
 
 
@@ -206,7 +206,7 @@ def test_rows_and_keys_that_cannot_be_are_refused(lie, says):
         lie(part)
         assert says in taken_in(me, part)
         host_steps.receive_gradients(me, iter([good]))
-        assert me.number == 0
+        assert me.grove.first == 0
 
     now(run())
 
@@ -261,9 +261,9 @@ def test_a_host_of_hybridtree_wants_the_key_with_the_places_of_its_rows():
             part.gradients.tree_key = key
             with pytest.raises(PeerError, match=r"public keys|not random"):
                 hybrid_steps.receive_gradients(me, iter([part]))
-            assert (me.gradients, me.grove, me.number) == (None, None, -1)
+            assert (me.gradients, me.grove.trees, me.grove.first) == (None, [], -1)
         hybrid_steps.receive_gradients(me, iter([good]))
-        assert me.number == 0
+        assert me.grove.first == 0
 
     now(run())
 

@@ -10,7 +10,7 @@ from fedboost import wire
 from fedboost.crypto import residues
 from fedboost.crypto.api import BlindedPackages, Ciphertexts
 from fedboost.encrypted import answers, cells, grove, growth, host_tree, packed, ring
-from fedboost.encrypted.offers import Offer
+from fedboost.encrypted.candidates import NodeCandidates
 from fedboost.errors import ConfigError, DataError, FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
@@ -201,10 +201,10 @@ def test_a_refused_frontier_changes_nothing():
         last = next(p for p in reversed(room.posted) if p.envelope.receiver == HOST)
         me, good = room.state(HOST), last.message
         before = (
-            me.growing().trees[0].growth.everyone.leaves(),
-            list(me.growing().opened),
-            dict(me.offers),
-            me.number,
+            me.grove.trees[0].growth.everyone.leaves(),
+            list(me.grove.opened),
+            dict(me.grove.offered),
+            me.grove.first,
         )
         for nodes in ((0,), (1, 3)):
             bad = Frontier()
@@ -213,14 +213,16 @@ def test_a_refused_frontier_changes_nothing():
             with pytest.raises(PeerError):
                 next(host_steps.sum_candidates(me, bad))
             assert before == (
-                me.growing().trees[0].growth.everyone.leaves(),
-                me.growing().opened,
-                me.offers,
-                me.number,
+                me.grove.trees[0].growth.everyone.leaves(),
+                me.grove.opened,
+                me.grove.offered,
+                me.grove.first,
             )
         [sums] = [out.send for out in host_steps.sum_candidates(me, good)]
         assert isinstance(sums, pb.CandidateSums)
-        assert values_of(sums.candidates) == [len(me.offers[n].order) for n in me.growing().opened]
+        assert values_of(sums.candidates) == [
+            len(me.grove.offered[n].order) for n in me.grove.opened
+        ]
 
     now(run())
 
@@ -314,9 +316,9 @@ def test_candidates_stand_in_another_order_in_every_node_and_tree():
             secrets = room.seats[HOST].secrets
             orders.append(tuple(secrets.permutation(13, "candidates", tree, node)))
         me = room.state(HOST)
-        assert tuple(me.offers[0].order) == orders[0]
+        assert tuple(me.grove.offered[0].order) == orders[0]
         assert len(set(orders)) == 4
-        return tuple(me.offers[0].order)
+        return tuple(me.grove.offered[0].order)
 
     first = now(run())
     assert sorted(first) == list(range(13))
@@ -324,7 +326,7 @@ def test_candidates_stand_in_another_order_in_every_node_and_tree():
 
 
 def test_orders_really_differ_along_a_whole_job():
-    seen: dict[tuple[int, int], Offer] = {}
+    seen: dict[tuple[int, int], NodeCandidates] = {}
 
     async def watch():
         again = await conversations.secureboost().open()
@@ -337,7 +339,7 @@ def test_orders_really_differ_along_a_whole_job():
                     await again.call(step.name, *again.table.of(step.roles))
                 if step.name == "sum_candidates":
                     me = again.state(HOST)
-                    seen.update({(me.number, n): o for n, o in me.offers.items()})
+                    seen.update({(me.grove.first, n): o for n, o in me.grove.offered.items()})
                 if step.name == "close_round":
                     break
         return seen

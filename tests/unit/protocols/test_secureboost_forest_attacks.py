@@ -116,9 +116,9 @@ def test_refused_gradients_of_a_forest_change_nothing():
             lie(bad)
             with pytest.raises(PeerError):
                 host_steps.receive_gradients(me, iter([bad]))
-            assert (me.number, me.grove, me.gradients) == (-1, None, None)
+            assert (me.grove.first, me.grove.trees, me.gradients) == (-1, [], None)
         host_steps.receive_gradients(me, iter([good]))
-        assert (me.number, len(me.growing().trees)) == (0, TREES)
+        assert (me.grove.first, len(me.grove.trees)) == (0, TREES)
 
     now(run())
 
@@ -175,10 +175,10 @@ def test_a_model_continued_amid_a_forest_is_refused(first_tree):
     lie.first_tree = first_tree
     with pytest.raises(PeerError, match="whole rounds of the model"):
         host_steps.accept_key(me, lie)
-    assert (me.side, me.first_tree, me.number) == (None, None, -1)
+    assert (me.side, me.first_tree, me.grove.first) == (None, None, -1)
     lie.first_tree = 3
     host_steps.accept_key(me, lie)
-    assert (me.first_tree, me.number) == (3, 2)
+    assert (me.first_tree, me.grove.first) == (3, 2)
 
 
 # Nodes of other trees, and of none
@@ -264,9 +264,9 @@ def test_a_refused_frontier_changes_no_tree():
         me, good = room.state(TELCO), last_to(room, TELCO)
 
         def state():
-            trees = me.growing().trees
+            trees = me.grove.trees
             leaves = [tree.growth.everyone.leaves() for tree in trees]
-            return leaves, me.growing().opened, dict(me.offers), dict(me.divided), me.number
+            return leaves, me.grove.opened, dict(me.grove.offered), dict(me.divided), me.grove.first
 
         before = state()
         lies = [frontier(opened=opened) for opened in SECOND_LAYER.values()]
@@ -280,7 +280,7 @@ def test_a_refused_frontier_changes_no_tree():
             assert state() == before
         [sums] = [out.send for out in host_steps.sum_candidates(me, good)]
         assert isinstance(sums, pb.CandidateSums)
-        assert me.growing().opened == OPENED
+        assert me.grove.opened == OPENED
 
     now(run())
 
@@ -298,7 +298,7 @@ def test_a_candidate_of_another_trees_node_is_refused_and_changes_nothing():
     async def run():
         room = await halted("divide_rows")
         me, good = room.state(TELCO), last_to(room, TELCO)
-        counts = [me.offers[root].shape.n_sums for root in ROOTS]
+        counts = [me.grove.offered[root].shape.n_sums for root in ROOTS]
         assert counts[2] < counts[0]
         lies = [choose([2 * STRIDE], [1], [counts[2]])]  # which the first tree's root has
         lies += [choose([node], [1], [0]) for node in NOWHERE]

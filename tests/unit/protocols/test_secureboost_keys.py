@@ -145,14 +145,14 @@ def test_ciphertexts_that_are_none_are_refused_by_both_sides(secret):
             part = pb.EncryptedGradients(rows=pb.Ciphertexts(count=ROWS, data=data))
             with pytest.raises(PeerError):
                 host_steps.receive_gradients(me, iter([part]))
-            assert (me.gradients, me.number) == (None, -1), label
+            assert (me.gradients, me.grove.first) == (None, -1), label
         package = Ciphertexts.received(octets, 1, width)
         with pytest.raises(PeerError) as uniform:
             private.decrypt(package, keys.layout, [1])
         assert str(number) not in uniform.value.what
     part = pb.EncryptedGradients(rows=pb.Ciphertexts(count=ROWS, data=good))
     host_steps.receive_gradients(me, iter([part]))
-    assert me.number == 0
+    assert me.grove.first == 0
 
 
 def test_the_two_primes_are_not_printed(secret):

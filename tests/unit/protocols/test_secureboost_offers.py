@@ -12,8 +12,9 @@ from fedboost.core.groups import Segments
 from fedboost.core.growth import Rules, choose
 from fedboost.core.params import MAX_BIN, TreeParams
 from fedboost.core.split import Candidates
-from fedboost.encrypted import offers
-from fedboost.encrypted.offers import Grouped, Offer, Shape
+from fedboost.crypto.secrets import Secrets
+from fedboost.encrypted import candidates, offers
+from fedboost.encrypted.candidates import CategoricalColumn, NodeCandidates, Shape
 from fedboost.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
@@ -28,11 +29,12 @@ def arranged():
     listed = Candidates(
         np.array([0, 0, 1], np.int32), np.array([0, 1, 0], np.int16), np.array([False, True, False])
     )
-    grouped = (
-        Grouped(5, np.array([2, 0, 3, 1]), missing=True, segments=Segments.finest(4)),
-        Grouped(2, np.array([1, 2, 0]), missing=False, segments=Segments.finest(3)),
+    columns = (
+        CategoricalColumn(2, Segments.finest(3), missing=False),
+        CategoricalColumn(5, Segments.finest(4), missing=True),
     )
-    return Offer(listed, np.array([2, 0, 1]), grouped)
+    order = [2, 0, 1, *(6 + np.array([2, 0, 3, 1, 4])), *(3 + np.array([1, 2, 0]))]
+    return NodeCandidates(listed, columns, np.array(order))
 
 
 def chosen(*choices):
@@ -40,7 +42,7 @@ def chosen(*choices):
 
 
 def read(message):
-    return offers.read_choices(message, {NODE: arranged()})[NODE]
+    return candidates.read_choices(message, {NODE: arranged()})[NODE]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ def test_the_largest_lawful_choice_fits_its_bound():
             left = list(range(first, first + min(end, count)))
             every += [left, [*left, first + count]] if missing and end < count else [left]
     message = chosen(*every)
-    assert len(wire.encode(message)) <= offers.choices_bytes_max({NODE: offer})
+    assert len(wire.encode(message)) <= candidates.choices_bytes_max({NODE: offer})
 
 
 # What a host may say about its sums
@@ -261,19 +263,20 @@ def test_what_the_guest_chooses_of_a_shuffled_offer_is_the_pooled_split(seed):
     won, left = pooled
 
     listed = split.candidates(cuts.n_bins, missing, np.arange(2, dtype=np.int32))
-    order = draw.permutation(len(listed))
-    sums = [split.left_sums(cells, listed)[order]]
-    grouped = []
-    for column in draw.permutation([2, 3]).tolist():
-        places = draw.permutation(int(cuts.n_bins[column]))
-        grouped.append(Grouped(column, places, bool(missing[column]), Segments.finest(len(places))))
-        sums += [cells[column][places], cells[column][-1:][: int(missing[column])]]
-    offer = Offer(listed, order, tuple(grouped))
-    best = offers.best_of(rules, total, np.concatenate(sums), offer.shape)
+    sums, columns = [split.left_sums(cells, listed)], []
+    for column in (2, 3):
+        bins_used = int(cuts.n_bins[column])
+        lacks = bool(missing[column])
+        columns.append(CategoricalColumn(column, Segments.finest(bins_used), lacks))
+        sums += [cells[column][:bins_used], cells[column][-1:][: int(lacks)]]
+    secrets = Secrets(bytes([seed]) * 32)
+    offer = NodeCandidates.shuffled(listed, columns, secrets, (0, NODE))
+    assert sorted(offer.order.tolist()) == list(range(offer.shape.n_sums))
+    best = offers.best_of(rules, total, np.concatenate(sums)[offer.order], offer.shape)
     assert best is not None
     assert best.gain == won.gain
     message = offers.write_choices({NODE: best.choices})
-    column, place, missing_left, held = offers.read_choices(message, {NODE: offer})[NODE]
+    column, place, missing_left, held = candidates.read_choices(message, {NODE: offer})[NODE]
     assert (column, missing_left, held) == (won.column, won.missing_left, won.left_bins)
     assert (left == best.left).all(axis=1).any()
     if not held:

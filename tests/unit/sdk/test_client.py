@@ -18,7 +18,7 @@ from fedboost.runtime.transport.identity import Peer
 from fedboost.sdk import AsyncJob, load_model
 from fedboost.sdk.background import BACKGROUND
 from fedboost.sdk.client import written
-from fedboost.sdk.jobs import Rounds
+from fedboost.sdk.jobs import RoundMetrics
 from tests.support import answered, small_jobs
 
 TOY = "federboost-horizontal"
@@ -123,7 +123,7 @@ def test_many_threads_may_use_one_client(client, finished):
 
 def test_metrics_are_a_table_for_every_library(finished):
     metrics = finished.metrics()
-    assert isinstance(metrics, Rounds)
+    assert isinstance(metrics, RoundMetrics)
     assert metrics.columns[:2] == ("tree", "seconds")
     assert [row["tree"] for row in metrics] == [1, 2, 3]
     last = finished.result()["metrics"]["train"]
@@ -291,10 +291,10 @@ def test_where_there_is_no_model_it_says_so(town, tmp_path):
 
 
 def test_an_address_says_which_party_it_is(town, tmp_path):
-    from fedboost.sdk import Party
+    from fedboost.sdk import PartyClient
 
     with pytest.raises(ConfigError, match="which party listens") as asked:
-        Party("127.0.0.1:7101", tls=town.certs)
+        PartyClient("127.0.0.1:7101", tls=town.certs)
     assert asked.value.todo == "write NAME@127.0.0.1:7101, or the party's settings file"
 
 

@@ -14,7 +14,6 @@ from fedboost.runtime.store import forgetting as module
 from fedboost.runtime.store.forgetting import DAY_S, OVER, Forgetting, refuse_used
 from fedboost.runtime.store.store import JobState, Store
 from tests.unit.runtime.ledger.test_ledger import SENT
-from tests.unit.runtime.store.test_store import WAY
 
 NOW = 1_700_000_000.0
 
@@ -47,8 +46,7 @@ def manifest(**params):
 def add(store, id_="job-1", state=JobState.FINISHED, **params):
     """A job in a state, with everything that a job can leave."""
     store.add_job(id_, "credit", manifest(**params), JobState.WAITING)
-    for step in WAY[state]:
-        store.move(id_, step)
+    store.move(id_, state)
     store.add_event(id_, {"step": {}})
     for kind in ("models", "disclosures"):
         shards.save(store.folder / kind / id_, Artefact({"job": id_}))

@@ -71,7 +71,7 @@ def test_a_coordinator_forgets_jobs_that_are_over_and_nobody_has_to_hear_of(tmp_
     async def work(cluster, job):
         node = cluster.coordinator
         keep(node, jobs_days=99.0)
-        with_errand = node._errands._under_way
+        with_errand = node.attempts._errands._under_way
         with_errand[job] = asyncio.create_task(asyncio.sleep(0))
         await node.forget_old()
         with pytest.raises(JobError, match="not every party has heard yet"):

@@ -1,0 +1,73 @@
+"""The encryption schemes that a job may name: what settings ask of each, and how trees find it.
+
+Schemes whose ciphertexts are numbers are those of `crypto.schemes`, and lattices those of
+`crypto.lattice.parameters`. One of another kind is its mathematics in `crypto`, a module beside
+this with its `tree_scheme`, and an entry here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedboost.core.fixed_point import BITS_MAX
+from fedboost.crypto import schemes
+from fedboost.crypto.lattice import parameters
+from fedboost.crypto.lattice.budget import MESSAGE_BITS_MOST
+
+if TYPE_CHECKING:
+    from fedboost.encrypted.params import EncryptedTreeParams
+    from fedboost.encrypted.sides import TreeScheme
+
+
+@dataclass(frozen=True)
+class JobScheme:
+    """What settings and policies ask of a scheme."""
+
+    name: str
+    secure: bool  # whether it hides anything from whoever holds its ciphertexts
+    multiplies: bool  # whether a host can multiply a sum by a number it knows
+    adds_noise: bool  # whether a host can add a number that it knows to a sum
+    has_modulus: bool  # whether a job may say its bits
+    gradient_bits_max: int  # of a job that has few rows, the sign not among them
+    module: str  # of this package, loaded by who needs its `tree_scheme`
+
+
+_NUMBERS = (
+    JobScheme(
+        name=scheme.name,
+        secure=scheme.secure,
+        multiplies=scheme.multiplies,
+        adds_noise=scheme.multiplies,
+        has_modulus=True,
+        gradient_bits_max=BITS_MAX,
+        module="packed",
+    )
+    for scheme in schemes.SCHEMES.values()
+)
+_LATTICES = (
+    JobScheme(
+        name=name,
+        secure=True,
+        multiplies=False,
+        adds_noise=True,
+        has_modulus=False,  # both sides derive public polynomials
+        gradient_bits_max=MESSAGE_BITS_MOST - 1,
+        module="ring",
+    )
+    for name in parameters.BY_NAME
+)
+SCHEMES: Mapping[str, JobScheme] = {
+    scheme.name: scheme
+    for scheme in sorted((*_NUMBERS, *_LATTICES), key=lambda scheme: not scheme.secure)
+}
+
+
+def of(params: EncryptedTreeParams) -> TreeScheme:
+    """Return a job's scheme as trees use it."""
+    name = params.encryption.scheme
+    found = importlib.import_module(f"{__package__}.{SCHEMES[name].module}")
+    scheme: TreeScheme = found.tree_scheme(name)
+    return scheme

@@ -1,0 +1,280 @@
+"""A coordinator's attempts at its jobs: begun, driven to their ends, begun again.
+
+A job is in an attempt, or it rests: until somebody resumes it, or until those are back whom it
+waits for. How it ended, parties hear that were gone, however late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fedboost import __version__, flow, protocols
+from fedboost.errors import FedboostError, JobError, StoreError, UnreachableError
+from fedboost.messages import job_pb2
+from fedboost.runtime.config.daemons import CoordinatorConfig
+from fedboost.runtime.coordinator import walker
+from fedboost.runtime.coordinator.auto_resume import Answering, Returns
+from fedboost.runtime.coordinator.job_states import CoordinatorJobEvent, CoordinatorJobStates
+from fedboost.runtime.coordinator.job_status import awaited, journal_of, status_of
+from fedboost.runtime.coordinator.journals import Journals
+from fedboost.runtime.coordinator.liveness import first_gone
+from fedboost.runtime.coordinator.notifications import TELL_S, Errands
+from fedboost.runtime.coordinator.walker import JobWalk
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.jobs.manifest import Manifest
+from fedboost.runtime.process import logs
+from fedboost.runtime.process.clock import pauses
+from fedboost.runtime.store.store import JobState, Store, StoredJob
+from fedboost.settings import parse
+
+log = logging.getLogger(__name__)
+
+
+class PartyCalls(walker.Control, Answering, Protocol):
+    """What the coordinator asks of a party, in and out of a job."""
+
+
+@dataclass
+class _Driven:
+    """An attempt that this process drives now."""
+
+    walk: JobWalk
+    task: asyncio.Task[None]
+    cancelled_by: str = ""
+
+
+@dataclass(frozen=True)
+class _Stopped:
+    """How an attempt ended that brought no result."""
+
+    event: CoordinatorJobEvent
+    reason: FedboostError
+
+
+class Attempts:
+    """The attempts of one coordinator. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        config: CoordinatorConfig,
+        store: Store,
+        journals: Journals,
+        link: Callable[[str], PartyCalls],
+    ) -> None:
+        self._config, self._store, self._journals, self._link = config, store, journals, link
+        self._states = CoordinatorJobStates(store, journals, auto_resume=config.auto_resume)
+        self._driven: dict[str, _Driven] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._returns = Returns(link, config.timers, self._carry_on)
+        self._errands = Errands(config.timers)
+        self._closed = False
+
+    # What people see
+
+    def walk(self, job: str) -> JobWalk | None:
+        """The attempt at a job that is under way."""
+        driven = self._driven.get(job)
+        return None if driven is None else driven.walk
+
+    def is_settled(self, job: str) -> bool:
+        """Whether a job rests, and all that have to know how it ended do."""
+        return job not in self._driven and not self._errands.is_on(job)
+
+    def status(self, job: StoredJob) -> job_pb2.JobStatus:
+        """How a job stands, and who is waited for since when."""
+        walk = self.walk(job.id)
+        return status_of(job, walk, self._journals.events(job.id) if walk is None else ())
+
+    def journal(self, job: str) -> job_pb2.JobJournal:
+        """Everything the coordinator knows of a job."""
+        stored = self._store.job(job)
+        return journal_of(stored, self.status(stored), self._journals.events(job))
+
+    def waits(self) -> list[job_pb2.Waiting]:
+        """Whom jobs wait for now: of those that run, and of those that are paused."""
+        waits = [one for driven in self._driven.values() for one in driven.walk.waited_for]
+        for job in self._store.jobs(JobState.PAUSED):
+            if job.waiting_for and job.id not in self._driven:
+                waits.append(awaited(job))
+        return waits
+
+    # What they ask for
+
+    def first(self, terms: Manifest) -> None:
+        """Makes the first attempt at a new job."""
+        self._states.submitted(terms.job, terms.spec.name, terms.encode())
+        self._drive(self._walk(terms, self._store.next_attempt(terms.job)))
+
+    async def cancel(self, job: StoredJob, user: str) -> None:
+        """Ends a job for good, on every party."""
+        self._states.check_cancel(job)
+        self._returns.drop(job.id)
+        driven = self._driven.get(job.id)
+        if driven is not None:
+            driven.cancelled_by = driven.cancelled_by or user
+            driven.task.cancel()
+            await asyncio.wait((driven.task,))
+        else:
+            reason = JobError(f"cancelled by {user}")
+            ended = self._states.rests(job.id, CoordinatorJobEvent.CANCELLED, reason)
+            walk = self._walk(manifest.decode(job.manifest), job.attempt)
+            await self._errands.tell(walk, ended.state, reason)
+
+    def resume(self, job: StoredJob) -> None:
+        """Makes another attempt at a job that rests; nothing where one is under way."""
+        if job.id not in self._driven:
+            self._states.check_resume(job)
+            self._begin_again(job)
+            self._returns.drop(job.id)
+
+    def drop(self, job: str) -> None:
+        """Leaves alone a job that is forgotten."""
+        self._returns.drop(job)
+
+    # While the process lives
+
+    def wake(self) -> None:
+        """Goes on where an earlier process of ours was interrupted; called once, at the start."""
+        for job in self._store.jobs(JobState.PAUSED):
+            if self._states.goes_on_alone(job):
+                self._returns.expect(job.id, self._needed(job), gained=True)
+        for job in self._store.jobs(JobState.CANCELLED, JobState.FINISHED):
+            is_ours = manifest.outline(job.manifest).version == __version__
+            all_know = job.state is JobState.FINISHED and "lost" not in (job.result or {})
+            if all_know or not is_ours or job.updated <= time.time() - TELL_S:
+                continue
+            walk = self._walk(manifest.decode(job.manifest), job.attempt)
+            if job.state is JobState.FINISHED:
+                walk.recall()
+                self._errands.part(walk)
+            else:
+                self._errands.tell_later(walk, job.state, JobError(job.reason), walk.everybody)
+
+    async def close(self) -> None:
+        """Pauses what runs; it goes on when the next process wakes."""
+        self._closed = True
+        self._returns.close()
+        self._errands.close()
+        for driven in self._driven.values():
+            driven.task.cancel()
+        if self._tasks:  # parties that cannot be reached notice it themselves
+            await asyncio.wait(self._tasks, timeout=self._config.timers.shutdown_s / 2)
+
+    # Inside
+
+    def _walk(self, terms: Manifest, attempt: int) -> JobWalk:
+        protocol = protocols.named(terms.spec.protocol)
+        params = parse(protocol.params, terms.spec.params, section="params")
+        stages = protocols.stages(terms.spec, params)
+        return JobWalk(
+            terms=terms,
+            attempt=attempt,
+            params=params,
+            protocol=protocol,
+            protocols={stage: protocols.named(stage) for stage in stages},
+            controls={p: self._link(p) for p in terms.spec.parties.table().of(tuple(flow.Role))},
+            states=self._states,
+            emit=lambda *events: self._journals.add(terms.job, *events),
+            journal=lambda: self.journal(terms.job),
+            timers=self._config.timers,
+        )
+
+    def _needed(self, job: StoredJob) -> list[str]:
+        """The parties without which a job cannot go on: all but those that it has lost for good."""
+        lost = self._journals.lost(job.id)
+        return [p for p in manifest.outline(job.manifest).parties if p not in lost]
+
+    async def _carry_on(self, id_: str) -> None:
+        """Everybody whom the paused job needs is there."""
+        job = self._store.job(id_)
+        if job.state is not JobState.PAUSED or id_ in self._driven:
+            return
+        try:
+            self._begin_again(job)
+        except StoreError as error:
+            log.error("%s cannot go on: %s", id_, "; ".join(error.lines()))
+            self._returns.expect(id_, self._needed(job), gained=False)
+        except FedboostError as error:
+            self._states.rests(id_, CoordinatorJobEvent.FAILED, error)
+
+    def _begin_again(self, job: StoredJob) -> None:
+        """A new attempt at a job that rests; a ConfigError where it is another version's."""
+        manifest.outline(job.manifest).check_version()
+        self._errands.drop(job.id)
+        walk = self._walk(manifest.decode(job.manifest), self._store.next_attempt(job.id))
+        self._states.resumed(job.id)
+        self._drive(walk)
+
+    def _drive(self, walk: JobWalk) -> None:
+        task = asyncio.create_task(self._to_its_end(walk))
+        self._driven[walk.id] = _Driven(walk, task)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _to_its_end(self, walk: JobWalk) -> None:
+        driven = self._driven[walk.id]
+        logs.note(job=walk.id, attempt=walk.attempt)
+        try:
+            ended = await self._walked(driven)
+            job = await self._noted(walk.id, ended)
+        finally:
+            if self._driven.get(walk.id) is driven:
+                del self._driven[walk.id]
+        if self._states.goes_on_alone(job) and not self._closed:
+            self._returns.expect(walk.id, self._needed(job), gained=walk.gained)
+        reason = ended.reason if isinstance(ended, _Stopped) else None
+        await self._errands.tell(walk, job.state, reason)  # shown first: who is gone hears it late
+
+    async def _noted(self, job: str, ended: _Stopped | dict[str, Any]) -> StoredJob:
+        """The job, its end noted as soon as the store can take it."""
+        timers = self._config.timers
+        pauses_s = pauses(timers.retry_first_s, timers.retry_max_s)
+        while True:
+            try:
+                if isinstance(ended, _Stopped):
+                    return self._states.rests(job, ended.event, ended.reason)
+                return self._states.finished(job, ended)
+            except StoreError as error:
+                log.error("%s has ended, and: %s", job, "; ".join(error.lines()))
+                await asyncio.sleep(next(pauses_s))
+
+    async def _walked(self, driven: _Driven) -> _Stopped | dict[str, Any]:
+        """Drives an attempt; gives the job's result, or why there is none."""
+        walk, event = driven.walk, CoordinatorJobEvent
+        try:
+            return await self._watched(walk)
+        except asyncio.CancelledError:
+            if driven.cancelled_by:
+                reason = JobError(f"cancelled by {driven.cancelled_by}")
+                return _Stopped(event.CANCELLED, reason)
+            return _Stopped(event.PAUSED, UnreachableError("the coordinator was stopped"))
+        except (UnreachableError, StoreError) as error:
+            if isinstance(error, StoreError):  # a party has named itself; then it is ours
+                error.at(party=self._config.name)
+            return _Stopped(event.PAUSED, error)
+        except FedboostError as error:
+            return _Stopped(event.FAILED, error)
+        except Exception as error:
+            log.exception("job %s failed unexpectedly", walk.id)
+            what = f"unexpected {type(error).__name__}"
+            failed = FedboostError(what, todo="see the coordinator's log")
+            return _Stopped(event.FAILED, failed)
+
+    async def _watched(self, walk: JobWalk) -> dict[str, Any]:
+        """The walk's result; raises who is gone, also of those it asks for nothing now."""
+        running = asyncio.create_task(walk.run())
+        looking = asyncio.create_task(first_gone(walk, self._link, self._config.timers))
+        try:
+            await asyncio.wait((running, looking), return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                raise looking.result()
+            return running.result()
+        finally:
+            for task in (running, looking):
+                task.cancel()
+            await asyncio.gather(running, looking, return_exceptions=True)

@@ -1,0 +1,100 @@
+"""Takes in what users submit: reads it, asks its parties who they are, writes the manifest."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from fedboost import __version__, flow, wire
+from fedboost.errors import ConfigError, JobError
+from fedboost.job import JobSpec
+from fedboost.messages import job_pb2
+from fedboost.runtime.config.daemons import CoordinatorConfig
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.jobs.manifest import JobMember, Manifest, Submission
+from fedboost.runtime.jobs.submitted import submitter_of
+from fedboost.runtime.store.store import Store
+from fedboost.runtime.transport.identity import Peer
+from fedboost.settings import parse
+
+
+class Introducing(Protocol):
+    """A party that says who it is."""
+
+    def hello(self) -> Awaitable[job_pb2.HelloReply]: ...
+
+
+class Intake:
+    """What a coordinator does with a submission before it is a job."""
+
+    def __init__(
+        self, config: CoordinatorConfig, store: Store, link: Callable[[str], Introducing]
+    ) -> None:
+        self._config, self._store, self._link = config, store, link
+
+    async def terms(
+        self, id_: str, spec: JobSpec, submitter: str, submission: Submission | None
+    ) -> Manifest | None:
+        """The terms of a new job; None where it was handed in before.
+
+        A ConfigError where a party is not known or runs another version.
+        """
+        if self._is_taken(id_, spec, submitter):
+            return None
+        parties = spec.parties.table().of(tuple(flow.Role))
+        for party in parties:
+            if party not in self._config.parties:
+                nearest = difflib.get_close_matches(party, self._config.parties, n=1, cutoff=0.0)[0]
+                raise ConfigError(
+                    f"the coordinator knows no party {party!r}", todo=f"did you mean {nearest!r}?"
+                )
+        members = await asyncio.gather(*map(self._member, parties))
+        if self._is_taken(id_, spec, submitter):  # meanwhile
+            return None
+        terms = Manifest(
+            job=id_,
+            coordinator=self._config.name,
+            submitter=submitter,
+            spec=spec,
+            members=list(members),
+            submission=submission,
+        )
+        if self._config.tls is not None:  # what every party will ask, so that its user hears it
+            submitter_of(terms, self._config.tls.read().ca)
+        return terms
+
+    def _is_taken(self, id_: str, spec: JobSpec, submitter: str) -> bool:
+        """Whether the job of that id is this one, handed in before."""
+        try:
+            terms = manifest.decode(self._store.job(id_).manifest)
+        except JobError:
+            return False
+        return (terms.submitter, terms.spec) == (submitter, spec)
+
+    async def _member(self, party: str) -> JobMember:
+        said = await self._link(party).hello()
+        if said.wire_version != wire.WIRE_VERSION or said.version != __version__:
+            raise ConfigError(
+                f"{party} runs fedboost {said.version}, the coordinator {__version__}",
+                party=party,
+                todo="run the same version everywhere",
+            )
+        return JobMember(name=party, certificate=said.certificate)
+
+
+def signed(caller: Peer, request: job_pb2.SubmitRequest) -> Submission:
+    """What a user signed; a ConfigError where the request bears no signature."""
+    if not request.signature:
+        raise ConfigError(
+            "the submission is not signed",
+            todo="hand it in with this version of fedboost, by the user's own certificate",
+            user=caller.name,
+        )
+    raw = {
+        "key": request.key,
+        "certificate": request.certificate.decode("ascii", "replace"),
+        "signature": request.signature.hex(),
+    }
+    return parse(Submission, raw, section="the submission")

@@ -1,0 +1,172 @@
+"""How a job stands at the coordinator: one table of what may happen to it, and all that moves it.
+
+Nothing else moves a coordinator's job. A move and what the journal says of it are written together.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from fedboost.errors import FedboostError, JobError, ProtocolError, UnreachableError
+from fedboost.messages.job_pb2 import Event, StateChanged
+from fedboost.runtime.coordinator.journals import Journals, as_dict
+from fedboost.runtime.coordinator.walker import UnapprovedError
+from fedboost.runtime.store.store import JobState, Store, StoredJob
+from fedboost.runtime.transport import faults
+
+log = logging.getLogger(__name__)
+
+
+class CoordinatorJobEvent(StrEnum):
+    """What happens to a job at the coordinator."""
+
+    SUBMITTED = "be submitted"
+    ASKED = "wait for approval"  # a party's owner has to look at it first
+    AGREED = "begin"  # every party has agreed
+    ASKED_AGAIN = "be asked for again"  # a new attempt at a job to which not all have agreed yet
+    RESUMED = "go on"  # a new attempt at one that has begun before
+    PAUSED = "pause"
+    FAILED = "fail"
+    CANCELLED = "be cancelled"
+    FINISHED = "finish"
+
+
+def _table() -> Mapping[tuple[JobState | None, CoordinatorJobEvent], JobState]:
+    state, event = JobState, CoordinatorJobEvent
+    attempted = {  # what may happen in an attempt
+        event.ASKED: state.WAITING,
+        event.AGREED: state.RUNNING,
+        event.PAUSED: state.PAUSED,
+        event.FAILED: state.FAILED,
+        event.CANCELLED: state.CANCELLED,
+    }
+    resting = {
+        event.ASKED_AGAIN: state.WAITING,
+        event.RESUMED: state.RUNNING,
+        event.CANCELLED: state.CANCELLED,
+    }
+    by_state: Mapping[JobState | None, Mapping[CoordinatorJobEvent, JobState]] = {
+        None: {event.SUBMITTED: state.WAITING},
+        state.WAITING: attempted,
+        state.RUNNING: {**attempted, event.FINISHED: state.FINISHED},
+        state.PAUSED: {**resting, event.FAILED: state.FAILED},  # it cannot go on by itself
+        state.FAILED: resting,
+        state.FINISHED: {},
+        state.CANCELLED: {},
+    }
+    return {(old, one): new for old, moves in by_state.items() for one, new in moves.items()}
+
+
+TABLE = _table()  # what is not in it is refused
+
+
+class CoordinatorJobStates:
+    """The jobs of a coordinator's store. All methods belong to the event loop's thread."""
+
+    def __init__(self, store: Store, journals: Journals, *, auto_resume: bool) -> None:
+        """Jobs that were under way when the store was left are paused."""
+        self._store, self._journals, self._auto_resume = store, journals, auto_resume
+        for job in store.jobs(JobState.RUNNING, JobState.WAITING):
+            reason = UnreachableError("the coordinator was restarted")
+            self.rests(job.id, CoordinatorJobEvent.PAUSED, reason)
+
+    def submitted(self, id_: str, name: str, text: bytes) -> StoredJob:
+        """A new job, with its manifest."""
+        return self._store.add_job(id_, name, text, TABLE[None, CoordinatorJobEvent.SUBMITTED])
+
+    def asked(self, id_: str, parties: Sequence[str]) -> None:
+        """The owners of these parties have to approve the job."""
+        self._happens(id_, CoordinatorJobEvent.ASKED, StateChanged(parties=parties))
+
+    def agreed(self, id_: str, parties: Sequence[str]) -> None:
+        """All parties, these, have agreed to the job, or agreed again: an attempt begins."""
+        self._happens(id_, CoordinatorJobEvent.AGREED, StateChanged(parties=parties))
+
+    def resumed(self, id_: str) -> None:
+        """A new attempt is made at a job that is paused or has failed."""
+        event = CoordinatorJobEvent
+        self._happens(id_, event.RESUMED if self._has_begun(id_) else event.ASKED_AGAIN)
+
+    def rests(self, id_: str, event: CoordinatorJobEvent, reason: FedboostError) -> StoredJob:
+        """An attempt, or the whole job, is over: paused, failed or cancelled; the journal says why.
+
+        A pause that ends by itself says so.
+        """
+        changed = StateChanged()
+        if event is CoordinatorJobEvent.PAUSED:
+            changed.goes_on = self._is_by_absence(reason)
+            reason.todo = _todo(reason.todo, id_, alone=changed.goes_on)
+        changed.reason.CopyFrom(faults.to_message(reason))
+        job = self._happens(id_, event, changed)
+        log.warning("%s is %s: %s", id_, job.state, "; ".join(reason.lines()))
+        return job
+
+    def finished(self, id_: str, result: Mapping[str, Any]) -> StoredJob:
+        """The job is done, with this result."""
+        return self._happens(id_, CoordinatorJobEvent.FINISHED, StateChanged(), result)
+
+    @staticmethod
+    def check_cancel(job: StoredJob) -> None:
+        """Refuses, by a JobError, a job that cannot be cancelled."""
+        if (job.state, CoordinatorJobEvent.CANCELLED) not in TABLE:
+            raise JobError(f"the job is {job.state} already", job=job.id)
+
+    @staticmethod
+    def check_resume(job: StoredJob) -> None:
+        """Refuses, by a JobError, a job that cannot be resumed."""
+        if (job.state, CoordinatorJobEvent.RESUMED) not in TABLE:
+            raise JobError(f"the job is {job.state}, there is nothing to resume", job=job.id)
+
+    def goes_on_alone(self, job: StoredJob) -> bool:
+        """Whether a job is paused and waits for nothing but somebody's return."""
+        states = self._journals.states(job.id)
+        return job.state is JobState.PAUSED and bool(states) and states[-1].goes_on
+
+    def _has_begun(self, id_: str) -> bool:
+        return any(one.state == JobState.RUNNING for one in self._journals.states(id_))
+
+    def _is_by_absence(self, reason: FedboostError) -> bool:
+        """Whether a job pauses for nothing but somebody's absence, which ends by itself."""
+        absent = isinstance(reason, UnreachableError) and not isinstance(reason, UnapprovedError)
+        return absent and self._auto_resume
+
+    def _happens(
+        self,
+        id_: str,
+        event: CoordinatorJobEvent,
+        changed: StateChanged | None = None,
+        result: Mapping[str, Any] | None = None,
+    ) -> StoredJob:
+        """Moves the job, as the journal says where it `changed`; refused as the table has it."""
+        job = self._store.job(id_)
+        after = TABLE.get((job.state, event))
+        if after is None:
+            raise ProtocolError(f"a job that is {job.state} cannot {event}", job=id_)
+        if changed is None:
+            return self._store.move(id_, after)
+        changed.state = after
+        told = Event(state=changed)
+        job = self._store.move(
+            id_,
+            after,
+            reason=changed.reason.what,
+            waiting_for=next((w.value for w in changed.reason.where if w.key == "party"), ""),
+            event=as_dict(told),
+            result=result,
+        )
+        self._journals.tell(id_, told)
+        return job
+
+
+def _todo(first: str, job: str, *, alone: bool) -> str:
+    """What to do about a paused job, behind what its reason says."""
+    resume, by_itself = f"fedboost job resume {job}", "goes on by itself when everybody is there"
+    if "job resume" in first or by_itself in first:
+        return first
+    if not alone:
+        return f"{first}; then: {resume}" if first else resume
+    by_itself = f"the job {by_itself}"
+    return f"{first}; {by_itself}, or: {resume}" if first else f"nothing, {by_itself}"

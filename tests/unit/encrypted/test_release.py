@@ -1,0 +1,63 @@
+"""Sums of candidates leave a host by one function, in a fixed order of what is done to them."""
+
+import ast
+from pathlib import Path
+
+import fedboost
+from fedboost.encrypted.host_noise import HostNoise
+from fedboost.encrypted.host_tree import HostTree
+from fedboost.encrypted.meter import Meter
+from fedboost.encrypted.packed import PackedHostRows
+from tests.support.federated import HOSTS, now
+from tests.support.secureboost_jobs import made
+
+# Of each name that sums pass on their way out, the modules that may use it.
+MAY_USE = {
+    "blind": {"encrypted/release.py"},
+    "NodeSums": {f"encrypted/{name}.py" for name in ("release", "sides", "packed", "ring")},
+    "of_node": {"encrypted/release.py"},
+    "charge": {"encrypted/release.py"},
+    "note_released": {"encrypted/release.py"},
+}
+
+
+def uses(name):
+    """The modules in which a function, method or class of that name is used."""
+    root, found = Path(fedboost.__file__).parent, set()
+    for folder in ("encrypted", "protocols/secureboost", "protocols/hybridtree"):
+        for path in sorted((root / folder).glob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if name in (getattr(node, "attr", None), getattr(node, "id", None)):
+                    found.add(path.relative_to(root).as_posix())
+    return found
+
+
+def test_nothing_but_release_lets_sums_of_candidates_go():
+    assert {name: uses(name) for name in MAY_USE} == MAY_USE
+
+
+def test_every_node_is_grouped_and_noised_and_charged_and_recorded_before_it_is_blinded(
+    monkeypatch,
+):
+    passed = []
+
+    def noting(owner, name):
+        own = getattr(owner, name)
+
+        def noted(self, *args):
+            passed.append(name)
+            return own(self, *args)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    noting(HostTree, "candidates")
+    noting(HostNoise, "of_node")
+    noting(Meter, "charge")
+    noting(HostTree, "note_released")
+    noting(PackedHostRows, "blind")
+    params = {"max_depth": 1, "n_estimators": 1, "host_noise": 0.5}
+    room = made({**params, "encryption": {"scheme": "plain"}}, (2, 2), 200).room()
+    now(room.until("divide_rows"))
+    assert passed == ["candidates", "of_node", "charge", "note_released", "blind"]
+    own = room.state(HOSTS[0]).grove
+    assert own.offered.keys() == own.trees[0].released.keys() == {0}

@@ -1,0 +1,137 @@
+"""How a coordinator's jobs move: the whole table, and what is written with each move."""
+
+import pytest
+
+from fedboost.errors import JobError, PeerError, ProtocolError, StoreError, UnreachableError
+from fedboost.runtime.coordinator.job_states import (
+    TABLE,
+    CoordinatorJobEvent,
+    CoordinatorJobStates,
+)
+from fedboost.runtime.coordinator.journals import Journals
+from fedboost.runtime.coordinator.walker import UnapprovedError
+from fedboost.runtime.store.store import FINAL, JobState, Store
+
+EVENT = CoordinatorJobEvent
+WAY = {  # what happens to a job until it stands so
+    JobState.WAITING: (),
+    JobState.RUNNING: (EVENT.AGREED,),
+    JobState.PAUSED: (EVENT.AGREED, EVENT.PAUSED),
+    JobState.FAILED: (EVENT.FAILED,),
+    JobState.CANCELLED: (EVENT.CANCELLED,),
+    JobState.FINISHED: (EVENT.AGREED, EVENT.FINISHED),
+}
+RESULT = {"metrics": {"auc": 0.5}}
+
+
+class Jobs:
+    """One job at a coordinator."""
+
+    def __init__(self, folder):
+        self.store = Store(folder, "coordinator coord")
+        self.journals = Journals(self.store)
+        self.states = CoordinatorJobStates(self.store, self.journals, auto_resume=True)
+
+    def happen(self, event, reason=None):
+        """Lets it happen."""
+        if event is EVENT.SUBMITTED:
+            self.states.submitted("j1", "credit", b"manifest")
+        elif event is EVENT.ASKED:
+            self.states.asked("j1", ["telco"])
+        elif event is EVENT.AGREED:
+            self.states.agreed("j1", ["bank", "telco"])
+        elif event in (EVENT.RESUMED, EVENT.ASKED_AGAIN):
+            self.states.resumed("j1")
+        elif event is EVENT.FINISHED:
+            self.states.finished("j1", RESULT)
+        else:
+            self.states.rests("j1", event, reason or PeerError("because", party="telco"))
+
+    def at(self, state):
+        """The job, once it stands so."""
+        for event in (EVENT.SUBMITTED, *WAY[state]):
+            self.happen(event)
+        assert self.job.state is state
+        return self
+
+    @property
+    def job(self):
+        """The job as it is stored."""
+        return self.store.job("j1")
+
+    @property
+    def states_told(self):
+        """The states that the journal tells."""
+        return [one.state for one in self.journals.states("j1")]
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    """A coordinator's jobs, none of them yet."""
+    found = Jobs(tmp_path)
+    yield found
+    found.store.close()
+
+
+@pytest.mark.parametrize("state", WAY)
+@pytest.mark.parametrize("event", [one for one in EVENT if one is not EVENT.SUBMITTED])
+def test_a_job_moves_as_the_table_says_and_never_otherwise(jobs, state, event):
+    before = jobs.at(state).states_told
+    begun = EVENT.AGREED in WAY[state]
+    if event is EVENT.RESUMED and not begun:  # then it is asked for again, and the other way round
+        event = EVENT.ASKED_AGAIN
+    elif event is EVENT.ASKED_AGAIN and begun:
+        event = EVENT.RESUMED
+    after = TABLE.get((state, event))
+    if after is None:
+        with pytest.raises(ProtocolError, match=f"a job that is {state} cannot {event}"):
+            jobs.happen(event)
+        assert jobs.states_told == before
+    else:
+        jobs.happen(event)
+        told = [] if event in (EVENT.RESUMED, EVENT.ASKED_AGAIN) else [after]
+        assert jobs.states_told == [*before, *told]
+    assert jobs.job.state is (after or state)
+    assert (jobs.job.result == RESULT) == (jobs.job.state is JobState.FINISHED)
+
+
+def test_no_coordinator_waits_for_a_beginning_that_it_makes_itself():
+    assert JobState.AGREED not in {*TABLE.values(), *(old for old, _ in TABLE)}
+    assert {old for old, _ in TABLE} == {None, *JobState} - FINAL - {JobState.AGREED}
+
+
+@pytest.mark.parametrize(
+    ("reason", "goes_on"),
+    [(UnreachableError("gone"), True), (UnapprovedError("nobody"), False), (StoreError("full"), 0)],
+)
+def test_a_pause_by_absence_ends_by_itself_and_says_what_to_do(jobs, reason, goes_on):
+    jobs.at(JobState.RUNNING).happen(EVENT.PAUSED, reason)
+    [*_, paused] = jobs.journals.states("j1")
+    assert paused.goes_on == bool(goes_on) == jobs.states.goes_on_alone(jobs.job)
+    assert ("the job goes on by itself" in paused.reason.todo) == bool(goes_on)
+    assert goes_on or "fedboost job resume j1" in paused.reason.todo
+
+
+def test_what_was_under_way_when_the_coordinator_ended_is_paused(tmp_path, jobs):
+    jobs.at(JobState.RUNNING).store.close()
+    again = Jobs(tmp_path)
+    assert (again.job.state, again.job.reason) == (
+        JobState.PAUSED, "the coordinator was restarted",
+    )  # fmt: skip
+    assert again.states.goes_on_alone(again.job)
+    again.store.close()
+
+
+def test_a_job_that_is_over_is_neither_cancelled_nor_resumed(jobs):
+    job = jobs.at(JobState.FINISHED).job
+    with pytest.raises(JobError, match="the job is finished already"):
+        jobs.states.check_cancel(job)
+    with pytest.raises(JobError, match="the job is finished, there is nothing to resume"):
+        jobs.states.check_resume(job)
+
+
+def test_whose_return_a_job_waits_for_is_stored_with_its_state(jobs):
+    jobs.at(JobState.PAUSED)
+    assert (jobs.job.waiting_for, jobs.job.reason) == ("telco", "because")
+    jobs.happen(EVENT.RESUMED)
+    assert (jobs.job.waiting_for, jobs.job.reason) == ("", "")
