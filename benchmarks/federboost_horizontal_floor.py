@@ -26,7 +26,7 @@ from fedboost.core.local import Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.crypto.masking import KEY_BYTES, Pair, add_stream
-from fedboost.protocols.federboost_horizontal.boosting import Boosting
+from fedboost.protocols.federboost_horizontal.boosting import TreeBoosting
 from fedboost.settings import parse
 
 
@@ -73,7 +73,7 @@ def primitives(table: Table, shares: Shares, given: Params) -> Row:
     return {"alone": clock.seconds, "vectors": len(lengths), "words": sum(lengths)}
 
 
-def _planted(table: Table, shares: Shares, params: TreeParams) -> list[Boosting]:
+def _planted(table: Table, shares: Shares, params: TreeParams) -> list[TreeBoosting]:
     """Every party before its first tree."""
     y = table.y.astype(np.float64)
     summary = Summary.of(params, y, np.ones(len(y)))
@@ -86,11 +86,11 @@ def _planted(table: Table, shares: Shares, params: TreeParams) -> list[Boosting]
     for place, share in enumerate(shares.values()):
         own = local.TrainingTable(share.values, share.y.astype(np.float64))
         watched = {"train": Watched.of(own, cuts, objective)}
-        found.append(Boosting(rules, (objective, summary, counts), watched, place))
+        found.append(TreeBoosting(rules, (objective, summary, counts), watched, place))
     return found
 
 
-def _grow(parties: list[Boosting], clock: Clock, lengths: list[int]) -> None:
+def _grow(parties: list[TreeBoosting], clock: Clock, lengths: list[int]) -> None:
     """A round of trees, layer by layer."""
     while parties[0].layer == 0 or parties[0].grows:
         with clock.on("histograms"):
@@ -105,7 +105,7 @@ def _grow(parties: list[Boosting], clock: Clock, lengths: list[int]) -> None:
             party.close_round()
 
 
-def _measure(parties: list[Boosting], clock: Clock, lengths: list[int]) -> None:
+def _measure(parties: list[TreeBoosting], clock: Clock, lengths: list[int]) -> None:
     """The metrics of a round."""
     with clock.on("metrics"):
         vectors = [party.measures.tally(party.watched) for party in parties]

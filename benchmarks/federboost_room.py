@@ -27,7 +27,7 @@ from fedboost.data.ids import encode_ids
 from fedboost.flow import MODEL, Artefact, Keeps, Role, Seat, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
-from fedboost.model import whole as whole_model
+from fedboost.model import kinds
 from fedboost.runtime.config.policy import Policy, PredictPolicy
 from fedboost.runtime.ledger.messages import Noted
 from fedboost.runtime.party.outbox import Terms
@@ -223,7 +223,8 @@ def predict(shards: Shards, table: Table, dealt: Parts) -> NDArray[np.float64]:
 def predict_whole(shards: Shards, table: Table) -> NDArray[np.float64]:
     """Probabilities float64 (n,) of a table's rows by the model that every party has."""
     frame = _frame(table, table.columns, labelled=False)
-    return whole_model.predict(next(iter(shards.values())), frame)[:, 0]
+    shard = next(iter(shards.values()))
+    return kinds.of(shard.facts).predict_alone(shard, frame)[:, 0]
 
 
 def auc(table: Table, prediction: NDArray[np.float64]) -> float:

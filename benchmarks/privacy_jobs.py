@@ -129,7 +129,7 @@ class Watching(Room):
         super()._note(turns, replies, seconds)
         if "start_round" in {turn.step for own in turns.values() for turn in own}:
             guest = self.sessions[GUEST].state
-            fixed, own = guest.rules.fixed, guest.gh[guest.seat.parts["train"]]
+            fixed, own = guest.rules.fixed, guest.round.gh[guest.seat.parts["train"]]
             g, h = fixed.decode_g(own[:, 0::2]), fixed.decode_h(own[:, 1::2])
             own = np.stack([g / fixed.g_bound, h / fixed.h_bound], axis=2).reshape(own.shape)
             self.gradients += [own] * guest.forest[-1]

@@ -18,6 +18,7 @@ from typing import Protocol as Interface
 
 from google.protobuf.message import Message
 
+from fedboost.errors import ProtocolError
 from fedboost.messages.job_pb2 import Told
 from fedboost.needs import Needs, Scene
 from fedboost.settings import Settings
@@ -254,6 +255,20 @@ class Seat:
     workers: Workers
     artefacts: Mapping[str, Artefact]  # of the stages before, by their names
     limits: Any  # the party's own policy: what it allows its peers
+
+    @property
+    def data(self) -> Frame:
+        """The party's rows; a ProtocolError for a party without data."""
+        if self.frame is None:
+            raise ProtocolError(f"{self.party} has no table in this job")
+        return self.frame
+
+    @property
+    def label(self) -> NDArray[np.float64]:
+        """The label of each row; a ProtocolError for a table without."""
+        if self.data.label is None:
+            raise ProtocolError(f"{self.party}'s table has no label")
+        return self.data.label
 
     @property
     def parts(self) -> dict[str, NDArray[np.int32]]:

@@ -57,12 +57,12 @@ def load_state(kind: type[T], facts: Mapping[str, Any], arrays: Arrays) -> T:
     return cast(T, found)
 
 
-def take_up(held: T, kept: T) -> None:
+def restore_into(held: T, kept: T) -> None:
     """Set each field of the state `kept` in `held`, an object of the same kind or of one below."""
     for one in fields(cast(Any, kept)):
         own, value = getattr(held, one.name, None), getattr(kept, one.name)
         if is_dataclass(own) and type(own) is not type(value) and isinstance(own, type(value)):
-            take_up(own, value)
+            restore_into(own, value)
         elif is_dataclass(own) and value is None:
             raise DataError(
                 f"what was kept has no {one.name}, which this attempt has",

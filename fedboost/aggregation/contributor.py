@@ -222,6 +222,13 @@ class Contributor:
             raise PeerError("a total is beyond what its parts can add up to")
         return values
 
+    def open_total(self, got: Iterator[Total], most: int) -> Vector:
+        """The same of a sum in front of the rounds, which nobody may keep closed."""
+        total = self.total(got, most)
+        if total is None:
+            raise PeerError("a total was closed in front of the rounds")
+        return total
+
     def _whole(self, got: Iterator[Total]) -> Vector | None:
         """The words that are due, from all parts; None where the sum stays closed."""
         parts: list[Vector] = []

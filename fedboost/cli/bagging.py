@@ -27,7 +27,7 @@ from fedboost.data.reading import read_table
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import bag, whole
+from fedboost.model import bag, kinds
 from fedboost.model.bag import By, Kind
 from fedboost.runtime.client.client import CoordinatorClient
 from fedboost.runtime.client.config import ClientConfig
@@ -135,7 +135,7 @@ def _shards(
     for model in wanted.models:
         if shelves.config is not None and model not in shelves.models():
             raise _elsewhere(model, wanted.out, _guest_of(model, coordinator, tls))
-        if whole.is_whole(shelves.facts(model)):
+        if kinds.of(shelves.facts(model)).is_whole:
             raise ConfigError(
                 "every party holds the model whole, and no job scores rows with it",
                 todo="predict with each model alone, then: fedboost model bag P1 P2 … --out P",

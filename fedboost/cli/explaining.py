@@ -34,7 +34,7 @@ from fedboost.data.loading import load_with_ids
 from fedboost.data.predictions import free_name, id_columns
 from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.errors import ConfigError
-from fedboost.model import whole
+from fedboost.model import kinds
 from fedboost.model.contributions import Contributions, contributions, joined, known, parties
 from fedboost.model.vertical import Whole
 from fedboost.model.xgboost_json import feature_names
@@ -104,7 +104,7 @@ def explain(model: str, data: tuple[str, ...], out: Path, as_json: bool, **given
 
 def _wanted(shelves: Shelves, merged: Whole, data: dict[str, str]) -> dict[str, str]:
     """Return the data that the model needs by party, guest first; a ConfigError for others."""
-    if whole.is_whole(merged.facts):
+    if kinds.of(merged.facts).is_whole:
         if len(data) > 1:
             raise ConfigError(
                 f"--data names {len(data)} parties: a whole model explains the rows of one",

@@ -16,7 +16,7 @@ from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import check_folder
 from fedboost.cli.shelves import OUT, PARTY, RELEASED, open_shelves, stores, whole_model
 from fedboost.disk import PUBLIC_MODE, SECRET_MODE, write_file
-from fedboost.model.export import own_shard
+from fedboost.model import kinds
 from fedboost.model.xgboost_json import xgboost_json
 from fedboost.report.progress import printable
 from fedboost.report.units import plural
@@ -51,7 +51,8 @@ def export(model: str, kind: str, out: Path, as_json: bool, **given: Any) -> Non
     if kind == "json":
         if given["released"]:
             raise click.UsageError("--with belongs to --format xgboost-json")
-        text = own_shard(shelves.shard(model, given["party"]))
+        shard = shelves.shard(model, given["party"])
+        text = kinds.of(shard.facts).exported(shard)
     else:
         if given["party"]:
             raise click.UsageError("--party belongs to --format json")

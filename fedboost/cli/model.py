@@ -20,8 +20,9 @@ from fedboost.cli.connect import JSON, connection
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import PredictionRequest, alone, in_cluster, over_daemons
 from fedboost.cli.shelves import OUT, PARTY, open_shelves, pairs, stores
-from fedboost.model import branches, inspection, whole
+from fedboost.model import kinds
 from fedboost.model.bag import By
+from fedboost.model.kinds.kind import ImportanceShare, SharedRule
 from fedboost.report import units
 from fedboost.report.progress import printable
 
@@ -48,7 +49,8 @@ def list_models(config: Path | None, cluster: Path | None, as_json: bool) -> Non
     found = []
     for model in shelves.models():
         holders = shelves.holders(model)
-        found.append(inspection.facts(next(iter(holders.values()))) | {"here": list(holders)})
+        facts = next(iter(holders.values()))
+        found.append(kinds.of(facts).described(facts) | {"here": list(holders)})
     if as_json:
         click.echo(json.dumps({"models": found}))
         return
@@ -85,11 +87,12 @@ def show(
       fedboost model show credit-1a2b3c4d --config configs/party-bank.yaml --trees 1
     """
     shard = open_shelves(where["config"], where["cluster"]).shard(model, party)
-    facts, shares = inspection.facts(shard.facts), inspection.importance(shard)
+    kind = kinds.of(shard.facts)
+    facts, shares = kind.described(shard.facts), kind.importance(shard)
     if tree is not None:
-        branches.check_tree(shard.facts, tree)
+        kind.check_tree(shard.facts, tree)
         trees = 1
-    lines = inspection.tree_lines(shard, trees, first=tree or 0)
+    lines = kind.tree_lines(shard, trees, first=tree or 0)
     if as_json:
         listed = [asdict(share) for share in shares]
         click.echo(json.dumps({**facts, "importance": listed, "text": lines}))
@@ -142,9 +145,10 @@ def rules(
     others is said below the table. A model that every party holds whole shows all rules.
     """
     shelves = open_shelves(config, cluster)
-    known = shelves.shard if whole.is_whole(shelves.facts(model)) else shelves.guest_shard
+    kind = kinds.of(shelves.facts(model))
+    known = shelves.shard(model) if kind.is_whole else shelves.guest_shard(model)
     names = None if columns is None else columns.split(",")
-    found, unknown = inspection.shared_rules(known(model), names)
+    found, unknown = kind.shared_rules(known, names)
     if as_json:
         listed = [asdict(rule) for rule in found[:top]]
         click.echo(json.dumps({"model": model, "rules": listed, "unknown_leaves": unknown}))
@@ -198,7 +202,7 @@ def predict(
     if where["by"]:
         raise click.UsageError("--bag belongs to several models")
     (model,) = models
-    if whole.is_whole(shelves.facts(model)):
+    if kinds.of(shelves.facts(model)).is_whole:
         if where["coordinator"] or where["tls"]:
             raise click.UsageError("a whole model predicts here: leave --coordinator and --tls out")
         return alone(shelves, model, pairs("--data", data), out, as_json=as_json)
@@ -259,7 +263,7 @@ def delete(model: str, yes: bool, config: Path | None, cluster: Path | None, as_
     return 0
 
 
-def _importance(shares: Sequence[inspection.ImportanceShare]) -> Table:
+def _importance(shares: Sequence[ImportanceShare]) -> Table:
     table = Table("importance", "splits", "gain", box=box.SIMPLE_HEAD)
     for share in shares:
         gain = "unknown" if share.gain is None else f"{share.gain:.4g}"
@@ -268,7 +272,7 @@ def _importance(shares: Sequence[inspection.ImportanceShare]) -> Table:
     return table
 
 
-def _rules(found: Sequence[inspection.SharedRule]) -> Table:
+def _rules(found: Sequence[SharedRule]) -> Table:
     table = Table("rule", "trees", "share", box=box.SIMPLE_HEAD)
     for one in found:
         words = " and ".join(printable(asked) for asked in one.rule)

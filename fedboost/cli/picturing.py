@@ -14,7 +14,7 @@ from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import check_folder
 from fedboost.cli.shelves import PARTY, RELEASED, Shelves, open_shelves, stores, whole_model
 from fedboost.disk import PUBLIC_MODE, write_file
-from fedboost.model import branches
+from fedboost.model import branches, kinds
 from fedboost.model.branches import Picture
 from fedboost.report import trees
 
@@ -69,4 +69,5 @@ def _known(shelves: Shelves, model: str, tree: int, given: dict[str, Any]) -> Pi
         if given["party"]:
             raise click.UsageError("--party shows what one party knows: leave --with, --whole out")
         return branches.of_whole(whole_model(shelves, model, given["released"]), tree)
-    return branches.of_shard(shelves.shard(model, given["party"]), tree)
+    shard = shelves.shard(model, given["party"])
+    return kinds.of(shard.facts).picture(shard, tree)

@@ -29,7 +29,7 @@ from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
-from fedboost.model import hybrid, whole
+from fedboost.model import kinds
 from fedboost.runtime.client.client import CoordinatorClient, result_of
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.runtime.config.daemons import PartyConfig
@@ -74,15 +74,13 @@ class PredictionRequest:
             party: {"dataset": name, "id": ids.get(party, ["id"])}
             for party, name in datasets.items()
         }
-        params = {"model": self.model}
-        if hybrid.is_hybrid(self.facts):
-            params["split"] = self.facts["split"]
+        kind = kinds.of(self.facts)
         raw = {
             "name": f"{self.facts['name'][:NAME_CHARS_MAX]}-predict",
-            "protocol": "predict-hybrid" if hybrid.is_hybrid(self.facts) else "predict",
+            "protocol": kind.scored_by,
             "parties": {"guest": self.guest, "hosts": self.facts["hosts"]},
             "data": data,
-            "params": params,
+            "params": {"model": self.model, **kind.scoring_params(self.facts)},
         }
         return parse(JobSpec, raw)
 
@@ -187,7 +185,7 @@ def alone(shelves: Shelves, model: str, data: dict[str, str], out: Path, *, as_j
         source, selection_of(shard.facts), party=party, needs_label=False, needs_features=True
     )
     try:
-        prediction = whole.predict(shard, frame)
+        prediction = kinds.of(shard.facts).predict_alone(shard, frame)
     except DataError as error:
         raise error.at(party=party, file=source.name) from None
     objective = shard.facts.get("objective", "")

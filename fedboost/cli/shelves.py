@@ -13,7 +13,7 @@ import click
 from fedboost.cli.cluster import FOLDER
 from fedboost.errors import ConfigError
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import hybrid, shards, vertical, whole
+from fedboost.model import kinds, shards
 from fedboost.model.export import FILE_BYTES_MAX
 from fedboost.model.vertical import Whole
 from fedboost.runtime.config.daemons import PartyConfig
@@ -225,19 +225,15 @@ def whole_model(shelves: Shelves, model: str, released: Sequence[Path]) -> Whole
     part each.
     """
     facts = shelves.facts(model)
-    if hybrid.is_hybrid(facts):
+    kind = kinds.of(facts)
+    if kind.is_whole and released:
         raise ConfigError(
-            "a hybridtree model averages over the hosts that have a row, as no XGBoost model can",
-            todo="--format json writes each party's own part",
+            "every party holds the whole model: nobody has released a part of it",
+            todo="leave --with out",
             model=model,
         )
-    if whole.is_whole(facts):
-        if released:
-            raise ConfigError(
-                "every party holds the whole model: nobody has released a part of it",
-                todo="leave --with out",
-                model=model,
-            )
-        return whole.joined(shelves.shard(model))
+    kind.check_joined(facts)
+    if kind.is_whole:
+        return kind.joined(shelves.shard(model), {})
     guest = shelves.guest_shard(model)
-    return vertical.join(guest, host_shards(shelves, guest, released))
+    return kind.joined(guest, host_shards(shelves, guest, released))

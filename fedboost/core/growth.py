@@ -23,7 +23,7 @@ from fedboost.core.own_rows import OwnRows
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, Partition, layers_of, left_child, right_child
 from fedboost.core.tree import Node, Split, Tree, grown
-from fedboost.state import state, take_up
+from fedboost.state import restore_into, state
 
 Rows = NDArray[np.int32]
 Sums = NDArray[np.int64]
@@ -152,9 +152,9 @@ class GrowingTree(GrowingState):
         self.cells = cells if len(kept) == len(nodes) else cells[kept]
         self.asked = self._lighter_children()
 
-    def go_on(self, kept: GrowingState) -> None:
+    def load_state(self, kept: GrowingState) -> None:
         """Go on where an earlier attempt has left the tree; the gradients are those of then."""
-        take_up(self, kept)
+        restore_into(self, kept)
         for layer in layers_of(self.splits):
             for view in self._views:
                 view.divide({node: self.splits[node] for node in layer})

@@ -14,8 +14,8 @@ class HasMasks(Protocol):
     """A host's state that has a side in masks."""
 
     @property
-    def answering(self) -> MaskingHost | None:
-        """The masks; None where there are none."""
+    def answering(self) -> MaskingHost:
+        """The masks; a ProtocolError where there are none."""
 
     @property
     def n_rows(self) -> int:
@@ -24,25 +24,21 @@ class HasMasks(Protocol):
 
 def offer_answer_key(me: HasMasks) -> Out:
     """The public half of our key for masks, to the other hosts."""
-    assert me.answering is not None
     return Out(send=me.answering.offer())
 
 
 def hear_answer_keys(me: HasMasks, got: Mapping[str, AnswerKey]) -> Out:
     """The other hosts' keys."""
-    assert me.answering is not None
     me.answering.hear(got)
     return Out()
 
 
 def learn_shared(me: HasMasks, got: SharedRows) -> Out:
     """Which of our rows the other hosts have as well."""
-    assert me.answering is not None
     me.answering.learn(got, me.n_rows)
     return Out()
 
 
 def shared_bytes_max(me: HasMasks) -> int:
     """How large `SharedRows` can be: a bit for each other host and row."""
-    others = [] if me.answering is None else me.answering.others
-    return len(others) * me.n_rows // 8 + 1024
+    return len(me.answering.others) * me.n_rows // 8 + 1024

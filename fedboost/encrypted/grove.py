@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedboost.core.params import MAX_DEPTH
 from fedboost.encrypted.growth import Division, Growth
 from fedboost.errors import PeerError
-from fedboost.state import take_up
+from fedboost.state import restore_into
 
 Bits = NDArray[np.bool_]
 
@@ -72,7 +72,7 @@ class Grove(Generic[T]):
             own[place][node] = bits
         return own
 
-    def go_on(self, kept: Sequence[Any]) -> None:
+    def load_state(self, kept: Sequence[Any]) -> None:
         """Go on where an earlier attempt has left the trees, by their states."""
         for tree, own in zip(self.trees, kept, strict=True):
-            take_up(tree, own)
+            restore_into(tree, own)

@@ -50,8 +50,7 @@ class Meter:
     @classmethod
     def of(cls, seat: Seat) -> Meter:
         """That of a host."""
-        assert seat.frame is not None
-        return cls(seat.frame.columns, _values(seat.params), len(seat.parts["train"]))
+        return cls(seat.data.columns, _values(seat.params), len(seat.parts["train"]))
 
     @property
     def most(self) -> int:

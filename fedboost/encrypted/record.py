@@ -66,7 +66,6 @@ class HostRecord(Record):
 
     def __init__(self, seat: Seat, binning: Binning, bins: Bins) -> None:
         """bins (n, columns) of all rows of the seat, of which it keeps some columns."""
-        assert seat.frame is not None
         width, training = bins.shape[1], seat.parts["train"]
         kept = np.linspace(0, max(0, width - 1), min(width, COLUMNS_KEPT_MAX))
         self._columns = np.unique(kept.round().astype(np.int32))
@@ -75,7 +74,7 @@ class HostRecord(Record):
         params: EncryptedTreeParams = seat.params
         facts = {
             "kind": HOST,
-            "columns": [seat.frame.columns[column] for column in self._columns.tolist()],
+            "columns": [seat.data.columns[column] for column in self._columns.tolist()],
             "values": 2 * params.n_outputs // params.trees_per_round,
             "noise": params.host_noise,
         }

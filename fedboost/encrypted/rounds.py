@@ -21,6 +21,7 @@ from fedboost.encrypted.sides import Rounding
 from fedboost.flow import Seat
 from fedboost.messages.job_pb2 import Count, Told
 from fedboost.model import labels, words
+from fedboost.slot import Slot
 from fedboost.state import state
 
 Floats = NDArray[np.float64]
@@ -38,11 +39,17 @@ class Labels:
     @classmethod
     def of(cls, seat: Seat, params: TreeParams) -> Self:
         """Those of its table; refuses early stopping without rows held out."""
-        frame = seat.frame
-        assert frame is not None
-        assert frame.label is not None
         labels.check_held_out(params, bool(seat.validation.any()))
-        return cls(frame.label, np.ones(frame.n_rows) if frame.weight is None else frame.weight)
+        weight = seat.data.weight
+        return cls(seat.label, np.ones(seat.data.n_rows) if weight is None else weight)
+
+
+@dataclass(frozen=True)
+class OpenRound:
+    """The round under way: the rows that it draws, and what its trees learn from."""
+
+    sample: Sample
+    gh: Sums  # (rows, 2·all outputs)
 
 
 @state
@@ -70,10 +77,8 @@ class Rounds(RoundsState):
     first_round: int = 0  # of this job; the rounds before are those of the model it continues
     history: History = field(default_factory=list)
     forest: list[int] = field(default_factory=list)
-    # The round under way
     start: Floats | None = None
-    sample: Sample | None = None
-    gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, 2·all outputs)
+    round = Slot[OpenRound]("a round under way")
 
     def __post_init__(self) -> None:
         """Refuses rows that a metric cannot rank, before a tree has grown."""
@@ -106,7 +111,7 @@ class Rounds(RoundsState):
         """Values of a leaf."""
         return self.params.n_outputs // self.params.trees_per_round
 
-    def draw(self, fixed: FixedPoint, rounding: Rounding) -> None:
+    def start_round(self, fixed: FixedPoint, rounding: Rounding) -> None:
         """Begins a round, or takes up one under way: its gradients at the margins before it, of the
         rows that it draws, as exact integers in units of `fixed`.
         """
@@ -117,15 +122,15 @@ class Rounds(RoundsState):
         sample = sampling.of_round(self.params, g, number, number - self.first_round)
         self.forest[number:] = [len(sample.trees)]
         chosen, factor = sample.rows, sample.factor[:, None]
-        self.gh = np.zeros((len(self.y), 2 * self.params.n_outputs), np.int64)
-        self.gh[train[chosen]] = fixed.encode(g[chosen] * factor, h[chosen] * factor, rounding)
-        self.sample = sample
+        gh = np.zeros((len(self.y), 2 * self.params.n_outputs), np.int64)
+        gh[train[chosen]] = fixed.encode(g[chosen] * factor, h[chosen] * factor, rounding)
+        self.round = OpenRound(sample, gh)
 
     def gh_of(self, tree: int) -> Sums:
         """What tree number `tree` learns from, int64 (rows, 2·values of a leaf), contiguous."""
         outputs = self.outputs_of(tree)
         pairs = slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
-        return np.ascontiguousarray(self.gh[:, pairs])
+        return np.ascontiguousarray(self.round.gh[:, pairs])
 
     def outputs_of(self, tree: int) -> slice:
         """The margins that tree number `tree` of the round under way adds to: its class's, or all.
@@ -143,6 +148,7 @@ class Rounds(RoundsState):
         measured = self._measure()
         self.history.append(measured)
         self.start = None
+        del self.round
         if self.params.early_stopping_rounds is not None:
             self.stopping = self.stopping.after(measured["validation"][self.params.metrics[-1]])
         return Told(ends=self.ended(loop), metrics=words.as_metrics(measured))

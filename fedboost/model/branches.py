@@ -18,8 +18,8 @@ from fedboost.core.categories import members
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.errors import ConfigError
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import hybrid, networks, rounds, vertical, whole
-from fedboost.model.export import owner_name, short
+from fedboost.model import rounds, vertical
+from fedboost.model.export import short
 from fedboost.model.vertical import LEAF, OwnSplit, Whole
 
 NODES = (
@@ -65,14 +65,8 @@ class Picture:
 
 
 def of_shard(shard: Artefact, tree: int) -> Picture:
-    """A tree, counted from 0, as the owner of a shard knows it.
-
-    A ConfigError where the model has no such tree, or is made of networks.
-    """
+    """A tree of the model, counted from 0, as the owner of a guest's or host's shard knows it."""
     facts = shard.facts
-    check_tree(facts, tree)
-    if whole.is_whole(facts):
-        return of_whole(whole.joined(shard), tree)
     parties = (facts["guest"], *facts["hosts"])
     title, seen_by = title_of(facts, tree), facts["party"]
     if facts["role"] != GUEST:
@@ -80,28 +74,23 @@ def of_shard(shard: Artefact, tree: int) -> Picture:
     named = [(facts["party"], name) for name in facts["columns"]]
     texts = [facts["categories"].get(name, ()) for name in facts["columns"]]
     owners = [facts["party"], *facts["hosts"]]
-    root = _Reader(shard.arrays, tree, named, texts, owners).root()
-    if hybrid.is_hybrid(facts):
-        root = _with_notes(root, ROOT, _below_leaves(shard, tree))
-    return Picture(tree, title, root, parties, seen_by)
+    return Picture(
+        tree, title, _Reader(shard.arrays, tree, named, texts, owners).root(), parties, seen_by
+    )
 
 
 def of_whole(model: Whole, tree: int) -> Picture:
-    """A tree, counted from 0, of a model of which everything is known; refuses as `of_shard`."""
+    """A tree, counted from 0, of a model of which everything is known; see `check_tree`."""
     facts = model.facts
     check_tree(facts, tree)
     root = _Reader(model.arrays, tree, model.columns, model.texts, None).root()
-    parties = () if whole.is_whole(facts) else (facts["guest"], *facts["hosts"])
+    is_shared = any(party for party, _ in model.columns)
+    parties = (facts["guest"], *facts["hosts"]) if is_shared else ()
     return Picture(tree, title_of(facts, tree), root, parties, "")
 
 
 def check_tree(facts: Mapping[str, Any], tree: int) -> None:
     """A ConfigError unless the model has a tree of that number."""
-    if facts.get("kind") == networks.NETWORKS:
-        raise ConfigError(
-            "the model is made of networks, which have no trees",
-            todo=f"fedboost model show {facts['job']}",
-        )
     if not 0 <= tree < facts["trees"]:
         raise ConfigError(
             f"the model has {facts['trees']} trees, counted from 0, and no tree {tree}",
@@ -194,18 +183,10 @@ def _of_host(shard: Artefact, tree: int) -> Branch:
     return branch(ROOT)
 
 
-def _below_leaves(shard: Artefact, tree: int) -> dict[int, str]:
-    """By bottom node of a tree of two parts, which hosts go on below it."""
-    found: dict[int, list[str]] = {}
-    for one in hybrid.from_arrays(shard.arrays)[1]:
-        if one.node.tree == tree and one.under != hybrid.NO_NODE:
-            found.setdefault(one.under, []).append(owner_name(shard, one.host))
-    return {node: f"plus the mean of {', '.join(hosts)}" for node, hosts in found.items()}
-
-
-def _with_notes(branch: Branch, node: int, notes: Mapping[int, str]) -> Branch:
+def with_notes(branch: Branch, node: int, notes: Mapping[int, str]) -> Branch:
+    """The branch below a node, with notes at the leaves that have some, by their numbers."""
     children = zip(branch.below, (left_child(node), right_child(node)), strict=False)
-    below = tuple(_with_notes(child, number, notes) for child, number in children)
+    below = tuple(with_notes(child, number, notes) for child, number in children)
     return replace(branch, below=below, note="" if below else notes.get(node, ""))
 
 

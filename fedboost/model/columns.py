@@ -68,9 +68,8 @@ def values(facts: Facts, frame: Frame) -> Values:
 
 def of_seat(seat: Seat) -> Values:
     """The values of a party that predicts, by its own shard; a DataError names a wrong column."""
-    assert seat.frame is not None
     try:
-        return values(seat.artefacts[MODEL].facts, seat.frame)
+        return values(seat.artefacts[MODEL].facts, seat.data)
     except DataError as error:
         raise error.at(party=seat.party) from None
 

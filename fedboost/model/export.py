@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -46,8 +47,8 @@ from pydantic import Field
 from fedboost.core import categories
 from fedboost.core.params import MAX_BIN, MAX_DEPTH, NUM_CLASS_MAX, ROUNDS_MAX
 from fedboost.errors import DataError
-from fedboost.flow import GUEST, Artefact
-from fedboost.model import hybrid, networks, vertical, whole
+from fedboost.flow import Artefact
+from fedboost.model import vertical
 from fedboost.model.vertical import LEAF, OwnSplit
 from fedboost.settings import Settings
 
@@ -89,24 +90,13 @@ class HostShard(Settings):
     splits: list[HostSplit]
 
 
-def own_shard(shard: Artefact) -> str:
-    """The JSON text of one party's shard, a line for each node; the module says what it holds."""
-    facts = {name: value for name, value in shard.facts.items() if name != "format"}
-    if facts.get("kind") == networks.NETWORKS:
-        facts |= {
-            name: shard.arrays[name].tolist() for name in networks.SCALE if name in shard.arrays
-        }
-        entries = {"networks": _rounds(shard)}
-    elif whole.is_whole(facts):
-        entries = {"nodes": _nodes(whole.as_guests(shard))}
-    elif facts["role"] == GUEST:
-        entries = {"nodes": _nodes(shard)}
-        if hybrid.is_hybrid(facts):
-            entries["below"] = _below(shard)
-    else:
-        known = HostShard.model_fields  # what no reader knows stays at home
-        facts = {name: value for name, value in facts.items() if name in known}
-        entries = {"splits": _splits(shard)}
+def facts_of(shard: Artefact) -> dict[str, Any]:
+    """The facts of a shard, but for the format of its files."""
+    return {name: value for name, value in shard.facts.items() if name != "format"}
+
+
+def text_of(facts: Mapping[str, Any], entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """The JSON text of facts and lists, a line for each entry; the module says what it holds."""
     head = {"format": KIND, "version": VERSION, **facts}
     lines = [f" {json.dumps(name)}: {json.dumps(_plain(value))}" for name, value in head.items()]
     for name, rows in entries.items():
@@ -130,7 +120,7 @@ def host_shard(read: HostShard, **where: str) -> Artefact:
     if len({(split.tree, split.node) for split in read.splits}) < len(read.splits):
         raise DataError("the shard splits one node twice", **where)
     _check_categories(read, **where)
-    splits = [
+    own = [
         OwnSplit(
             tree=s.tree,
             node=s.node,
@@ -142,7 +132,7 @@ def host_shard(read: HostShard, **where: str) -> Artefact:
         for s in read.splits
     ]
     facts = read.model_dump(mode="json", exclude={"format", "version", "splits"})
-    return Artefact(facts, vertical.splits_to_arrays(splits))
+    return Artefact(facts, vertical.splits_to_arrays(own))
 
 
 def needed_alone(shard: HostShard) -> HostShard:
@@ -189,53 +179,25 @@ def _threshold(split: HostSplit) -> np.float32:
     return np.float32(np.inf if split.threshold is None else split.threshold)
 
 
-def _rounds(shard: Artefact) -> list[dict[str, Any]]:
-    """Weights are 32-bit floats, as their shortest texts; a list for each output, by class."""
-    return [
-        {
-            "network": one.network.number,
-            "mean": one.normal.mean.tolist(),
-            "deviation": one.normal.deviation.tolist(),
-            "weights": [[short(value) for value in own] for own in one.weights],
-        }
-        for one in networks.rounds(shard)
-    ]
+def splits(shard: Artefact) -> list[dict[str, Any]]:
+    """A host's own splits."""
+    own = vertical.arrays_to_splits(shard.arrays)
+    return [{"tree": s.tree, "node": s.node, **_rule(s, shard)} for s in own]
 
 
-def _splits(shard: Artefact) -> list[dict[str, Any]]:
-    splits = vertical.arrays_to_splits(shard.arrays)
-    return [{"tree": s.tree, "node": s.node, **_rule(s, shard)} for s in splits]
-
-
-def _nodes(shard: Artefact) -> list[dict[str, Any]]:
+def nodes(shard: Artefact, *, owners: bool = True) -> list[dict[str, Any]]:
+    """Every node that a guest knows, with whose it is if `owners`."""
     rows = []
     for node in vertical.arrays_to_nodes(shard.arrays):
         row: dict[str, Any] = {"tree": node.tree, "node": node.node}
         if node.owner == LEAF:
             rows.append({**row, "leaf": node.value.tolist(), "cover": node.cover})
             continue
-        if not whole.is_whole(shard.facts):
+        if owners:
             row["owner"] = owner_name(shard, node.owner)
         if node.split is not None:
             row |= _rule(node.split, shard)
         rows.append({**row, "gain": node.gain, "cover": node.cover})
-    return rows
-
-
-def _below(shard: Artefact) -> list[dict[str, Any]]:
-    """The hosts' nodes of trees in two parts; a guest's key for them stays at home."""
-    rows = []
-    for one in hybrid.from_arrays(shard.arrays)[1]:
-        node, host = one.node, shard.facts["hosts"][one.host - 1]
-        row: dict[str, Any] = {"host": host, "tree": node.tree, "node": node.node}
-        if one.under != hybrid.NO_NODE:
-            row["under"] = one.under
-        if node.owner == LEAF:
-            rows.append({**row, "leaf": node.value.tolist(), "cover": node.cover})
-        elif shard.facts["split"] == "scored":
-            rows.append({**row, "gain": node.gain, "cover": node.cover})
-        else:
-            rows.append(row)
     return rows
 
 

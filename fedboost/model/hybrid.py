@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,11 +43,6 @@ class Below:
     host: int  # k, the k-th host's
     node: GuestNode  # by that host's numbers; owner k a split of the host's, LEAF a leaf
     under: int = NO_NODE  # of a bottom node: its heap id in the guest's part
-
-
-def is_hybrid(facts: Mapping[str, Any]) -> bool:
-    """Whether a shard's model has such trees."""
-    return facts.get("kind") == KIND
 
 
 def top_nodes(number: int, tree: Tree, rate: float) -> list[GuestNode]:
@@ -98,10 +92,8 @@ def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> tuple[list[GuestNo
 
 
 def seen_below(shard: Artefact) -> list[GuestNode]:
-    """The hosts' nodes that a guest's shard tells of: none of other models, nor where splits were
-    unscored.
-    """
-    if not is_hybrid(shard.facts) or shard.facts["split"] == "unscored":
+    """The hosts' nodes that a guest's shard tells of: none where splits were unscored."""
+    if shard.facts["split"] == "unscored":
         return []
     _, below = from_arrays(shard.arrays)
     return [one.node for one in below]

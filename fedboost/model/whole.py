@@ -17,25 +17,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import objectives
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.local import Trained, add_to_margin
 from fedboost.core.tree import DTYPES, LEAF, Tree
 from fedboost.data.frame import Frame, Values
-from fedboost.errors import ConfigError, DataError
+from fedboost.errors import DataError
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import columns, networks, rounds, vertical
+from fedboost.model import columns, rounds, vertical
 
 TREES = "trees"  # the `kind` that this module makes and reads
 CELLS_MAX = 1 << 24  # rows × columns that lie side by side while trees are walked: 64 MiB
 
 Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[np.generic]]
-
-
-def is_whole(facts: Mapping[str, Any]) -> bool:
-    """Whether a shard with these facts is a whole model, not one party's part of it."""
-    return facts.get("whole") is True
 
 
 def shard(
@@ -90,8 +84,6 @@ def margins(model: Artefact, frame: Frame) -> Floats:
     count as missing. A DataError where the model is damaged, or names a column that the table
     lacks, or whose values are categories in one of them and numbers in the other.
     """
-    if model.facts.get("kind") == networks.NETWORKS:
-        return networks.margins(model, frame)
     found = trees(model)
     values, found = _used(columns.values(model.facts, frame), found)
     ends = rounds.ends(model.facts).tolist()
@@ -100,11 +92,6 @@ def margins(model: Artefact, frame: Frame) -> Floats:
         for start, end in zip([0, *ends[:-1]], ends, strict=True):
             add_to_margin(margin[rows], [tree.predict(cells) for tree in found[start:end]])
     return margin
-
-
-def predict(model: Artefact, frame: Frame) -> Floats:
-    """float64 (n, outputs): probabilities or means, by the objective; refuses as `margins` does."""
-    return objectives.transform(model.facts["objective"], margins(model, frame))
 
 
 def as_guests(model: Artefact) -> Artefact:
@@ -126,13 +113,8 @@ def as_guests(model: Artefact) -> Artefact:
 def joined(model: Artefact) -> vertical.Whole:
     """What `vertical.join` makes of all shards of a vertical model, of the one that is enough.
 
-    Its columns belong to no party. Refuses as `trees` does, and a model of networks.
+    Its columns belong to no party. Refuses as `trees` does.
     """
-    if model.facts.get("kind") == networks.NETWORKS:
-        raise ConfigError(
-            "XGBoost reads trees, and the model is made of networks",
-            todo=f"fedboost model export {model.facts['job']} --format json",
-        )
     found = vertical.join(as_guests(model), {})
     return replace(found, columns=[("", name) for name in model.facts["columns"]])
 

@@ -45,7 +45,6 @@ def measured(
 
 def importance(seat: Seat, nodes: Iterable[GuestNode]) -> list[Importance]:
     """Gain and splits: the guest's columns by name, every host's as one sum."""
-    assert seat.frame is not None
     summed: dict[tuple[str, str], tuple[float, int]] = {}
     for node in nodes:
         if node.owner == vertical.LEAF:
@@ -54,7 +53,7 @@ def importance(seat: Seat, nodes: Iterable[GuestNode]) -> list[Importance]:
         if node.split is None:
             party = seat.table.hosts[node.owner - 1]
         else:
-            feature = seat.frame.columns[node.split.feature]
+            feature = seat.data.columns[node.split.feature]
         gain, count = summed.get((party, feature), (0.0, 0))
         summed[party, feature] = (gain + node.gain, count + 1)
     return [

@@ -20,8 +20,8 @@ from fedboost.data.predictions import parted
 from fedboost.data.sheet import Sheet
 from fedboost.flow import AGGREGATOR, Protocol
 from fedboost.job import JobSpec
-from fedboost.model import hybrid
-from fedboost.sdk import assembly, disclosure, labels, scoring, seats, simulation
+from fedboost.model import kinds
+from fedboost.sdk import assembly, disclosure, labels, seats, simulation
 from fedboost.sdk.assembly import Assembled, Taught
 from fedboost.sdk.fitted import Fitted
 from fedboost.sdk.progress import watching
@@ -272,28 +272,28 @@ class Federated(Fitted):
             guest = self.guest_
             partners = seats.partner_rows(found, guest)
             facts = self.shards_[guest].facts
-            if facts.get("split") == "unscored":
+            kind = kinds.of(facts)
+            if kind.asks_hosts(facts):
                 return self._asked(found)
-            if not hybrid.is_hybrid(facts):
+            if kind.scores_common:
                 self._check_partners(partners)
             held = {host: np.flatnonzero(rows >= 0) for host, rows in partners.items()}
             own = {h: found[h].take(rows[rows >= 0]) for h, rows in partners.items()}
             own[guest] = found[guest]
             frames = {party: self._frame(seat, party) for party, seat in own.items()}
-            return scoring.predict(self.shards_, guest, frames, held)
+            return kind.predict(self.shards_, guest, frames, held)
 
     def _asked(self, found: Seats) -> Floats:
         """The predictions of a job: leaf values lie encrypted at hosts, and only they all know."""
         facts = self.shards_[self.guest_].facts
         given = assembly.as_given(Taught(found, {}, {}))
-        params = {"model": facts["job"]}
-        is_hybrid = hybrid.is_hybrid(facts)
+        kind = kinds.of(facts)
         spec = {
             "name": "prediction",
-            "protocol": "predict-hybrid" if is_hybrid else "predict",
+            "protocol": kind.scored_by,
             "parties": {"guest": self.guest_, "hosts": facts["hosts"]},
             "data": given.data,
-            "params": params | ({"split": facts["split"]} if is_hybrid else {}),
+            "params": {"model": facts["job"], **kind.scoring_params(facts)},
         }
         ended = self._job(parse(JobSpec, spec), given.sheets, model=self.shards_)
         assert ended.predictions is not None
@@ -303,7 +303,8 @@ class Federated(Fitted):
         """A table as a party's shard of the model reads it."""
         facts = self.shards_[party].facts
         # Networks hash the columns of a sparse table by their numbers, whichever it has.
-        names = facts["columns"] if not facts.get("sparse") else seat.rows.names
+        is_hashed = kinds.of(facts).is_hashed(facts)
+        names = seat.rows.names if is_hashed else facts["columns"]
         with refusing(party=party):
             return seat.rows.frame(names, list(facts["categories"]))
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fedboost.flow import Artefact
 from fedboost.messages.job_pb2 import JobJournal
+from fedboost.model import kinds
 from fedboost.report.page import render
-from fedboost.sdk import importance
 from fedboost.sdk.disclosure import Disclosure
 from fedboost.sdk.parameters import EstimatorParameters
 from fedboost.sdk.refusals import unfitted
@@ -79,7 +79,7 @@ class Fitted(EstimatorParameters):
         """The round that predictions end with, from 0; the last one without early stopping."""
         self._check_fitted()
         facts = self.shards_[self.guest_].facts
-        return int(facts["rounds"] if facts.get("rounds") else len(facts["forest"])) - 1
+        return kinds.of(facts).rounds(facts) - 1
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
@@ -90,7 +90,7 @@ class Fitted(EstimatorParameters):
         nothing is a tree, or a job's guest does not score splits.
         """
         self._check_fitted()
-        gains = importance.by_column(self.shards_, self.guest_)
+        gains = kinds.of(self.shards_[self.guest_].facts).gains(self.shards_, self.guest_)
         if gains is None:
             raise AttributeError("feature_importances_: no gain of a split is known to this model")
         found = np.array([gains.get(key, 0.0) for key in self._columns()])

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedboost.sdk import assembly, holdout, labels, scoring, seats
+from fedboost.model import kinds
+from fedboost.sdk import assembly, holdout, labels, seats
 from fedboost.sdk.assembly import Assembled, Taught
 from fedboost.sdk.federated import Federated, Labels, Rows, Scores
 from fedboost.sdk.refusals import InvalidTableError, refusing
@@ -100,6 +102,7 @@ class Horizontal(Federated):
             whole = self._same_columns(seats.single(X, self.get_params().get("ids")))
             return self._scored(whole)
 
-    def _scored(self, seat: PartyRows) -> scoring.Floats:
+    def _scored(self, seat: PartyRows) -> NDArray[np.float64]:
         frame = self._frame(seat, self.guest_)
-        return scoring.predict_whole(self.shards_[self.guest_], frame)
+        shard = self.shards_[self.guest_]
+        return kinds.of(shard.facts).predict_alone(shard, frame)

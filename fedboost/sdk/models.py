@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
-from fedboost.model import inspection, networks, shards, whole
-from fedboost.model.inspection import ImportanceShare
+from fedboost.model import kinds, shards
+from fedboost.model.kinds.kind import ImportanceShare
 from fedboost.sdk.tables import TableLike, rows_of
 
 
@@ -24,8 +24,8 @@ class Model:
     """A party's shard of a model."""
 
     def __init__(self, shard: Artefact) -> None:
-        self._shard = shard
-        self.facts = inspection.facts(shard.facts)  # as `fedboost model show` has them
+        self._shard, self._kind = shard, kinds.of(shard.facts)
+        self.facts = self._kind.described(shard.facts)  # as `fedboost model show` has them
         self.id: str = self.facts["model"]
         self.columns: tuple[str, ...] = tuple(self.facts["columns"])
         self.is_whole: bool = self.facts["whole"]
@@ -36,11 +36,11 @@ class Model:
 
     def importance(self) -> list[ImportanceShare]:
         """Gain and splits by column, greatest first; other parties' columns as one sum each."""
-        return inspection.importance(self._shard)
+        return self._kind.importance(self._shard)
 
     def tree_lines(self, trees: int = 1) -> list[str]:
         """The first trees as text, as far as this party knows them."""
-        return inspection.tree_lines(self._shard, trees)
+        return self._kind.tree_lines(self._shard, trees)
 
     def predict(self, rows: TableLike) -> NDArray[np.float64]:
         """Probabilities or means, by the objective: float64 (n,), of several classes (n, classes).
@@ -55,7 +55,7 @@ class Model:
                 todo=f"fedboost model predict {self.id} --data …",
                 model=self.id,
             )
-        found = whole.predict(self._shard, self._frame(rows))
+        found = self._kind.predict_alone(self._shard, self._frame(rows))
         return found[:, 0] if found.shape[1] == 1 else found
 
     def _frame(self, given: TableLike) -> Frame:
@@ -79,7 +79,7 @@ class Model:
         """Return True if the columns are those of sparse tables; networks take any
         number of these.
         """
-        return self._shard.facts.get("kind") == networks.NETWORKS and self._shard.facts["sparse"]
+        return self._kind.is_hashed(self._shard.facts)
 
 
 def load_model(folder: str | Path) -> Model:

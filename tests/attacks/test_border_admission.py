@@ -93,7 +93,7 @@ async def begun_again(folder, monkeypatch, call):
             ),
         }
         monkeypatch.setattr(telco.judge, "signatures", lambda *_: None)
-        monkeypatch.setattr(telco, "_consents", lambda _: True)
+        monkeypatch.setattr(telco.parts, "consents", lambda _: True)
         try:
             await getattr(telco, call)(LEADER, again[call])
         finally:

@@ -11,7 +11,7 @@ from fedboost.errors import PolicyError
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.runtime.cluster import local
 from fedboost.runtime.jobs import manifest
-from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.party.parts import PartyParts
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport.identity import Peer
 from tests.e2e import world
@@ -85,7 +85,7 @@ def test_a_job_that_another_party_refused_once_does_not_run_unapproved(tmp_path)
 def test_a_job_that_another_party_refused_once_runs_unapproved_where_the_record_is_not_asked(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(PartyNode, "_consents", lambda *_: True)
+    monkeypatch.setattr(PartyParts, "consents", lambda *_: True)
     released, _ = now(resumed_after_a_refusal(tmp_path))
     assert released
 
@@ -133,7 +133,7 @@ def test_a_coordinator_that_stops_a_waiting_job_begins_it_where_the_record_is_no
     tmp_path, monkeypatch
 ):
     def off():
-        monkeypatch.setattr(PartyNode, "_consents", lambda *_: True)
+        monkeypatch.setattr(PartyParts, "consents", lambda *_: True)
 
     signature, job = now(stopped_into_a_state(tmp_path, "failed", off))
     assert signature

@@ -69,7 +69,7 @@ class Town:
     async def again(self, made: LocalCluster, job: str) -> None:
         """The guest's daemon dies, loses what it kept of a job, and the coordinator goes on."""
         node = made.parties[GUEST]
-        node._works.pop(job, None)
+        node.under_way.pop(job, None)
         shutil.rmtree(node.store.folder / "jobs" / job, ignore_errors=True)
         await made.coordinator.resume(made.user, JobId(id=job))
         async for _ in made.events(job):

@@ -68,10 +68,10 @@ async def signs_of_life(folder):
     async with town(folder) as cluster:
         telco = cluster.parties["telco"]
         running = asyncio.create_task(cluster.run(JOB))
-        await until(lambda: telco._works and next(iter(telco._works.values())).session)
+        await until(lambda: telco.under_way and next(iter(telco.under_way.values())).session)
         certs = folder / "c" / "certs"
         gate = CallerGate(Revocations(tls_of(certs, "telco")))
-        [work] = telco._works.values()
+        [work] = telco.under_way.values()
         call = party_pb2.StepCall(job=work.id, attempt=work.attempt, stage="align")
         served = party_pb2.DESCRIPTOR.services_by_name["Party"]
         services: Any = Servicer(telco, gate, served)

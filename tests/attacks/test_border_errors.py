@@ -175,10 +175,10 @@ def refusals(folder, monkeypatch):
             node = cluster.parties[TELCO]
             policy = node.config.policy.model_copy(update={"tells": ()})
             node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
-            for name in ("check_leader", "greeting"):
-                monkeypatch.setattr(f"fedboost.runtime.party.node.{name}", fails)
-            for name in ("_receiver", "_led"):
-                monkeypatch.setattr(node, name, fails)
+            for name in ("starting.check_leader", "halting.check_leader", "node.greeting"):
+                monkeypatch.setattr(f"fedboost.runtime.party.{name}", fails)
+            monkeypatch.setattr(node, "_receiver", fails)
+            monkeypatch.setattr(node.under_way, "led", fails)
             monkeypatch.setattr(node.ledger, "newest_kept", fails)
             for name, asked in calls().items():
                 caller = Peer("party", BANK, "", 0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedboost.core.params import metrics_of
-from fedboost.protocols.gbun.party import Kept
+from fedboost.protocols.gbun.party import CHECKPOINT
 from tests.equivalence.test_gbun import MODES, SPARSE
 from tests.support.federated import GUEST, HOSTS, now, with_seed
 from tests.support.gbun_jobs import CarriedOn, assert_pooled, made
@@ -110,4 +110,4 @@ def test_the_margins_of_a_checkpoint_are_those_that_its_rounds_come_to():
     margin = np.tile(state.training.objective.base_margin, (job.sizes[1], 1))
     for one in state.training.rounds:
         margin += one.added(state.training.inputs["train"])
-    assert kept[TELCO].state(Kept).training.margins["train"].tobytes() == margin.tobytes()
+    assert kept[TELCO].state(CHECKPOINT).training.margins["train"].tobytes() == margin.tobytes()

@@ -93,7 +93,7 @@ def test_leaves_and_covers_come_from_the_rows_and_not_from_noisy_sums():
     room = noisy({"n_estimators": 1, "host_noise": 4.0}).room()
     now(room.until("close_trees"))
     guest = room.state(GUEST)
-    [tree] = guest.grove.trees
+    [tree] = guest.growing.grove.trees
     values = tree.leaves()
     assert len(tree.won) > 1
     for node, value in values.items():
@@ -162,7 +162,7 @@ def tree_before_division(sigma):
     room = made({"host_noise": sigma, "mode": "layered"}, (2, 3), 90).room()
     now(room.until("divide_rows"))
     guest = room.state(GUEST)
-    [tree] = guest.grove.trees
+    [tree] = guest.growing.grove.trees
     assert 0 in tree.won
     divisions = {0: np.arange(90) % 2 == 0}
     rows = tree.growth.everyone.rows(0)
@@ -224,7 +224,7 @@ def test_sums_may_be_beyond_their_rows_by_the_noise_and_no_more():
     room = noisy({}).room()
     now(room.until("choose_splits"))
     guest = room.state(GUEST)
-    [tree] = guest.grove.trees
+    [tree] = guest.growing.grove.trees
     assert isinstance(tree, GuestTree)
     most = NoiseScale.of(room.params, guest.rules.fixed.bits).most
     rows = tree.growth.training.rows(0)

@@ -55,8 +55,8 @@ def test_a_job_carried_on_stays_with_its_key():
     room = job.room()
     kept = now(broken_off(room, "start_round", 2))
     shards = now(later(room).carry_on(kept, 1))
-    own = kept[HOSTS[0]].state(host.Kept)
-    private, public = kept[GUEST].state(training.Kept).key, own.key
+    own = kept[HOSTS[0]].state(host.CHECKPOINT)
+    private, public = kept[GUEST].state(training.CHECKPOINT).key, own.key
     assert private == shards[GUEST].arrays[KEY].tobytes()
     assert all(shards[party].arrays[KEY].tobytes() == public for party in job.rows)
     assert private != public
@@ -67,7 +67,7 @@ def test_a_job_carried_on_stays_with_its_key():
 
 def keyless(kept):
     """The same checkpoints, but that the guest has lost its key."""
-    own = kept[GUEST].state(training.Kept)
+    own = kept[GUEST].state(training.CHECKPOINT)
     own.key = b""
     return {**kept, GUEST: Artefact.of_state(own)}
 

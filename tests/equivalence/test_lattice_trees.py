@@ -348,8 +348,8 @@ def test_the_guest_rounds_at_random_and_without_bias():
             for party, seat in room.seats.items()
         }
         again = Room(room.protocol, seats)
-        now(again.walk())
-        drawn.append(again.state(GUEST).gh)
+        now(again.until("open_layer"))
+        drawn.append(again.state(GUEST).round.gh)
     gaps = np.abs(drawn[0] - drawn[1])
     assert gaps.max() == 1
     assert isinstance(job, Job)

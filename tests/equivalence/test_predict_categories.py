@@ -10,10 +10,9 @@ from fedboost.core.params import TreeParams
 from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
 from fedboost.model import vertical
-from fedboost.model.export import own_shard
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from tests.equivalence.test_predict import NAMES, PREDICTION_GAP_MAX, VALIDATION, Trained, score
-from tests.support.models import leaves, margins, read_host_shard
+from tests.support.models import leaves, margins, own_shard, read_host_shard
 
 CITIES = ["Aachen", "Bonn", "Chur", "Dresden", "Essen", "Fulda", "Gera", "Hof", "Ulm"]
 CATEGORICAL = {"bank": ["branch"], "telco": ["city"], "shop": ["member"]}

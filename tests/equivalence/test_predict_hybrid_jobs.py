@@ -67,7 +67,7 @@ def test_a_trained_model_scores_all_rows_of_the_guest_in_its_order(
     [
         (spec(), scoring(split="scored"), "trained with split: unscored, the job says scored"),
         (spec(split="scored"), scoring(split="unscored"), "split: scored, the job says unscored"),
-        (spec(), scoring("predict"), "trees have two parts"),
+        (spec(), scoring("predict"), "is scored by predict-hybrid"),
         (spec(), scoring(parties=(GUEST, *HOSTS[1::-1]), split="unscored"), "telco, shop"),
     ],
     ids=["not scored", "not unscored", "another protocol", "another order"],
@@ -85,7 +85,7 @@ def test_a_model_of_other_trees_is_refused(tmp_path):
     first = job_spec("secureboost", PARTIES, params={**PLAIN, "n_estimators": 1})
     trained, refused = now(run_jobs(tmp_path, tables(), [first, scoring(split="scored")]))
     assert trained.state == "finished"
-    assert "no bottom nodes" in refused.error.what
+    assert "a model of secureboost is scored by predict, not" in refused.error.what
 
 
 @pytest.mark.parametrize("split", SPLITS)

@@ -21,8 +21,8 @@ from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.coordinator.job_states import CoordinatorJobStates
 from fedboost.runtime.coordinator.journals import Journals
 from fedboost.runtime.party.files import JobFiles
+from fedboost.runtime.party.finishing import Finishing
 from fedboost.runtime.party.job import PartyJob
-from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.store.transcripts import Transcripts
 from fedboost.runtime.transport.addresses import Timers
@@ -37,7 +37,7 @@ TIMERS = Timers(retry_first_s=0.01, retry_max_s=0.1, keep_s=0.0)
 KEPT = {
     "a checkpoint": (JobFiles, "keep"),
     "a stage's end": (PartyJob, "close"),
-    "the job's end": (PartyNode, "_conclude"),
+    "the job's end": (Finishing, "_finish"),
     "an attempt": (Store, "set_attempt"),
     "an event": (Journals, "add"),
     "the result": (CoordinatorJobStates, "finished"),
@@ -73,11 +73,11 @@ class Cut:
                 self.strike()
             return given
 
-        async def here(work, *args):  # no other thread writes while the disks are copied
-            return work(*args)
+        async def here(work, *args, **named):  # nobody else writes while the disks are copied
+            return work(*args, **named)
 
         monkeypatch.setattr(owner, name, keep)
-        monkeypatch.setattr("fedboost.runtime.party.node.asyncio.to_thread", here)
+        monkeypatch.setattr(asyncio, "to_thread", here)
 
     def strike(self):
         """Copies the disks."""
@@ -161,9 +161,9 @@ def test_all_processes_die_at_once_and_the_model_is_the_same(
     seats: list[tuple[str, str, int]] = []
     seat = PartyJob.seat
 
-    def seated(self, stage, *args):
+    def seated(self, stage, *args, **named):
         seats.append((self.signed.party, stage, self.attempt))
-        return seat(self, stage, *args)
+        return seat(self, stage, *args, **named)
 
     monkeypatch.setattr(PartyJob, "seat", seated)
     cut = Cut(what, times, when, tmp_path)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.party.parts import PartyParts
 from fedboost.runtime.policy import account as accounts
 from fedboost.runtime.policy import judgement
 from fedboost.runtime.policy.spending import Spending
@@ -61,7 +61,7 @@ def test_no_schedule_that_hypothesis_finds_leaves_the_border(tmp_path_factory, d
 
 # Where it is, what is there in its place, and what a schedule then shows.
 OFF = {
-    "approvals are asked for": (PartyNode, "_consents", True, "left without approval"),
+    "approvals are asked for": (PartyParts, "consents", True, "left without approval"),
     "messages are charged": (Spending, "charge", None, "what the account says|nobody counted"),
     "only the same bytes are free": (accounts, "has_left", True, "ε is not what the account says"),
     "sums have a limit": (Policy, "judge_told_sums", None, "more sums than"),

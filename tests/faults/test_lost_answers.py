@@ -191,7 +191,7 @@ def test_no_coordinator_can_have_secrets_drawn_again_within_an_attempt(tmp_path,
 
     async def look(cluster, job):
         node = cluster.parties["telco"]
-        work = node._works[job]
+        work = node.under_way[job]
         session = work.session
         opened = StageRequest(job=job, attempt=1, stage="secureboost", round=0)
         await node.open_stage(LEADER, opened)

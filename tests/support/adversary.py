@@ -238,7 +238,7 @@ class Adversary:
         if self.draw.random() < 0.5:
             self.did.append("the guest has lost the job")
             node = self.cluster.parties[guest]
-            node._works.pop(job, None)
+            node.under_way.pop(job, None)
             shutil.rmtree(node.store.folder / "jobs" / job, ignore_errors=True)
         if self.draw.random() < 0.5:
             ids = IDS if self.draw.random() < 0.5 else self.draw.sample(IDS, ROWS - 5)

@@ -11,7 +11,7 @@ from fedboost.core import gbun
 from fedboost.core.gbun import GbunParams
 from fedboost.data.frame import Frame
 from fedboost.flow import Keeps
-from fedboost.model import whole
+from fedboost.model import networks
 from tests.support import horizontal_jobs
 from tests.support.federated import GUEST, Room, now, room_for
 from tests.support.horizontal_jobs import Job, assert_same_shards
@@ -78,7 +78,7 @@ def assert_pooled(job, room=None):
     trained = pooled(job)
     shard = shards[GUEST]
     assert shard.facts["rounds"] == trained.best_round + 1
-    margins = whole.margins(shard, job.frame)
+    margins = networks.margins(shard, job.frame)
     expected = trained.margins(job.dealt(np.ones(len(job.y), np.bool_)))
     np.testing.assert_allclose(margins, expected, rtol=0, atol=MARGIN_GAP_MAX)
     assert np.ptp(expected) > 100 * MARGIN_GAP_MAX  # there is something to be equal

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from fedboost.core.categories import NO_THRESHOLD, as_set, members
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.flow import Artefact
-from fedboost.model import export, vertical
+from fedboost.model import export, kinds, vertical
+from fedboost.model.kinds.kind import ImportanceShare, SharedRule
 from fedboost.model.vertical import GUEST, LEAF, GuestNode, OwnSplit, Whole
 from fedboost.settings import parse
 
@@ -26,6 +27,28 @@ COLUMNS = {
 CATEGORIES = {"branch": ["north", "south", "west"], "city": [f"city {i}" for i in range(12)]}
 BASE = {"multi:softprob": 0.3, "binary:logistic": -1.25}
 GRID = np.arange(-3, 4).astype(np.float32)  # values fall on thresholds now and then
+
+
+def described(facts: dict[str, Any]) -> dict[str, Any]:
+    return kinds.of(facts).described(facts)
+
+
+def own_shard(shard: Artefact) -> str:
+    return kinds.of(shard.facts).exported(shard)
+
+
+def importance(shard: Artefact) -> list[ImportanceShare]:
+    return kinds.of(shard.facts).importance(shard)
+
+
+def tree_lines(shard: Artefact, trees: int) -> list[str]:
+    return kinds.of(shard.facts).tree_lines(shard, trees)
+
+
+def shared_rules(
+    shard: Artefact, names: Sequence[str] | None = None
+) -> tuple[list[SharedRule], int]:
+    return kinds.of(shard.facts).shared_rules(shard, names)
 
 
 def random_model(

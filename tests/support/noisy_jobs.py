@@ -61,7 +61,8 @@ class Watched:
     def note(self, tree: GuestTree, node: int, sums: Sums) -> None:
         """Sets beside sums what the rows come to, by what only the host knows."""
         guest, host = self.room.state(GUEST), self.room.state(HOSTS[0])
-        grove = guest.groves[HOSTS[0]] if hasattr(guest, "groves") else guest.grove
+        growing = guest.growing
+        grove = growing.groves[HOSTS[0]] if hasattr(growing, "groves") else growing.grove
         slot = next(place for place, one in enumerate(grove.trees) if one is tree)
         offer, rows = host.grove.offered[slot * STRIDE + node], tree.growth.training.rows(node)
         names, true = [], []

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays_of
 from numpy.typing import NDArray
 
 from fedboost.errors import DataError
-from fedboost.state import load_state, state, state_dict, take_up
+from fedboost.state import load_state, restore_into, state, state_dict
 
 Floats = NDArray[np.float64]
 
@@ -209,12 +209,12 @@ class Whole:
 
 def test_parts_go_on_where_they_were_and_stay_what_they_are():
     whole = Whole(part=Working())
-    take_up(whole, load_state(Whole, *state_dict(Whole, Whole(part=Part(done=3)))))
+    restore_into(whole, load_state(Whole, *state_dict(Whole, Whole(part=Part(done=3)))))
     assert isinstance(whole.part, Working)
     assert (whole.part.done, whole.part.doing) == (3, "something")
 
 
 def test_a_part_that_was_not_kept_is_missed():
     with pytest.raises(DataError, match="what was kept has no part") as refused:
-        take_up(Whole(part=Working()), Whole(part=None))
+        restore_into(Whole(part=Working()), Whole(part=None))
     assert "policy" in (refused.value.todo or "")

@@ -35,7 +35,6 @@ __all__ = (
 
 def intersect(me: Member, got: Mapping[str, FullSet]) -> Out:
     """The points in every set, to the last host, which begins to unblind them; not too few."""
-    assert me.kept is not None
     common = set(as_keys(me.kept))
     for host, full in got.items():
         check_origin(full.origin, behind(me.seat.table, host, 1), host)
@@ -74,5 +73,4 @@ def compare_rows(me: Member, got: Mapping[str, RowsDigest]) -> Out:
     for host, rows in got.items():
         if not hmac.compare_digest(rows.digest, me.digest):
             raise PeerError(f"{host} kept other rows than the guest", party=host)
-    assert me.rows is not None
     return Out(told=Told(counts=[Count(name="aligned", count=len(me.rows))]))

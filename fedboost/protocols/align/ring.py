@@ -21,6 +21,7 @@ from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Place, Seat, Table
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.align_pb2 import BlindedSet, FullSet
+from fedboost.slot import Slot
 
 DOMAIN = b"fedboost align v2 "  # ids hash to other points in any other use of the group
 
@@ -36,9 +37,9 @@ class Member:
     passed: int = 0  # sets shuffled so far
     shared: int = 0  # points in every set
     digest: bytes = b""  # over the rows the guest keeps
-    kept: Points | None = None  # the fully blinded set that ended at this party
     passed_on: tuple[Points, Points] | None = None  # of a host: the guest's set as it came and left
-    rows: NDArray[np.int64] | None = None
+    kept = Slot[Points]("a fully blinded set that ended at this party")
+    rows = Slot[NDArray[np.int64]]("rows that all share")
 
     @property
     def next(self) -> str:
@@ -65,8 +66,7 @@ def check_origin(said: str, expected: str, sender: str) -> None:
 
 def begin(seat: Seat) -> Member:
     """A party with its ids and a fresh exponent."""
-    assert seat.frame is not None
-    return Member(seat, seat.frame.ids, Exponent.random())
+    return Member(seat, seat.data.ids, Exponent.random())
 
 
 def blind_ids(me: Member) -> Out:
@@ -107,7 +107,7 @@ def settle(me: Member, common: NDArray[np.int64], key: bytes) -> bytes:
 
 def snapshot(me: Member, _: Place) -> Artefact:
     """The kept rows; there is nothing worth keeping before."""
-    return Artefact(arrays={} if me.rows is None else {"rows": me.rows})
+    return Artefact(arrays={"rows": me.rows} if Member.rows.is_set(me) else {})
 
 
 def restore(_: Member, __: Artefact) -> Told:
@@ -117,7 +117,6 @@ def restore(_: Member, __: Artefact) -> Told:
 
 def finish(me: Member) -> Artefact:
     """The rows of the party's table that all share, in the order that all share."""
-    assert me.rows is not None
     return Artefact(arrays={"rows": me.rows})
 
 

@@ -31,6 +31,7 @@ from fedboost.messages.protocol.align_pairs_pb2 import (
 )
 from fedboost.messages.protocol.align_pb2 import RowsDigest
 from fedboost.protocols.align_pairs import pair
+from fedboost.slot import Slot
 
 Places = NDArray[np.int64]
 
@@ -41,8 +42,8 @@ class Meeting:
 
     exponent: Exponent
     order: Places = field(default_factory=lambda: np.empty(0, np.int64))  # in which the ids left
-    theirs: Points | None = None  # the host's set, blinded by both
-    common: Places | None = None  # the places of the ids that the host has, ascending
+    theirs = Slot[Points]("a set of the host")  # blinded by both
+    common = Slot[Places]("ids that the host has")  # their places, ascending
     digest: bytes = b""  # over these ids
 
 
@@ -58,9 +59,8 @@ class Guest:
 
 def begin(seat: Seat) -> Guest:
     """A guest with its ids in canonical order and a fresh exponent for each host."""
-    assert seat.frame is not None
-    rows = canonical_order(seat.frame.ids)
-    ids = [seat.frame.ids[row] for row in rows]
+    rows = canonical_order(seat.data.ids)
+    ids = [seat.data.ids[row] for row in rows]
     return Guest(seat, rows, ids, {host: Meeting(Exponent.random()) for host in seat.table.hosts})
 
 
@@ -90,7 +90,6 @@ def meet(me: Guest, got: Mapping[str, ReturnedSet]) -> Out:
     named = {}
     for host, returned in got.items():
         meeting = me.meetings[host]
-        assert meeting.theirs is not None
         points = read_points(returned.points, returned.data, f"the guest's set from {host}")
         if len(points) != len(meeting.order):
             raise PeerError(
@@ -153,8 +152,4 @@ def bytes_max(me: Guest, step: str) -> int:
 
 def _common(me: Guest) -> dict[str, Places]:
     """By host the places of the ids that it has; there once all have met."""
-    found = {}
-    for host, meeting in me.meetings.items():
-        assert meeting.common is not None
-        found[host] = meeting.common
-    return found
+    return {host: meeting.common for host, meeting in me.meetings.items()}

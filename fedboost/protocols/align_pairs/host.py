@@ -21,6 +21,7 @@ from fedboost.messages.protocol.align_pairs_pb2 import (
 )
 from fedboost.messages.protocol.align_pb2 import RowsDigest
 from fedboost.protocols.align_pairs import pair
+from fedboost.slot import Slot
 
 
 @dataclass
@@ -30,13 +31,12 @@ class Host:
     seat: Seat
     ids: list[bytes]
     exponent: Exponent
-    rows: NDArray[np.int64] | None = None  # of the table, those that the guest has
+    rows = Slot[NDArray[np.int64]]("rows that the guest has")  # of the table
 
 
 def begin(seat: Seat) -> Host:
     """A host with its ids and a fresh exponent."""
-    assert seat.frame is not None
-    return Host(seat, seat.frame.ids, Exponent.random())
+    return Host(seat, seat.data.ids, Exponent.random())
 
 
 def offer_ids(me: Host) -> Out:
@@ -75,7 +75,6 @@ def restore(_: Host, __: Artefact) -> Told:
 
 def finish(me: Host) -> Artefact:
     """The rows that the guest has, in canonical order: `rows` int64 (m,)."""
-    assert me.rows is not None
     return Artefact(arrays={"rows": me.rows})
 
 

@@ -20,14 +20,15 @@ from fedboost.core.growth import GrowingState, Rules
 from fedboost.core.local import Trained, Watched
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import Tree
-from fedboost.state import state, take_up
+from fedboost.slot import Slot
+from fedboost.state import restore_into, state
 
 Vector = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 @state
-class BoostingState:
+class TreeBoostingState:
     """Rounds and their metrics so far."""
 
     rounds: list[tuple[Tree, ...]]
@@ -36,16 +37,18 @@ class BoostingState:
 
 
 @state
-class BoostingKept:
+class TreeBoostingCheckpoint:
     """Rounds and margins so far, and what trees under way have settled."""
 
-    boosting: BoostingState
+    boosting: TreeBoostingState
     margins: dict[str, Floats]  # by the part of the rows
     trees: list[GrowingState]  # none between two rounds
 
 
-class Boosting(BoostingState):
+class TreeBoosting(TreeBoostingState):
     """One party's training; `sums` and `take` in turn for each layer, then its `measures`."""
+
+    _grove = Slot[GrowingTrees]("trees that grow")
 
     def __init__(
         self,
@@ -63,26 +66,29 @@ class Boosting(BoostingState):
         self.measures: Measures = Measures(rules.params, counts, self.objective.base_margin)
         self.layer = 0
         self._party = party
-        self._grove: GrowingTrees | None = None
         self._forest = 1  # trees of the round, for each class
 
     @property
     def grows(self) -> bool:
         """Whether the round at hand needs another layer."""
-        return self._grove is not None and not self._grove.is_over
+        return self._is_growing and not self._grove.is_over
+
+    @property
+    def _is_growing(self) -> bool:
+        return TreeBoosting._grove.is_set(self)
 
     # Layers
 
     def sums(self) -> Vector:
         """The own rows' share of the next layer's sums, int64; nothing where trees ended early."""
-        if self._grove is None:
+        if not self._is_growing:
             self._grove = self._plant()
         return np.empty(0, np.int64) if self._grove.is_over else self._grove.sums()
 
     def asked(self) -> dict[str, Any]:
         """What the sums of the next layer are of, beside the columns, as JSON: the nodes of each
         tree, and what 1 is worth."""
-        trees = [] if self._grove is None else self._grove.trees
+        trees = self._grove.trees if self._is_growing else []
         fixed = self.rules.fixed
         return {
             "nodes": [tree.asked for tree in trees],
@@ -92,7 +98,6 @@ class Boosting(BoostingState):
 
     def take(self, total: Vector | None) -> None:
         """Grows a layer from everybody's sums; None ends the trees at their last one."""
-        assert self._grove is not None
         if total is None:
             self._grove.close()
         elif len(total):
@@ -101,13 +106,13 @@ class Boosting(BoostingState):
 
     def close_round(self) -> None:
         """The round's trees, and what they add to all margins."""
-        assert self._grove is not None
         grown = [tree.tree() for tree in self._grove.trees]
         trees = tuple(replace(tree, value=tree.value / self._forest) for tree in grown)
         self.rounds.append(trees)
         for part in self.watched.values():
             part.advance(trees, self.rules.binning.missing)
-        self._grove, self.layer = None, 0
+        del self._grove
+        self.layer = 0
 
     # The result
 
@@ -124,21 +129,21 @@ class Boosting(BoostingState):
         """Whether the trees of the round at hand are whole, and their metrics are due."""
         return len(self.rounds) > len(self.measures.history)
 
-    def kept(self) -> BoostingKept:
+    def state(self) -> TreeBoostingCheckpoint:
         """Return what a checkpoint keeps."""
         margins = {part: seen.margin for part, seen in self.watched.items()}
-        trees = () if self._grove is None else self._grove.trees
-        return BoostingKept(boosting=self, margins=margins, trees=[*trees])
+        trees = self._grove.trees if self._is_growing else []
+        return TreeBoostingCheckpoint(boosting=self, margins=margins, trees=[*trees])
 
-    def go_on(self, kept: BoostingKept) -> None:
+    def load_state(self, kept: TreeBoostingCheckpoint) -> None:
         """Go on where an earlier attempt has left the rounds."""
-        take_up(self, kept.boosting)
+        restore_into(self, kept.boosting)
         for part, seen in self.watched.items():
             seen.margin[:] = kept.margins[part]
         if kept.trees:
             self._grove = self._plant()
             for tree, own in zip(self._grove.trees, kept.trees, strict=True):
-                tree.go_on(own)
+                tree.load_state(own)
 
     # Inside
 

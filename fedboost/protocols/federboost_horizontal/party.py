@@ -34,16 +34,17 @@ from fedboost.core.growth import Rules
 from fedboost.core.local import Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.quantiles import Ranked, Search
-from fedboost.errors import PeerError, ProtocolError
+from fedboost.errors import PeerError
 from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import Told
 from fedboost.messages.protocol.aggregation_pb2 import DealtShares, Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
 from fedboost.model import labels, whole, words
 from fedboost.protocols.federboost_horizontal import tables
-from fedboost.protocols.federboost_horizontal.boosting import Boosting, BoostingKept
+from fedboost.protocols.federboost_horizontal.boosting import TreeBoosting, TreeBoostingCheckpoint
 from fedboost.protocols.federboost_horizontal.checks import check_rows
 from fedboost.protocols.federboost_horizontal.tables import EncodedTable
+from fedboost.slot import Slot
 from fedboost.state import state
 
 Vector = NDArray[np.int64]
@@ -59,12 +60,12 @@ class Party:
     seat: Seat
     sums: Contributor
     table: EncodedTable  # our rows, with the columns in the guest's order once we know it
-    counts: Counts | None = None
-    summary: Summary | None = None
-    search: Search | None = None
-    ranked: Ranked | None = None
-    boosting: Boosting | None = None
     cells: str = ""  # a hash of where all columns are cut, and of which they are
+    counts = Slot[Counts]("numbers of everybody's rows")
+    summary = Slot[Summary]("sums of everybody's labels")
+    ranked = Slot[Ranked]("columns in their order")
+    search = Slot[Search]("a search for cut points")
+    training = Slot[TreeBoosting]("cut points to train with")
 
     @property
     def params(self) -> Any:
@@ -81,16 +82,9 @@ class Party:
         """Layers of a round, and its metrics."""
         return int(self.params.max_depth) + 1
 
-    @property
-    def training(self) -> Boosting:
-        """The training under way; a ProtocolError before there are cut points."""
-        if self.boosting is None:
-            raise ProtocolError("there are no cut points yet to train with")
-        return self.boosting
-
 
 @state
-class Kept:
+class TreePartyState:
     """What a checkpoint keeps: the rounds, and what they stand on."""
 
     columns: tuple[str, ...]
@@ -99,14 +93,16 @@ class Kept:
     summary: Summary
     history: bytes  # of the sums
     over: tuple[str, ...]  # whose sums a tree under way is made of
-    training: BoostingKept
+    training: TreeBoostingCheckpoint
+
+
+CHECKPOINT = TreePartyState  # what `snapshot` keeps
 
 
 def begin(seat: Seat) -> Party:
     """A party with its table, and keys that nobody knows yet."""
-    assert seat.frame is not None
     kept = seat.artefacts.get(DISCLOSURE)
-    table = tables.of(seat.frame, seat.params, None if kept is None else kept.facts)
+    table = tables.of(seat.data, seat.params, None if kept is None else kept.facts)
     return Party(seat, Contributor(seat), table)
 
 
@@ -142,8 +138,7 @@ def count_rows(me: Party) -> Iterator[Out]:
 
 def read_counts(me: Party, got: Iterator[Total]) -> Out:
     """How many rows all of us have."""
-    total = me.sums.total(got, (1 << 31) * len(me.sums.members))
-    assert total is not None
+    total = me.sums.open_total(got, (1 << 31) * len(me.sums.members))
     me.counts = counting.read(total, len(me.table.names))
     labels.check_held_out(me.params, me.counts.validation > 0)
     if me.params.reuse is None:
@@ -155,21 +150,20 @@ def sum_labels(me: Party) -> Iterator[Out]:
     """What our labels and weights add up to."""
     label, _, weight = labels_of(me.seat)
     train = me.seat.parts["train"]
-    share = counting.of_labels(me.params, _counts(me), label[train], weight[train])
+    share = counting.of_labels(me.params, me.counts, label[train], weight[train])
     yield from given(me, share, Statistic("sum_labels"))
 
 
 def read_labels(me: Party, got: Iterator[Total]) -> Out:
     """What all labels add up to; then where columns are cut, if nobody has to search for it."""
-    total = me.sums.total(got, counting.most(_counts(me)))
-    assert total is not None
-    me.summary = counting.summary(me.params, _counts(me), total)
+    total = me.sums.open_total(got, counting.most(me.counts))
+    me.summary = counting.summary(me.params, me.counts, total)
     objectives.start(me.params, me.summary)  # refuses labels before anybody searches for cuts
     if DISCLOSURE in me.seat.artefacts:
         _plant(me, me.table.cuts_again(me.seat.artefacts[DISCLOSURE].facts))
         return Out(told=Told(ends="quantiles"))
     searched = me.table.searched
-    present = _counts(me).present[searched]
+    present = me.counts.present[searched]
     me.search = Search(present, me.params.max_bin, me.params.quantile_tolerance)
     return _found(me)
 
@@ -179,8 +173,6 @@ def read_labels(me: Party, got: Iterator[Total]) -> Out:
 
 def count_below(me: Party) -> Iterator[Out]:
     """How many of our values are below each probe of the search."""
-    assert me.search is not None
-    assert me.ranked is not None
     probes = me.search.probes()
     below = me.ranked.at(me.table.searched).below(probes)
     yield from given(me, below, Statistic("count_below"))
@@ -188,9 +180,7 @@ def count_below(me: Party) -> Iterator[Out]:
 
 def narrow(me: Party, got: Iterator[Total]) -> Out:
     """Takes the search a step on."""
-    assert me.search is not None
-    total = me.sums.total(got, _counts(me).train)
-    assert total is not None
+    total = me.sums.open_total(got, me.counts.train)
     me.search.take(total)
     return _found(me)
 
@@ -257,7 +247,7 @@ def close_model(me: Party) -> Out:
     """What the model came to, from the guest alone."""
     if not me.is_guest:
         return Out()
-    trained, counts = me.training.trained, _counts(me)
+    trained, counts = me.training.trained, me.counts
     kept = trained.rounds[: trained.best_round + 1]
     told = Told(best=words.as_metrics(trained.history[trained.best_round]))
     told.counts.add(name="rounds", count=len(kept))
@@ -273,28 +263,27 @@ def close_model(me: Party) -> Out:
 
 def snapshot(me: Party, _: Place) -> Artefact:
     """Rounds so far, and what they stand on; of a tree under way also whose sums it is made of."""
-    assert me.summary is not None
-    kept = Kept(
+    kept = TreePartyState(
         columns=me.table.names,
         binning=me.training.rules.binning,
-        counts=_counts(me),
+        counts=me.counts,
         summary=me.summary,
         history=me.sums.history,
         over=me.sums.over,
-        training=me.training.kept(),
+        training=me.training.state(),
     )
     return Artefact.of_state(kept, history=kept.history)
 
 
 def restore(me: Party, checkpoint: Artefact) -> Told:
     """Carries on behind the last round, or layer, that everybody has kept."""
-    kept, own = checkpoint.state(Kept), me.table.names
+    kept, own = checkpoint.state(TreePartyState), me.table.names
     me.table = me.table.ordered(kept.columns, me.table.categorical, me.seat.table.guest)
     assert set(own) == set(me.table.names)
     me.counts, me.summary = kept.counts, kept.summary
     _plant(me, kept.binning)
     training = me.training
-    training.go_on(kept.training)
+    training.load_state(kept.training)
     me.sums.history = kept.history
     if training.layer:
         me.sums.begun = kept.over
@@ -318,12 +307,6 @@ def finish(me: Party) -> Artefact:
 # Inside
 
 
-def _counts(me: Party) -> Counts:
-    if me.counts is None:
-        raise ProtocolError("nobody has counted the rows yet")
-    return me.counts
-
-
 def _check_begun(me: Party, present: tuple[str, ...]) -> None:
     """Refuses a tree that was begun with others, as long as nothing of it has been kept."""
     training = me.training
@@ -333,7 +316,6 @@ def _check_begun(me: Party, present: tuple[str, ...]) -> None:
 
 def _found(me: Party) -> Out:
     """Ends the search where every quantile is found, and begins to train."""
-    assert me.search is not None
     if not me.search.is_over:
         return Out()
     _plant(me, me.table.cut_at(me.search.cuts()))
@@ -342,8 +324,7 @@ def _found(me: Party) -> Out:
 
 def _plant(me: Party, binning: Binning) -> None:
     """Everything that the rounds stand on; every party comes to the same."""
-    params, counts, summary = me.params, _counts(me), me.summary
-    assert summary is not None
+    params, counts, summary = me.params, me.counts, me.summary
     label, weight, _ = labels_of(me.seat)
     objective = objectives.start(params, summary)
     fixed = objectives.encoding(params, objective, summary)
@@ -357,4 +338,4 @@ def _plant(me: Party, binning: Binning) -> None:
     rules = Rules(params, binning, fixed, own_rows_min=(me.seat.limits.own_rows_min,))
     facts = [me.table.names, tables.cuts_facts(binning)]
     me.cells = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    me.boosting = Boosting(rules, (objective, summary, counts), watched, place)
+    me.training = TreeBoosting(rules, (objective, summary, counts), watched, place)

@@ -28,7 +28,8 @@ from fedboost.model.vertical import GuestNode, OwnSplit
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical.buckets import Buckets
 from fedboost.protocols.federboost_vertical.joined import Joined
-from fedboost.state import state, take_up
+from fedboost.slot import Slot
+from fedboost.state import restore_into, state
 
 Floats = NDArray[np.float64]
 
@@ -36,11 +37,14 @@ STEP_CELLS = 1 << 27  # rows × columns × layers × trees that one step adds up
 
 
 @state
-class Kept:
+class BucketTreesState:
     """What a checkpoint keeps: the rounds, and all rows' margins."""
 
     training: TrainingState
     margins: dict[str, Floats]  # by the part of the rows
+
+
+CHECKPOINT = BucketTreesState  # what `snapshot` keeps
 
 
 @dataclass
@@ -53,27 +57,19 @@ class Guest:
     fixed: FixedPoint
     weight: Floats
     told: dict[str, Buckets] = field(default_factory=dict)  # by host, in the table's order
-    joined: Joined | None = None
-    training: Training | None = None
-    kept: Kept | None = None  # of a checkpoint, until the buckets are there again
+    kept: BucketTreesState | None = None  # of a checkpoint, until the buckets are there again
+    joined = Slot[Joined]("a table with the hosts' buckets")
+    training = Slot[Training]("a table with the hosts' buckets to train on")
 
     @property
     def params(self) -> Any:
         """The job's."""
         return self.seat.params
 
-    def trained(self) -> Training:
-        """The training under way; a ProtocolError before there are buckets."""
-        if self.training is None:
-            raise ProtocolError("there is nothing to train on: no buckets have arrived")
-        return self.training
-
 
 def begin(seat: Seat) -> Guest:
     """Bins the own columns and fixes the objective; takes up an earlier disclosure if there is."""
-    frame, params = seat.frame, seat.params
-    assert frame is not None
-    assert frame.label is not None
+    frame, params = seat.data, seat.params
     labels.check_held_out(params, bool(seat.validation.any()))
     strangers = sorted(set(params.public_cuts) - set(seat.table.hosts))
     if strangers:
@@ -83,7 +79,7 @@ def begin(seat: Seat) -> Guest:
         )
     train = ~seat.validation
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
-    summary = Summary.of(params, frame.label[train], weight[train])
+    summary = Summary.of(params, seat.label[train], weight[train])
     objective = objectives.start(params, summary)
     own = binning.fit(frame.values[train], params.max_bin, frame.categorical)
     fixed = objectives.encoding(params, objective, summary)
@@ -106,7 +102,7 @@ def receive_buckets(me: Guest, got: Mapping[str, BucketIds]) -> Out:
 
 def grow_trees(me: Guest) -> Out:
     """As many rounds as fit into about a second; each says its metrics."""
-    training, params = me.trained(), me.params
+    training, params = me.training, me.params
     rounds, cells = [], 0
     while not training.is_over and cells < STEP_CELLS:
         number = len(training.rounds)
@@ -121,7 +117,7 @@ def grow_trees(me: Guest) -> Out:
 
 def close_model(me: Guest) -> Out:
     """What the model came to; to every host the splits of its own columns."""
-    training, params = me.trained(), me.params
+    training, params = me.training, me.params
     nodes = _nodes(me)
     best = training.best_round
     told = Told(best=words.as_metrics(training.history[best]))
@@ -136,24 +132,22 @@ def close_model(me: Guest) -> Out:
         for part, rows in me.seat.parts.items():
             margin[rows] = training.watched[part].margin
         prediction = objectives.transform(params.objective, margin)[:, 0]
-        label = me.seat.frame.label if me.seat.frame is not None else None
-        assert label is not None
-        told.curves.extend(words.curves(label, prediction, me.seat.parts))
+        told.curves.extend(words.curves(me.seat.label, prediction, me.seat.parts))
     return Out(send=_splits_of_hosts(me), told=told)
 
 
 def snapshot(me: Guest, _: Place) -> Artefact:
     """Rounds so far; the buckets come again, the same ones."""
-    training = me.trained()
+    training = me.training
     margins = {part: seen.margin for part, seen in training.watched.items()}
-    return Artefact.of_state(Kept(training=training, margins=margins))
+    return Artefact.of_state(BucketTreesState(training=training, margins=margins))
 
 
 def restore(me: Guest, checkpoint: Artefact) -> Told:
     """Carries on behind the last batch, once the buckets are there."""
-    me.kept = kept = checkpoint.state(Kept)
+    me.kept = kept = checkpoint.state(BucketTreesState)
     if me.told:
-        _resume(me)
+        _resume(me, kept)
     rounds, stopping = kept.training.rounds, kept.training.stopping
     done = len(rounds) == me.params.n_estimators or stopping.stop
     return Told(ends="batch" if done else "")
@@ -161,8 +155,7 @@ def restore(me: Guest, checkpoint: Artefact) -> Told:
 
 def finish(me: Guest) -> Artefact:
     """The guest's shard, and the buckets for other jobs to use again."""
-    training, params, frame = me.trained(), me.params, me.seat.frame
-    assert frame is not None
+    training, params, frame = me.training, me.params, me.seat.data
     nodes = _nodes(me)
     sizes = [len(t) // params.trees_per_round for t in training.rounds[: training.best_round + 1]]
     facts = {
@@ -191,39 +184,34 @@ def bytes_max(_: Guest, __: str) -> int:
 
 def _plant(me: Guest) -> None:
     """All columns as one table, at the first round or behind a checkpoint."""
-    frame, params = me.seat.frame, me.params
-    assert frame is not None
-    assert frame.label is not None
+    frame, params = me.seat.data, me.params
     joined = Joined(me.own, tuple(me.told.values()))
     bins = joined.bins(frame.values)
     watched = {}
     for part, rows in me.seat.parts.items():
         margin = np.tile(me.objective.base_margin, (len(rows), 1))
         inside = np.asfortranarray(bins[rows])
-        watched[part] = Watched(inside, frame.label[rows], me.weight[rows], margin)
+        watched[part] = Watched(inside, me.seat.label[rows], me.weight[rows], margin)
     rules = Rules(params, joined.cuts, me.fixed)
     me.joined, me.training = joined, Training(rules, me.objective, watched, joined.groups)
     if me.kept is not None:
-        _resume(me)
+        _resume(me, me.kept)
 
 
-def _resume(me: Guest) -> None:
+def _resume(me: Guest, kept: BucketTreesState) -> None:
     """Puts the rounds of a checkpoint into the training."""
-    assert me.kept is not None
-    training = me.trained()
-    take_up(training, me.kept.training)
-    for part, seen in training.watched.items():
-        seen.margin[:] = me.kept.margins[part]
+    restore_into(me.training, kept.training)
+    for part, seen in me.training.watched.items():
+        seen.margin[:] = kept.margins[part]
 
 
 def _kept_trees(me: Guest) -> list[Tree]:
-    training = me.trained()
+    training = me.training
     return [tree for trees in training.rounds[: training.best_round + 1] for tree in trees]
 
 
 def _nodes(me: Guest) -> list[GuestNode]:
     """The trees that the model keeps, hosts' splits without their content."""
-    assert me.joined is not None
     nodes = []
     for number, tree in enumerate(_kept_trees(me)):
         for i, leaf in enumerate(tree.is_leaf.tolist()):
@@ -246,7 +234,6 @@ def _rule(tree: Tree, i: int) -> tuple[np.float32, bool, bytes]:
 
 def _splits_of_hosts(me: Guest) -> dict[str, OwnSplits]:
     """To each host its own splits, by the numbers of its columns and buckets."""
-    assert me.joined is not None
     rows: list[list[tuple[int, int, int, int, bool]]] = [[] for _ in me.told]
     sets: list[list[NDArray[np.uint8]]] = [[] for _ in me.told]
     for number, tree in enumerate(_kept_trees(me)):

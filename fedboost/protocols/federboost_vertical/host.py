@@ -48,8 +48,7 @@ def begin(seat: Seat) -> Host:
 
 def _settled(seat: Seat) -> Telling:
     """How the own columns are told: at public cut points, or at equal shares of training rows."""
-    frame, params = seat.frame, seat.params
-    assert frame is not None
+    frame, params = seat.data, seat.params
     cuts = binning.fit(frame.values[~seat.validation], params.buckets, frame.categorical)
     public = _public(params.public_cuts.get(seat.party, {}), frame)
     own = tuple(public.get(c, found) for c, found in enumerate(cuts.cuts))
@@ -76,8 +75,7 @@ def send_buckets(me: Host) -> Out:
     Cut points are settled and noise belongs to ids, so an attempt that is made again tells nothing
     more, with whatever rows.
     """
-    frame, own = me.seat.frame, me.telling
-    assert frame is not None
+    frame, own = me.seat.data, me.telling
     # No policy was asked for new ones, and the cut points need not be this table's.
     if DISCLOSURE in me.seat.artefacts:
         raise ProtocolError("the job uses earlier buckets again and tells no new ones")

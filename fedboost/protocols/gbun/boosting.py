@@ -18,7 +18,7 @@ from fedboost.core.local import Watched
 from fedboost.core.networks import Inputs, Network
 from fedboost.core.objectives import Objective, Summary
 from fedboost.errors import JobError
-from fedboost.state import state, take_up
+from fedboost.state import restore_into, state
 
 Vector = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -61,7 +61,7 @@ class NetworkBoostingState:
 
 
 @state
-class NetworkBoostingKept:
+class NetworkBoostingCheckpoint:
     """Rounds and margins so far."""
 
     boosting: NetworkBoostingState
@@ -190,13 +190,13 @@ class NetworkBoosting(NetworkBoostingState):
             *(self.measures.history, self.measures.best_round),
         )
 
-    def kept(self) -> NetworkBoostingKept:
+    def state(self) -> NetworkBoostingCheckpoint:
         """Return what a checkpoint keeps."""
         margins = {part: seen.margin for part, seen in self.watched.items()}
-        return NetworkBoostingKept(boosting=self, margins=margins)
+        return NetworkBoostingCheckpoint(boosting=self, margins=margins)
 
-    def go_on(self, kept: NetworkBoostingKept) -> None:
+    def load_state(self, kept: NetworkBoostingCheckpoint) -> None:
         """Go on where an earlier attempt has left the rounds."""
-        take_up(self, kept.boosting)
+        restore_into(self, kept.boosting)
         for part, seen in self.watched.items():
             seen.margin[:] = kept.margins[part]

@@ -32,14 +32,15 @@ from fedboost.core.gbun import Scale
 from fedboost.core.local import Watched
 from fedboost.core.networks import Inputs as Rows
 from fedboost.core.objectives import Summary
-from fedboost.errors import DataError, ProtocolError
+from fedboost.errors import DataError
 from fedboost.flow import GUEST, Artefact, Out, Place, Seat
 from fedboost.messages.job_pb2 import RoundTold, Told
 from fedboost.messages.protocol.aggregation_pb2 import Total
 from fedboost.messages.protocol.gbun_pb2 import Inputs
 from fedboost.model import labels, networks, words
 from fedboost.protocols.gbun import columns
-from fedboost.protocols.gbun.boosting import NetworkBoosting, NetworkBoostingKept
+from fedboost.protocols.gbun.boosting import NetworkBoosting, NetworkBoostingCheckpoint
+from fedboost.slot import Slot
 from fedboost.state import state
 
 Vector = NDArray[np.int64]
@@ -53,11 +54,11 @@ class Party:
     seat: Seat
     sums: Contributor
     names: tuple[str, ...]  # of dense columns, in the guest's order once we know it
-    counts: Counts | None = None
-    bounds: Floats | None = None  # of dense columns, what no value is larger than
-    summary: Summary | None = None
-    scale: Scale | None = None
-    boosting: NetworkBoosting | None = None
+    scale: Scale | None = None  # of dense columns
+    counts = Slot[Counts]("numbers of everybody's rows")
+    bounds = Slot[Floats]("bounds of columns")  # what no value is larger than
+    summary = Slot[Summary]("sums of everybody's labels")
+    training = Slot[NetworkBoosting]("everybody's rows to train with")
 
     @property
     def params(self) -> Any:
@@ -67,7 +68,7 @@ class Party:
     @property
     def is_sparse(self) -> bool:
         """Whether our rows are."""
-        return self.seat.frame is not None and self.seat.frame.is_sparse
+        return self.seat.data.is_sparse
 
     @property
     def is_guest(self) -> bool:
@@ -79,16 +80,9 @@ class Party:
         """Outputs, equations and metrics."""
         return 3
 
-    @property
-    def training(self) -> NetworkBoosting:
-        """The training under way; a ProtocolError before everybody's rows are known."""
-        if self.boosting is None:
-            raise ProtocolError("there is nothing yet to train with")
-        return self.boosting
-
 
 @state
-class Kept:
+class NetworkPartyState:
     """What a checkpoint keeps: the rounds, and what they stand on."""
 
     names: tuple[str, ...]
@@ -97,13 +91,15 @@ class Kept:
     summary: Summary
     scale: Scale | None
     history: bytes  # of the sums
-    training: NetworkBoostingKept
+    training: NetworkBoostingCheckpoint
+
+
+CHECKPOINT = NetworkPartyState  # what `snapshot` keeps
 
 
 def begin(seat: Seat) -> Party:
     """A party with its table, and keys that nobody knows yet."""
-    assert seat.frame is not None
-    names = () if seat.frame.is_sparse else seat.frame.columns
+    names = () if seat.data.is_sparse else seat.data.columns
     return Party(seat, Contributor(seat), names)
 
 
@@ -135,8 +131,7 @@ def count_rows(me: Party) -> Iterator[Out]:
 
 def read_counts(me: Party, got: Iterator[Total]) -> Out:
     """How many rows all of us have."""
-    total = me.sums.total(got, (1 << 31) * len(me.sums.members))
-    assert total is not None
+    total = me.sums.open_total(got, (1 << 31) * len(me.sums.members))
     words_each = len(columns.EXPONENTS)
     me.counts = counting.read(total, len(me.names) * words_each)
     labels.check_held_out(me.params, me.counts.validation > 0)
@@ -146,12 +141,11 @@ def read_counts(me: Party, got: Iterator[Total]) -> Out:
 
 def sum_columns(me: Party) -> Iterator[Out]:
     """What our labels, weights and columns add up to."""
-    counts = _counts(me)
+    counts = me.counts
     label, _, weight = labels_of(me.seat)
     train = me.seat.parts["train"]
     share = counting.of_labels(me.params, counts, label[train], weight[train])
     if not me.is_sparse:
-        assert me.bounds is not None
         own = columns.sums(_dense(me, "train"), me.bounds, counts.train)
         share = np.concatenate([share, own])
     yield from given(me, share, Statistic("sum_columns"))
@@ -159,14 +153,12 @@ def sum_columns(me: Party) -> Iterator[Out]:
 
 def read_columns(me: Party, got: Iterator[Total]) -> Out:
     """What all of them add up to: where an objective starts, and how columns are standardised."""
-    counts = _counts(me)
-    total = me.sums.total(got, 1 << 62)
-    assert total is not None
+    counts = me.counts
+    total = me.sums.open_total(got, 1 << 62)
     label_words = 2 + (me.params.num_class or 0)
     me.summary = counting.summary(me.params, counts, total[:label_words])
     objectives.start(me.params, me.summary)  # refuses labels before anybody draws a network
     if not me.is_sparse:
-        assert me.bounds is not None
         me.scale = columns.scale(total[label_words:], me.bounds, counts.train)
     return Out()
 
@@ -179,8 +171,7 @@ def show_reach(me: Party) -> Iterator[Out]:
 
 def read_reach(me: Party, got: Iterator[Total]) -> Out:
     """How far it may go for anybody's."""
-    total = me.sums.total(got, len(me.sums.members))
-    assert total is not None
+    total = me.sums.open_total(got, len(me.sums.members))
     _plant(me, counting.bound(total, "row's sum of values"))
     return Out()
 
@@ -245,7 +236,7 @@ def close_model(me: Party) -> Out:
     """What the model came to, from the guest alone."""
     if not me.is_guest:
         return Out()
-    trained, counts = me.training.trained, _counts(me)
+    trained, counts = me.training.trained, me.counts
     told = Told(best=words.as_metrics(trained.history[trained.best_round]))
     told.counts.add(name="rounds", count=trained.best_round + 1)
     for part, rows in counts.parts.items():
@@ -258,25 +249,24 @@ def close_model(me: Party) -> Out:
 
 def snapshot(me: Party, _: Place) -> Artefact:
     """Rounds so far, and what they stand on."""
-    assert me.summary is not None
-    kept = Kept(
+    kept = NetworkPartyState(
         names=me.names,
         reach=me.training.reach,
-        counts=_counts(me),
+        counts=me.counts,
         summary=me.summary,
         scale=me.scale,
         history=me.sums.history,
-        training=me.training.kept(),
+        training=me.training.state(),
     )
     return Artefact.of_state(kept, history=kept.history)
 
 
 def restore(me: Party, checkpoint: Artefact) -> Told:
     """Carries on behind the last round that everybody has kept."""
-    kept = checkpoint.state(Kept)
+    kept = checkpoint.state(NetworkPartyState)
     me.names, me.counts, me.summary, me.scale = kept.names, kept.counts, kept.summary, kept.scale
     _plant(me, kept.reach)
-    me.training.go_on(kept.training)
+    me.training.load_state(kept.training)
     me.sums.history = kept.history
     return Told(ends="round" if me.training.measures.ends else "")
 
@@ -289,16 +279,9 @@ def finish(me: Party) -> Artefact:
 # Inside
 
 
-def _counts(me: Party) -> Counts:
-    if me.counts is None:
-        raise ProtocolError("nobody has counted the rows yet")
-    return me.counts
-
-
 def _dense(me: Party, part: str) -> NDArray[np.float32]:
     """The rows of a part, with the columns in everybody's order, float32 (n, columns)."""
-    frame = me.seat.frame
-    assert frame is not None
+    frame = me.seat.data
     places = [frame.columns.index(name) for name in me.names]
     dense: NDArray[np.float32] = frame.values[me.seat.parts.get(part, np.empty(0, np.int32))]
     return dense[:, places]
@@ -306,8 +289,7 @@ def _dense(me: Party, part: str) -> NDArray[np.float32]:
 
 def _rows(me: Party, part: str) -> Rows:
     """The rows of a part as networks read them."""
-    frame = me.seat.frame
-    assert frame is not None
+    frame = me.seat.data
     if not me.is_sparse:
         return gbun.inputs_of(_dense(me, part), me.scale)
     ids = networks.feature_ids(frame)
@@ -316,8 +298,7 @@ def _rows(me: Party, part: str) -> Rows:
 
 def _plant(me: Party, reach: float) -> None:
     """Everything that the rounds stand on; every party comes to the same."""
-    params, counts, summary = me.params, _counts(me), me.summary
-    assert summary is not None
+    params, counts, summary = me.params, me.counts, me.summary
     label, weight, _ = labels_of(me.seat)
     objective = objectives.start(params, summary)
     inputs, watched = {}, {}
@@ -328,7 +309,7 @@ def _plant(me: Party, reach: float) -> None:
         watched[part] = Watched(np.empty((0, 0), np.uint8), label[rows], weight[rows], margin)
     if not np.isfinite(reach):
         raise DataError("the rows' values are too large to be summed up")
-    me.boosting = NetworkBoosting(
+    me.training = NetworkBoosting(
         params=params,
         objective=objective,
         summary=summary,

@@ -38,7 +38,8 @@ from fedboost.model.vertical import GuestNode
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.hybridtree.streams import nothing, side_by_side
 from fedboost.protocols.hybridtree.view import HostView, views
-from fedboost.state import state, take_up
+from fedboost.slot import Slot
+from fedboost.state import restore_into, state
 
 Sums = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -48,7 +49,7 @@ LAYERS = "layer"  # and that over the hosts' layers of a tree
 
 
 @state
-class Kept:
+class HybridTreeGuestState:
     """What a checkpoint keeps: finished trees, margins and metrics, and trees under way."""
 
     rounds: RoundsState
@@ -61,6 +62,20 @@ class Kept:
     under_way: dict[str, list[GuestTreeState]]  # by host
 
 
+CHECKPOINT = HybridTreeGuestState  # what `snapshot` keeps
+
+
+@dataclass
+class GrowingTree:
+    """The tree that grows: our upper layers, and below them each host's."""
+
+    top: Tree
+    leaves: Positions  # (rows,) in `top`
+    groves: dict[str, GuestGrove]  # by host, with scored splits
+    encrypted: dict[str, GuestRows] = field(default_factory=dict)  # by host
+    added: Floats | None = None  # (rows, outputs) by all hosts' leaves, with unscored splits
+
+
 @dataclass(kw_only=True)
 class Guest(Rounds):
     """What the guest remembers between steps."""
@@ -71,19 +86,14 @@ class Guest(Rounds):
     views: dict[str, HostView]
     record: GuestRecord  # for an audit of our own
     nonces: tuple[bytes, ...] = ()  # of this attempt, where the scheme takes any
-    side: GuestSide | None = None
-    key: PrivateKey | None = None  # under which hosts keep leaf values, with unscored splits
     tops: list[GuestNode] = field(default_factory=list)  # of finished trees
     below: list[Below] = field(default_factory=list)
-    # The tree under way
-    tree: Tree | None = None
-    leaves: Positions = field(default_factory=lambda: np.empty(0, np.int32))  # (rows,) in `tree`
-    groves: dict[str, GuestGrove] = field(default_factory=dict)  # with scored splits
-    encrypted: dict[str, GuestRows] = field(default_factory=dict)  # by host
-    total: Floats | None = None  # (rows, outputs) of unscored ones: what all hosts' leaves add
     trees_closed: int = 0
-    # What an earlier attempt has settled in `groves`
+    # What an earlier attempt has settled below the tree to grow
     under_way: dict[str, list[GuestTreeState]] = field(default_factory=dict)
+    side = Slot[GuestSide]("a key of this attempt")
+    key = Slot[PrivateKey]("a key under which hosts keep leaf values")  # with unscored splits
+    growing = Slot[GrowingTree]("a tree that grows")
 
     @property
     def is_scored(self) -> bool:
@@ -107,16 +117,14 @@ class Guest(Rounds):
     @property
     def taking_part(self) -> NDArray[np.bool_]:
         """bool (rows,): the rows that the trees of this round learn from."""
-        assert self.sample is not None
         found = np.zeros(len(self.y), np.bool_)
-        found[self.seat.parts["train"][self.sample.rows]] = True
+        found[self.seat.parts["train"][self.round.sample.rows]] = True
         return found
 
 
 def begin(seat: Seat) -> Guest:
     """Bins the own columns and fixes the objective, on training rows alone."""
-    frame, params = seat.frame, seat.params
-    assert frame is not None
+    frame, params = seat.data, seat.params
     own, train = Labels.of(seat, params), ~seat.validation
     summary = Summary.of(params, own.y[train], own.weight[train])
     objective = objectives.start(params, summary)
@@ -153,7 +161,8 @@ def share_key(me: Guest) -> Out:
     if me.is_scored:
         me.side = keys.guest_side(me.seat, me.rules.fixed.bits, rows, me.nonces)
     else:
-        me.key = me.key or keys.generate(me.seat)
+        if not Guest.key.is_set(me):
+            me.key = keys.generate(me.seat)
         packing = me.precision.layout(me.key.plaintext_bits)
         bits = me.precision.value_bits
         me.side = PackedGuest(me.params, me.key, bits, dict.fromkeys(rows, packing))
@@ -169,8 +178,7 @@ def share_rows(me: Guest) -> Out:
 
 def start_round(me: Guest) -> Out:
     """Gradients at the margins so far, of the rows that this round draws, as exact integers."""
-    assert me.side is not None
-    me.draw(me.rules.fixed, me.side.rounding(len(me.history)))
+    me.start_round(me.rules.fixed, me.side.rounding(len(me.history)))
     return Out()
 
 
@@ -180,46 +188,47 @@ def grow_top(me: Guest) -> Out:
     gh, taking_part = me.gh_of(number), me.taking_part
     usable = sampling.own_columns(params.seed, number, 0, me.bins.shape[1], params.column_rate)
     rows = np.flatnonzero(taking_part).astype(np.int32)
-    me.tree = hybrid.top(me.rules, me.bins, gh, rows, usable, params.guest_depth)
-    me.leaves = me.tree.leaf_of_bins(me.bins, me.rules.binning.missing)
-    moved = hybrid.residual(gh, me.tree.value[me.leaves], me.rules.fixed)
+    top = hybrid.top(me.rules, me.bins, gh, rows, usable, params.guest_depth)
+    leaves = top.leaf_of_bins(me.bins, me.rules.binning.missing)
+    moved = hybrid.residual(gh, top.value[leaves], me.rules.fixed)
     if not me.is_scored:
-        fit = (moved, me.tree, me.leaves, taking_part)
+        fit = (moved, top, leaves, taking_part)
         moved = hybrid.counted(*fit, me.rules, me.precision.value_bits)
     first = model.first_number(params.guest_depth)
     # A tree that is grown again has the same numbers, which hosts keep and unscored ones cut by.
     secrets = me.seat.job_secrets
     for view in me.views.values():
-        view.stand(me.tree, me.leaves, first, secrets.child(view.number, number))
+        view.stand(top, leaves, first, secrets.child(view.number, number))
         view.learn(taking_part, moved)
-    if me.is_scored:
-        me.groves = {host: view.planted(me.rules, me.purity) for host, view in me.views.items()}
+    scored = me.views if me.is_scored else {}
+    groves = {host: view.planted(me.rules, me.purity) for host, view in scored.items()}
     for host, trees in me.under_way.items():
-        me.groves[host].go_on(trees)
+        groves[host].load_state(trees)
     me.under_way = {}
+    me.growing = GrowingTree(top, leaves, groves)
     return Out()
 
 
 def encrypt_gradients(me: Guest) -> Iterator[Out]:
     """To each host the packed gradients of its rows that take part, in parts, side by side."""
-    assert me.side is not None
     number, side = me.trees_closed, me.side
-    me.encrypted = {
+    encrypted = {
         host: side.rows(number, view.gh[view.learns], view.n_training)
         for host, view in me.views.items()
     }
-    streams = {host: rows.parts() for host, rows in me.encrypted.items()}
+    me.growing.encrypted = encrypted
+    streams = {host: rows.parts() for host, rows in encrypted.items()}
     held = dict.fromkeys(me.views, 0)
     for place, parts in enumerate(side_by_side(streams)):
         sent, about = {}, {}
         for host, view in me.views.items():
             part = parts[host] or nothing(number, held[host])
-            rows = part.rows.count // me.encrypted[host].per_row
+            rows = part.rows.count // encrypted[host].per_row
             held[host] += rows
             about[host] = About(rows) if place else view.about
             if place == 0:
                 write_sample(part, view.sample, view.n_training)
-                part.tree_key = me.encrypted[host].key_for(host)
+                part.tree_key = encrypted[host].key_for(host)
             sent[host] = hybridtree_pb2.BottomRows(gradients=part)
             if place == 0:
                 _write_places(me, host, sent[host])
@@ -228,13 +237,13 @@ def encrypt_gradients(me: Guest) -> Iterator[Out]:
 
 def choose_splits(me: Guest, got: Iterator[Mapping[str, encrypted_pb2.CandidateSums]]) -> Out:
     """Of every open node of every host the best split; no host's nodes compete with another's."""
-    most, sent = _most_sums(me), {}
+    most, sent, growing = _most_sums(me), {}, me.growing
     coming = {
-        host: Offers(me.encrypted[host], grove.expected(), most, host)
-        for host, grove in me.groves.items()
+        host: Offers(growing.encrypted[host], grove.expected(), most, host)
+        for host, grove in growing.groves.items()
     }
     offers = read_offers(got, coming)
-    for host, grove in me.groves.items():
+    for host, grove in growing.groves.items():
         number = me.views[host].number
         won, tied = {}, {}
         for node, offer in zip(grove.opened, offers[host], strict=True):
@@ -253,7 +262,7 @@ def choose_splits(me: Guest, got: Iterator[Mapping[str, encrypted_pb2.CandidateS
 
 def grow_nodes(me: Guest, got: Mapping[str, encrypted_pb2.RowDivisions]) -> Out:
     """Divides the rows as the hosts say; refuses a division that is not the split offered."""
-    for host, grove in me.groves.items():
+    for host, grove in me.growing.groves.items():
         [tree] = grove.trees
         opened = tree.next_open()
         owned = grove.owned(me.views[host].number)
@@ -267,25 +276,23 @@ def grow_nodes(me: Guest, got: Mapping[str, encrypted_pb2.RowDivisions]) -> Out:
 
 def add_values(me: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Out:
     """What the hosts' leaves add to each row, summed over its hosts before anybody could look."""
-    assert me.key is not None
     held = {host: view.rows for host, view in me.views.items()}
     packing = me.precision.layout(me.key.plaintext_bits)
     total = leaf_answers.read_answers(got, me.key, packing, held, len(me.y))
-    me.total = np.asarray(total * _unit(me), np.float64)
+    me.growing.added = np.asarray(total * _unit(me), np.float64)
     return Out()
 
 
 def close_tree(me: Guest) -> Out:
     """Leaf values, and the margins with them: what the hosts' leaves add is averaged."""
-    assert me.tree is not None
-    number = me.trees_closed
-    tops = model.top_nodes(number, me.tree, me.params.learning_rate)
+    number, growing = me.trees_closed, me.growing
+    tops = model.top_nodes(number, growing.top, me.params.learning_rate)
     me.tops += tops
-    total = me.total
+    total = growing.added
     if total is None:
         total = np.zeros((len(me.y), me.outputs_of_tree))
         for host, view in me.views.items():
-            [tree] = me.groves[host].trees
+            [tree] = growing.groves[host].trees
             values = tree.leaves()
             total[view.rows] += view.added(tree, values)
             me.below += view.finished(number, tree, values)
@@ -293,11 +300,11 @@ def close_tree(me: Guest) -> Out:
         for view in me.views.values():
             me.below += view.unseen(number, me.outputs_of_tree)
     for host, view in me.views.items():
-        me.record.add(number, view.number, view.seen(me.groves.get(host)))
-    own = np.array([node.value for node in tops])[me.leaves]
+        me.record.add(number, view.number, view.seen(growing.groves.get(host)))
+    own = np.array([node.value for node in tops])[growing.leaves]
     me.margin[:, me.outputs_of(number)] += own + total / np.maximum(me.holders, 1)[:, None]
     me.trees_closed += 1
-    me.tree, me.groves, me.total = None, {}, None
+    del me.growing
     return Out()
 
 
@@ -318,13 +325,13 @@ def snapshot(me: Guest, place: Place) -> Artefact:
     """Finished trees, margins and metrics; a key that the hosts' leaf values are not under is
     drawn anew by the next attempt.
     """
-    inside = me.groves if len(place) > 1 else {}
+    inside = me.growing.groves if len(place) > 1 and Guest.growing.is_set(me) else {}
     transcript = me.record.handed_over(place)
-    kept = Kept(
+    kept = HybridTreeGuestState(
         rounds=me,
         tops=me.tops,
         below=me.below,
-        key=b"" if me.is_scored or me.key is None else me.key.to_bytes(),
+        key=_own_key(me),
         trees_closed=me.trees_closed,
         ends=LAYERS if inside and _is_grown(me) else "",
         is_recorded=me.record.begun,
@@ -335,8 +342,8 @@ def snapshot(me: Guest, place: Place) -> Artefact:
 
 def restore(me: Guest, checkpoint: Artefact) -> Told:
     """Carries on behind the last finished tree; or behind a layer, once the tree is begun."""
-    kept = checkpoint.state(Kept)
-    take_up(me, kept.rounds)
+    kept = checkpoint.state(HybridTreeGuestState)
+    restore_into(me, kept.rounds)
     me.trees_closed, me.record.begun = kept.trees_closed, kept.is_recorded
     me.tops, me.below, me.under_way = kept.tops, kept.below, kept.under_way
     if kept.key:
@@ -347,8 +354,7 @@ def restore(me: Guest, checkpoint: Artefact) -> Told:
 
 def finish(me: Guest) -> Artefact:
     """The guest's shard: its parts of all trees up to the best round, and the values below."""
-    frame = me.seat.frame
-    assert frame is not None
+    frame = me.seat.data
     facts = {
         **me.model_facts(),
         "kind": model.KIND,
@@ -358,9 +364,10 @@ def finish(me: Guest) -> Artefact:
         "columns": list(frame.columns),
         "categories": columns.categories(frame, me.rules.binning),
     }
+    arrays = model.to_arrays(*_kept(me), me.outputs_of_tree)
     if not me.is_scored:
         facts |= {"precision": asdict(me.precision), "value_unit": _unit(me)}
-    arrays = model.to_arrays(*_kept(me), me.outputs_of_tree) | _key_array(me)
+        arrays[model.KEY] = np.frombuffer(_own_key(me), np.uint8)
     return Artefact(facts, arrays, transcript=me.record.closed(me))
 
 
@@ -370,13 +377,15 @@ def bytes_max(me: Guest, step: str) -> int:
         return len(me.y) // 8 + (8 << me.params.guest_depth + me.params.host_depth) + 1024
     if step == "hear_nonces":
         return keys.NONCE_BYTES_MAX
-    if step == "add_values" and me.key is not None:
+    if step == "add_values" and Guest.key.is_set(me):
         packing = me.precision.layout(me.key.plaintext_bits)
         most = max(packing.package_count([len(view.rows)]) for view in me.views.values())
         return most * me.key.width + 1024
-    opened = max((len(grove.opened) for grove in me.groves.values()), default=0)
+    if not Guest.growing.is_set(me):
+        return wire.PIECE_BYTES
+    opened = max((len(grove.opened) for grove in me.growing.groves.values()), default=0)
     sums = [_most_sums(me)] * opened
-    size = max((rows.octets_max(sums) for rows in me.encrypted.values()), default=0)
+    size = max((rows.octets_max(sums) for rows in me.growing.encrypted.values()), default=0)
     return min(wire.MESSAGE_BYTES_MAX, size + wire.PIECE_BYTES)
 
 
@@ -398,11 +407,9 @@ def _unit(me: Guest) -> float:
     return -math.ldexp(of_gradient, -me.precision.fraction_bits) * me.params.learning_rate
 
 
-def _key_array(me: Guest) -> dict[str, NDArray[np.generic]]:
-    """The key under which the hosts keep leaf values, if they do."""
-    if me.is_scored or me.key is None:
-        return {}
-    return {model.KEY: np.frombuffer(me.key.to_bytes(), np.uint8)}
+def _own_key(me: Guest) -> bytes:
+    """The key under which the hosts keep leaf values; none where they keep no such."""
+    return me.key.to_bytes() if Guest.key.is_set(me) else b""
 
 
 def _write_places(me: Guest, host: str, part: hybridtree_pb2.BottomRows) -> None:
@@ -414,7 +421,7 @@ def _write_places(me: Guest, host: str, part: hybridtree_pb2.BottomRows) -> None
 
 def _is_grown(me: Guest) -> bool:
     """Whether no host's subtrees can grow another layer."""
-    return not any(grove.opened for grove in me.groves.values())
+    return not any(grove.opened for grove in me.growing.groves.values())
 
 
 def _kept(me: Guest) -> tuple[list[GuestNode], list[Below]]:

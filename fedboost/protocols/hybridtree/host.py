@@ -42,6 +42,7 @@ from fedboost.messages.protocol.hybridtree_pb2 import BottomRows, ChosenSplits
 from fedboost.model import columns, hybrid, vertical
 from fedboost.model.vertical import OwnSplit
 from fedboost.protocols.hybridtree.unscored import Cutter
+from fedboost.slot import Slot
 from fedboost.state import state
 
 __all__ = (
@@ -55,7 +56,7 @@ Rows = NDArray[np.int32]
 
 
 @state
-class Kept:
+class HybridTreeHostState:
     """What a checkpoint keeps: the splits so far, and a tree under way."""
 
     splits: list[OwnSplit]
@@ -64,6 +65,9 @@ class Kept:
     under_way: HostTreeState | None
     leaves: list[LeafValues]  # with unscored splits
     key: bytes  # under which they are
+
+
+CHECKPOINT = HybridTreeHostState  # what `snapshot` keeps
 
 
 @dataclass
@@ -75,15 +79,20 @@ class Host:
     bins: Bins
     meter: Meter
     record: HostRecord  # for an audit of our own
-    side: HostSide | None = None
     splits: list[OwnSplit] = field(default_factory=list)
     # The tree that grows, or the last one
     grove: HostGrove = field(default_factory=HostGrove)
-    gradients: HostRows[Any] | None = None
     # With unscored splits
-    answering: MaskingHost | None = None
     leaves: list[LeafValues] = field(default_factory=list)  # of finished trees
     earlier_key: bytes = b""  # of an attempt that this one carries on
+    side = Slot[HostSide]("a key of the guest")
+    gradients = Slot[HostRows[Any]]("gradients of this attempt")
+    answering = Slot[MaskingHost]("masks of a job with unscored splits")
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether the guest chooses our splits."""
+        return bool(self.seat.params.split == "scored")
 
     @property
     def n_rows(self) -> int:
@@ -93,8 +102,7 @@ class Host:
 
 def begin(seat: Seat) -> Host:
     """Bins the own columns, on training rows alone."""
-    frame = seat.frame
-    assert frame is not None
+    frame = seat.data
     train = ~seat.validation
     if not train.any():  # the guest says so, too, and what to do
         train = np.ones(frame.n_rows, np.bool_)
@@ -102,9 +110,10 @@ def begin(seat: Seat) -> Host:
     bins = cuts.transform(frame.values)
     if isinstance(bins, SparseBins) and not seat.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
-    answering = MaskingHost(seat) if seat.params.split == "unscored" else None
-    meter, record = Meter.of(seat), HostRecord(seat, cuts, bins)
-    return Host(seat, cuts, bins, meter, record, answering=answering)
+    me = Host(seat, cuts, bins, Meter.of(seat), HostRecord(seat, cuts, bins))
+    if not me.is_scored:
+        me.answering = MaskingHost(seat)
+    return me
 
 
 def offer_nonce(me: Host) -> Out:
@@ -114,7 +123,7 @@ def offer_nonce(me: Host) -> Out:
 
 def accept_key(me: Host, got: EncryptionKey) -> Out:
     """Takes the guest's key, if it is sound and as strong as the job and our policy say."""
-    if me.answering is None:
+    if me.is_scored:
         n_rows = int(np.count_nonzero(~me.seat.validation))
         side = keys.host_side(me.seat, got, n_rows, me.binning, are_all=False)
     else:
@@ -129,7 +138,6 @@ def receive_gradients(me: Host, got: Iterator[BottomRows]) -> Out:
     """Where the own rows stand, and their packed gradients, checked; a new tree begins, or one goes
     on that an earlier attempt has left.
     """
-    assert me.side is not None
     gradients: Gradients | None = None
     grove = me.grove
     for part in got:
@@ -154,8 +162,7 @@ def receive_gradients(me: Host, got: Iterator[BottomRows]) -> Out:
 
 def sum_candidates(me: Host) -> Iterator[Out]:
     """Encrypted sums of every candidate split of the open nodes, shuffled, compressed, blinded."""
-    assert me.gradients is not None
-    if me.answering is not None:
+    if not me.is_scored:
         raise ProtocolError("the job's splits are unscored: hosts offer no sums")
     [tree] = me.grove.trees
     if tree.growth.layers >= (layers := me.seat.params.host_depth):
@@ -180,7 +187,7 @@ def divide_rows(me: Host, got: ChosenSplits) -> Out:
 
 def answer_rows(me: Host) -> Out:
     """Cuts the lower layers at random, and answers each row with its leaf's encrypted value."""
-    if me.answering is None:
+    if me.is_scored:
         raise ProtocolError("the job's splits are scored: hosts answer with no leaf values")
     own, held = _key(me), me.gradients
     assert isinstance(held, PackedHostRows)
@@ -205,38 +212,37 @@ def answer_rows(me: Host) -> Out:
 def snapshot(me: Host, place: Place) -> Artefact:
     """The splits so far, and what a tree under way has settled."""
     under_way = None
-    if len(place) > 1 and me.answering is None:
+    if len(place) > 1 and me.is_scored:
         [under_way] = me.grove.trees
     else:
         me.record.add(me.grove)
     transcript = me.record.handed_over(place)
-    kept = Kept(
+    kept = HybridTreeHostState(
         splits=me.splits,
         number=me.grove.first,
         is_recorded=me.record.begun,
         under_way=under_way,
         leaves=me.leaves,
-        key=b"" if me.answering is None else _key(me).key.to_bytes(),
+        key=b"" if me.is_scored else _key(me).key.to_bytes(),
     )
     return Artefact.of_state(kept, transcript)
 
 
 def restore(me: Host, checkpoint: Artefact) -> Told:
     """Carries on behind the last finished tree, or behind a layer."""
-    kept = checkpoint.state(Kept)
+    kept = checkpoint.state(HybridTreeHostState)
     me.splits, me.record.begun = kept.splits, kept.is_recorded
     me.leaves, me.earlier_key = kept.leaves, kept.key
     me.grove = HostGrove(first=kept.number)
     if kept.under_way is not None:
         me.grove = HostGrove([_planted(me, kept.number, kept.under_way.growth)], kept.number)
-        me.grove.go_on([kept.under_way])
+        me.grove.load_state([kept.under_way])
     return Told()
 
 
 def finish(me: Host) -> Artefact:
     """The host's shard: its splits by column name."""
-    frame, params = me.seat.frame, me.seat.params
-    assert frame is not None
+    frame, params = me.seat.data, me.seat.params
     facts = {
         "kind": hybrid.KIND,
         "split": params.split,
@@ -248,7 +254,7 @@ def finish(me: Host) -> Artefact:
         "trees_per_round": params.trees_per_round,
         "forest": [1] * ((me.grove.first + 1) // params.trees_per_round),
     }
-    if me.answering is not None:
+    if not me.is_scored:
         facts["precision"] = asdict(_precision(me, _key(me).layout.value_bits))
         facts["encryption"] = params.encryption.model_dump()
     return Artefact(facts, _arrays(me))
@@ -258,11 +264,11 @@ def bytes_max(me: Host, step: str) -> int:
     """As large as rows, nodes and offers make it."""
     depth = me.seat.params.guest_depth + me.seat.params.host_depth
     if step == "receive_gradients":
-        rows = 0 if me.side is None else me.side.octets_max
+        rows = me.side.octets_max if Host.side.is_set(me) else 0
         return rows + 5 * me.n_rows + (4 << depth) + 1024
     if step == "divide_rows":
         return choices_bytes_max(me.grove.offered) + (8 << depth) + 1024
-    if step == "learn_shared":
+    if step == "learn_shared" and not me.is_scored:
         return shared_bytes_max(me)
     return wire.CONTROL_BYTES_MAX
 
@@ -289,7 +295,7 @@ def _precision(me: Host, value_bits: int) -> Precision:
 
 def _begun(me: Host, first: BottomRows) -> HostGrove:
     """A tree at its bottom nodes; or ours, where an earlier attempt has left it."""
-    is_left = me.gradients is None and me.grove.begins_with(first.gradients.tree)
+    is_left = not Host.gradients.is_set(me) and me.grove.begins_with(first.gradients.tree)
     left = me.grove if is_left else None
     params, number = me.seat.params, me.grove.first + (left is None)
     most = params.n_estimators * params.trees_per_round
@@ -301,7 +307,7 @@ def _begun(me: Host, first: BottomRows) -> HostGrove:
     least = hybrid.first_number(params.guest_depth)
     at = wire.unpack(first.at, "i4", (len(sampled),), "where our rows stand").astype(np.int32)
     may_stand = (at >= least) & (at <= 2 * least)
-    if me.answering is None:  # below no node that is open
+    if me.is_scored:  # below no node that is open
         may_stand |= at == hybrid.NO_NODE
     if not may_stand.all():
         raise PeerError("the guest put rows below nodes that no tree of the job has")
@@ -336,7 +342,6 @@ def _bottoms(me: Host, at: Rows) -> Rows:
 
 def _order(me: Host, won: Mapping[int, Named]) -> tuple[Charge, ...]:
     """What the cuts of the tree under way tell of the order of rows in our columns."""
-    assert me.seat.frame is not None
     [tree] = me.grove.trees
     sizes, at = dict.fromkeys(won, 0), tree.growth.everyone.node_of_rows(me.n_rows)
     for _ in range(me.seat.params.host_depth):
@@ -345,7 +350,7 @@ def _order(me: Host, won: Mapping[int, Named]) -> tuple[Charge, ...]:
         for node, count in zip(nodes.tolist(), rows.tolist(), strict=True):
             if node in sizes:
                 sizes[node] += count
-    return ordered(me.seat.frame, won, me.binning.n_bins.tolist(), sizes)
+    return ordered(me.seat.data, won, me.binning.n_bins.tolist(), sizes)
 
 
 def _usable(me: Host, number: int) -> Rows:
@@ -357,7 +362,7 @@ def _usable(me: Host, number: int) -> Rows:
 def _arrays(me: Host) -> vertical.Arrays:
     """The splits, and the encrypted values of leaves that no guest has seen."""
     arrays = vertical.splits_to_arrays(me.splits)
-    if me.answering is not None:
+    if not me.is_scored:
         arrays |= leaf_values.as_arrays(me.leaves)
         arrays[hybrid.KEY] = np.frombuffer(_key(me).key.to_bytes(), np.uint8)
     return arrays

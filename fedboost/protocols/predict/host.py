@@ -110,12 +110,11 @@ def bytes_max(me: Host, _: str) -> int:
 
 def _known(seat: Seat) -> tuple[Mapping[str, NDArray[np.generic]], Values, float | None]:
     """The shard's arrays, the values of its columns, and the ε of the noise in them."""
-    model, frame = seat.artefacts[MODEL], seat.frame
+    model, frame = seat.artefacts[MODEL], seat.data
     values = columns.of_seat(seat)
     no_splits = not len(model.arrays["feature"])
     if TELLING not in model.facts or no_splits or seat.table.guest in seat.limits.predict.exact:
         return model.arrays, values, None
-    assert frame is not None
     told = telling.read(model.facts[TELLING])
     if frame.id_columns != told.id_columns:
         raise ConfigError(

@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from fedboost.errors import ConfigError
-from fedboost.model import hybrid, whole
+from fedboost.model import kinds
 from fedboost.model.shards import MODEL_ID
 from fedboost.settings import Settings
 
@@ -21,16 +20,6 @@ class PredictParams(Settings):
     output_margin: bool = False  # leave the sums of leaves, not probabilities or means of them
 
 
-def fits(params: PredictParams, facts: Mapping[str, Any]) -> None:
+def fits(_: PredictParams, facts: Mapping[str, Any]) -> None:
     """Refuses, by a ConfigError, a model that asks nobody for anything, or in another way."""
-    if hybrid.is_hybrid(facts):
-        raise ConfigError(
-            "the model's trees have two parts, which are scored in an exchange of their own",
-            todo="protocol: predict-hybrid",
-        )
-    if whole.is_whole(facts):
-        raise ConfigError(
-            "every party holds the model whole, and predicts with it alone, without a job",
-            todo=f"fedboost model predict {params.model} --config PARTY.yaml --data PARTY=… "
-            "--out P.parquet",
-        )
+    kinds.of(facts).check_scored_by("predict", facts)

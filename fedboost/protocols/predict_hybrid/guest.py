@@ -24,6 +24,7 @@ from fedboost.protocols.predict_hybrid.places import (
     read_leaves,
     write_slots,
 )
+from fedboost.slot import Slot
 
 __all__ = (
     "add_values", "begin", "bytes_max", "close_batch", "finish", "follow_leaves", "place_rows",
@@ -43,7 +44,8 @@ class Guest(Batches):
     told: Places = field(init=False)  # the same, but for those that it has not divided
     held: dict[str, Places] = field(init=False)  # by host: the rows that it has, in its order
     at: Places = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, trees) in tops
-    added: Floats | None = None  # (rows, trees, values of a leaf), or (rows, outputs) unscored
+    # (rows, trees, values of a leaf), or (rows, outputs) unscored
+    added = Slot[Floats]("values of the hosts' leaves")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,7 +129,6 @@ def add_values(me: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Out:
 
 def close_batch(me: Guest) -> Out:
     """The batch's margins: the own leaves, and the mean over the hosts of what theirs add."""
-    assert me.added is not None
     holders = np.zeros(me.at.shape[0], np.int64)
     for host in me.held:
         holders[me.inside(host)] += 1
@@ -142,7 +143,7 @@ def close_batch(me: Guest) -> Out:
     if not is_scored:
         margin += me.added / mean
     me.margin[me.rows] = margin
-    me.added = None
+    del me.added
     return me.next_batch()
 
 

@@ -30,6 +30,7 @@ from fedboost.protocols.predict_hybrid.places import (
     read_slots,
     write_leaves,
 )
+from fedboost.slot import Slot
 
 __all__ = (
     "answer_rows", "begin", "bytes_max", "find_leaves", "finish", "hear_answer_keys",
@@ -48,10 +49,14 @@ class Host:
     values: Values
     scored: int = 0  # rows of finished batches
     batches: int = 0
-    # With unscored splits
-    answering: MaskingHost | None = None
-    keys: HostKey | None = None
-    leaves: list[LeafValues] | None = None  # by tree
+    answering = Slot[MaskingHost]("masks of a model with unscored splits")
+    keys = Slot[HostKey]("a key of a model with unscored splits")
+    leaves = Slot[list[LeafValues]]("leaf values of a model with unscored splits")  # by tree
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether the guest has chosen our splits."""
+        return bool(self.model.facts["split"] == "scored")
 
     @property
     def n_rows(self) -> int:
@@ -63,7 +68,7 @@ def begin(seat: Seat) -> Host:
     """Reads the host's shard."""
     me = Host(seat, seat.artefacts[MODEL], columns.of_seat(seat))
     facts = me.model.facts
-    if facts["split"] == "unscored":
+    if not me.is_scored:
         me.answering = MaskingHost(seat)
         said = facts["encryption"]
         scheme = SCHEMES[said["scheme"]]
@@ -77,7 +82,7 @@ def begin(seat: Seat) -> Host:
 
 def find_leaves(me: Host, got: BottomPlaces) -> Out:
     """The leaf of each row in each tree."""
-    if me.answering is not None:
+    if not me.is_scored:
         raise ProtocolError("the model's splits are unscored: hosts name no leaves")
     rows, at = _batch(me, got)
     leaves = _leaves(me, rows, at)
@@ -87,7 +92,7 @@ def find_leaves(me: Host, got: BottomPlaces) -> Out:
 
 def answer_rows(me: Host, got: BottomPlaces) -> Out:
     """The encrypted sum of each row's leaf values, class by class where classes have trees."""
-    if me.answering is None or me.keys is None or me.leaves is None:
+    if me.is_scored:
         raise ProtocolError("the model's splits are scored: hosts have no values of leaves")
     number, facts = me.batches, me.model.facts
     rows, at = _batch(me, got)
@@ -125,7 +130,7 @@ def finish(_: Host) -> Artefact:
 
 def bytes_max(me: Host, step: str) -> int:
     """Every row at a bottom node of every tree, and of all others what they share."""
-    if step == "learn_shared":
+    if step == "learn_shared" and not me.is_scored:
         return shared_bytes_max(me)
     rows = min(me.seat.params.batch_rows, me.n_rows)
     return int(4 * rows * me.model.facts["trees"] + 1024)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from fedboost.errors import ConfigError
-from fedboost.model import hybrid
+from fedboost.model import kinds
 from fedboost.model.shards import MODEL_ID
 from fedboost.settings import Settings
 
@@ -24,11 +24,7 @@ class PredictHybridParams(Settings):
 
 def fits(params: PredictHybridParams, facts: Mapping[str, Any]) -> None:
     """Refuses, by a ConfigError, a model of other trees, or trained with other splits."""
-    if not hybrid.is_hybrid(facts):
-        raise ConfigError(
-            f"the model is one of {facts['protocol']}, whose trees have no bottom nodes",
-            todo="protocol: predict",
-        )
+    kinds.of(facts).check_scored_by("predict-hybrid", facts)
     if facts["split"] != params.split:
         raise ConfigError(
             f"the model was trained with split: {facts['split']}, the job says {params.split}",

@@ -74,13 +74,12 @@ def settled(seat: Seat) -> SecureBoostParams:
 
 def start(seat: Seat, objective: Objective) -> Start:
     """What the guest begins with; all its rows at the base margin where it continues no model."""
-    assert seat.frame is not None
     if seat.params.warm_start is None:
         base = objective.base_margin
-        return Start(np.tile(base, (seat.frame.n_rows, 1)), base)
+        return Start(np.tile(base, (seat.data.n_rows, 1)), base)
     model = seat.artefacts[MODEL]
     sizes: list[int] = model.facts["forest"]
-    places = columns.places(model.facts, seat.frame)
+    places = columns.places(model.facts, seat.data)
     nodes = [
         node if node.split is None else replace(node, split=_moved(node.split, places))
         for node in vertical.arrays_to_nodes(model.arrays)
@@ -97,17 +96,15 @@ def start(seat: Seat, objective: Objective) -> Start:
 
 def known_codes(seat: Seat) -> dict[int, Codes]:
     """By categorical column, the categories whose bins the earlier model has fixed."""
-    assert seat.frame is not None
     if seat.params.warm_start is None:
         return {}
-    return columns.known_codes(seat.artefacts[MODEL].facts, seat.frame)
+    return columns.known_codes(seat.artefacts[MODEL].facts, seat.data)
 
 
 def listed(seat: Seat, cuts: Binning) -> dict[str, list[str]]:
     """The categories that the party's shard has to remember, the earlier model's first."""
-    assert seat.frame is not None
     before = None if seat.params.warm_start is None else seat.artefacts[MODEL].facts
-    return columns.categories(seat.frame, cuts, before)
+    return columns.categories(seat.data, cuts, before)
 
 
 def check_first_tree(seat: Seat, first_tree: int) -> None:
@@ -132,17 +129,16 @@ def host_shard(
     `last_tree` is the first of the last ones that the host took part in. A host does not hear of
     trees that are not its own, so `trees` and `forest` are of all rounds that the model can have.
     """
-    assert seat.frame is not None
     params: SecureBoostParams = seat.params
     kept = []
     if MODEL in seat.artefacts:
         model = seat.artefacts[MODEL]
-        places = columns.places(model.facts, seat.frame)
+        places = columns.places(model.facts, seat.data)
         earlier = vertical.arrays_to_splits(model.arrays)
         kept = [_moved(split, places) for split in earlier if split.tree < first_tree]
     following, unheard, _ = plan.next_grove(params, seat.table, seat.party, last_tree - first_tree)
     facts = {
-        "columns": list(seat.frame.columns),
+        "columns": list(seat.data.columns),
         "categories": listed(seat, cuts),
         "trees": first_tree + unheard,
         "trees_per_round": params.trees_per_round,

@@ -31,7 +31,8 @@ from fedboost.model.vertical import GuestNode
 from fedboost.protocols.secureboost import earlier, plan
 from fedboost.protocols.secureboost.plan import Plan
 from fedboost.protocols.secureboost.shown import Shown, ShownState
-from fedboost.state import state, take_up
+from fedboost.slot import Slot
+from fedboost.state import restore_into, state
 
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
@@ -40,7 +41,7 @@ LAYERS = "layer"  # what the loop over a tree's layers counts
 
 
 @state
-class UnderWay:
+class SecureBoostGuestTrees:
     """What the trees under way have settled."""
 
     trees: list[GuestTreeState]
@@ -48,7 +49,7 @@ class UnderWay:
 
 
 @state
-class Kept:
+class SecureBoostGuestState:
     """What a checkpoint keeps: finished trees, margins and metrics, and trees under way."""
 
     rounds: RoundsState
@@ -56,7 +57,18 @@ class Kept:
     trees_closed: int
     ends: str
     is_recorded: bool
-    under_way: UnderWay | None
+    under_way: SecureBoostGuestTrees | None
+
+
+CHECKPOINT = SecureBoostGuestState  # what `snapshot` keeps
+
+
+@dataclass(frozen=True)
+class GrowingTrees:
+    """The trees that grow at once, and what the hosts are shown of them."""
+
+    grove: GuestGrove
+    shown: Shown
 
 
 @dataclass(kw_only=True)
@@ -67,31 +79,23 @@ class Guest(Rounds):
     bins: Bins
     record: GuestRecord  # for an audit of our own
     nonces: tuple[bytes, ...] = ()  # of this attempt, where the scheme takes any
-    side: GuestSide | None = None
     nodes: list[GuestNode] = field(default_factory=list)  # of finished trees, earlier ones first
-    # The round and the tree under way
-    plan: Plan | None = None
     trees_closed: int = 0
-    grove: GuestGrove | None = None
-    shown: Shown | None = None
-    encrypted: GuestRows | None = None
-    under_way: UnderWay | None = None  # what an earlier attempt has settled of them
+    under_way: SecureBoostGuestTrees | None = None  # that an earlier attempt has left
+    side = Slot[GuestSide]("a key of this attempt")
+    growing = Slot[GrowingTrees]("trees that grow")
+    encrypted = Slot[GuestRows]("gradients that hosts have")
 
-    def growing(self) -> GuestGrove:
-        """The trees under way."""
-        assert self.grove is not None
-        return self.grove
-
-    def showing(self) -> Shown:
-        """What the hosts are shown of them."""
-        assert self.shown is not None
-        return self.shown
+    @property
+    def plan(self) -> Plan:
+        """That of the round under way; whose turn it is starts anew with every job."""
+        this = len(self.history) - self.first_round
+        return plan.of_round(self.seat.params, self.seat.table, this)
 
 
 def begin(seat: Seat) -> Guest:
     """Bins the own columns and fixes the objective, on training rows alone."""
-    frame, params = seat.frame, earlier.settled(seat)
-    assert frame is not None
+    frame, params = seat.data, earlier.settled(seat)
     own, train = Labels.of(seat, params), ~seat.validation
     summary = Summary.of(params, own.y[train], own.weight[train])
     objective = objectives.start(params, summary)
@@ -135,21 +139,15 @@ def share_key(me: Guest) -> Out:
 
 def start_round(me: Guest) -> Out:
     """Gradients at the margins before it, of the rows that this round draws, as exact integers."""
-    this = len(me.history) - me.first_round  # whose turn it is starts anew with every job
-    me.plan = plan.of_round(me.seat.params, me.seat.table, this)
-    assert me.side is not None
-    me.draw(me.rules.fixed, me.side.rounding(len(me.history)))
+    me.start_round(me.rules.fixed, me.side.rounding(len(me.history)))
     _plant(me)
     return Out()
 
 
 def encrypt_gradients(me: Guest) -> Iterator[Out]:
     """The packed gradients of the rows that take part, in parts (Algorithms 3 and 7, signed)."""
-    assert me.side is not None
-    assert me.plan is not None
-    assert me.sample is not None
-    train, sample = me.seat.parts["train"], me.sample
-    gh = me.growing().trees[0].gh[train[sample.rows]]
+    train, sample = me.seat.parts["train"], me.round.sample
+    gh = me.growing.grove.trees[0].gh[train[sample.rows]]
     rows = me.encrypted = me.side.rows(me.trees_closed, gh, _training(me))
     for number, part in enumerate(rows.parts()):
         about = About(part.rows.count // rows.per_row)
@@ -162,8 +160,8 @@ def encrypt_gradients(me: Guest) -> Iterator[Out]:
 
 def open_layer(me: Guest) -> Out:
     """Tells each host which nodes look for a split of its own, and how those above divided."""
-    me.growing().open_layer()
-    shown = me.showing()
+    shown = me.growing.shown
+    me.growing.grove.open_layer()
     told = shown.open_layer()
     return Out(
         send={host: _frontier(told[host], shown.open[host]) for host in told},
@@ -173,14 +171,13 @@ def open_layer(me: Guest) -> Out:
 
 def choose_splits(me: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]) -> Out:
     """The best split of every open node among all candidates; ties as in the pooled table."""
-    assert me.plan is not None
-    grove = me.growing()
+    grove, this = me.growing.grove, me.plan
     offers = _read(me, got)
-    won = grove.own_best(me.trees_closed) if me.plan.guest_competes else {}
+    won = grove.own_best(me.trees_closed) if this.guest_competes else {}
     tied: dict[str, dict[int, list[NDArray[np.int64]]]] = {host: {} for host in offers}
     for node in grove.opened:
         best, winner = won.get(node), ""
-        for host in me.plan.hosts:
+        for host in this.hosts:
             offer = offers[host].get(node)
             found = None if offer is None else grove.best_of(node, *offer)
             if found is not None and (best is None or found.gain > best.gain):
@@ -197,7 +194,7 @@ def choose_splits(me: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]) -> O
 
 def grow_nodes(me: Guest, got: Mapping[str, pb.RowDivisions]) -> Out:
     """Divides the rows of the chosen nodes; refuses a division that is not the split offered."""
-    grove = me.growing()
+    grove = me.growing.grove
     divisions = grove.own_divisions()
     for host, message in got.items():
         owned = grove.owned(me.seat.table.hosts.index(host) + 1)
@@ -209,8 +206,7 @@ def grow_nodes(me: Guest, got: Mapping[str, pb.RowDivisions]) -> Out:
 
 def grow_alone(me: Guest) -> Out:
     """The layers that nobody but the guest has a part in: all of them in one go."""
-    assert me.plan is not None
-    grove = me.growing()
+    grove = me.growing.grove
     for _ in range(me.plan.guest_layers):
         if not grove.open_layer():
             break
@@ -221,7 +217,7 @@ def grow_alone(me: Guest) -> Out:
 
 def close_trees(me: Guest) -> Out:
     """Leaf values, and the margins with them; the trees of a forest share a round's step."""
-    grove = me.growing()
+    grove = me.growing.grove
     outputs = me.outputs_of(me.trees_closed)
     found = [_leaves(me, tree) for tree in grove.trees]  # before any margin moves
     for slot, (tree, values) in enumerate(zip(grove.trees, found, strict=True)):
@@ -230,7 +226,7 @@ def close_trees(me: Guest) -> Out:
         for node, value in values.items():
             me.margin[tree.growth.everyone.rows(node), outputs] += value
         me.trees_closed += 1
-    me.grove, me.shown = None, None
+    del me.growing
     if me.trees_closed < sum(me.forest) * me.params.trees_per_round:
         _plant(me)
     return Out()
@@ -254,13 +250,13 @@ def snapshot(me: Guest, place: Place) -> Artefact:
     """
     under_way = None
     if len(place) > 1:
-        under_way = UnderWay(trees=[*me.growing().trees], shown=me.showing())
+        under_way = SecureBoostGuestTrees(trees=[*me.growing.grove.trees], shown=me.growing.shown)
     transcript = me.record.handed_over(place)
-    kept = Kept(
+    kept = SecureBoostGuestState(
         rounds=me,
         nodes=me.nodes,
         trees_closed=me.trees_closed,
-        ends=LAYERS if under_way is not None and not me.growing().opened else "",
+        ends=LAYERS if under_way is not None and not me.growing.grove.opened else "",
         is_recorded=me.record.begun,
         under_way=under_way,
     )
@@ -269,8 +265,8 @@ def snapshot(me: Guest, place: Place) -> Artefact:
 
 def restore(me: Guest, checkpoint: Artefact) -> Told:
     """Carries on behind the last finished round; or behind a layer, once the round is begun."""
-    kept = checkpoint.state(Kept)
-    take_up(me, kept.rounds)
+    kept = checkpoint.state(SecureBoostGuestState)
+    restore_into(me, kept.rounds)
     me.nodes, me.trees_closed, me.record.begun = kept.nodes, kept.trees_closed, kept.is_recorded
     me.under_way = kept.under_way
     return Told(ends=me.ended(plan.loop(me.seat.params)) or kept.ends)
@@ -278,8 +274,7 @@ def restore(me: Guest, checkpoint: Artefact) -> Told:
 
 def finish(me: Guest) -> Artefact:
     """The guest's shard: every node up to the best round, its own splits by column name."""
-    frame = me.seat.frame
-    assert frame is not None
+    frame = me.seat.data
     columns = list(frame.columns)
     categories = earlier.listed(me.seat, me.rules.binning)
     facts = {**me.model_facts(), "columns": columns, "categories": categories}
@@ -289,11 +284,11 @@ def finish(me: Guest) -> Artefact:
 
 def bytes_max(me: Guest, step: str) -> int:
     """Answers are as large as the open nodes and the widest host make them."""
-    opened = [] if me.grove is None else me.grove.opened
+    grove = me.growing.grove if Guest.growing.is_set(me) else GuestGrove([])
+    opened = grove.opened
     if step == "grow_nodes":
-        trees = 0 if me.grove is None else len(me.grove.trees)
-        return trees * len(me.y) // 8 + 8 * len(opened) + wire.PIECE_BYTES
-    if me.encrypted is None:
+        return len(grove.trees) * len(me.y) // 8 + 8 * len(opened) + wire.PIECE_BYTES
+    if not Guest.encrypted.is_set(me):
         return keys.NONCE_BYTES_MAX
     size = me.encrypted.octets_max([_most_sums(me)] * len(opened))
     return min(wire.MESSAGE_BYTES_MAX, size + wire.PIECE_BYTES)
@@ -301,26 +296,24 @@ def bytes_max(me: Guest, step: str) -> int:
 
 def _plant(me: Guest) -> None:
     """The next trees of the round, at their roots or where an earlier attempt has left them."""
-    assert me.sample is not None
-    assert me.plan is not None
     train, number = me.seat.parts["train"], me.trees_closed
-    rows = [train[own] for own in me.sample.trees]
-    me.grove = GuestGrove.planted(me.rules, me.bins, me.gh_of(number), rows, number)
+    rows = [train[own] for own in me.round.sample.trees]
+    grove = GuestGrove.planted(me.rules, me.bins, me.gh_of(number), rows, number)
     owners = {host: me.seat.table.hosts.index(host) + 1 for host in me.plan.hosts}
     own = me.params.label_protection
-    me.shown = Shown(owners, me.grove, me.purity, hides=own is not None and own.hide_divisions)
+    shown = Shown(owners, grove, me.purity, hides=own is not None and own.hide_divisions)
     if me.under_way is not None:
-        me.grove.go_on(me.under_way.trees)
-        take_up(me.shown, me.under_way.shown)
+        grove.load_state(me.under_way.trees)
+        restore_into(shown, me.under_way.shown)
         me.under_way = None
+    me.growing = GrowingTrees(grove, shown)
 
 
 def _note_tree(me: Guest, slot: int, tree: GuestTree) -> None:
     """Notes what each host that took part has seen of a tree that has grown."""
-    assert me.plan is not None
     for host in me.plan.hosts:
         number = me.seat.table.hosts.index(host) + 1
-        told = [one % STRIDE for one in me.showing().told[host] if one // STRIDE == slot]
+        told = [one % STRIDE for one in me.growing.shown.told[host] if one // STRIDE == slot]
         me.record.add(me.trees_closed, number, seen(tree, len(me.y), told, number))
 
 
@@ -347,8 +340,7 @@ def _read(
     me: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]
 ) -> dict[str, dict[int, tuple[Sums, Shape]]]:
     """Each host's sums of the nodes that are open to it, decrypted as they come in."""
-    assert me.encrypted is not None
-    grove, shown, most = me.growing(), me.showing(), _most_sums(me)
+    grove, shown, most = me.growing.grove, me.growing.shown, _most_sums(me)
     expected = dict(zip(grove.opened, grove.expected(), strict=True))
     coming = {
         host: Offers(me.encrypted, [expected[node] for node in opened], most, host)

@@ -31,6 +31,7 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
 from fedboost.model.vertical import OwnSplit
 from fedboost.protocols.secureboost import earlier, plan
+from fedboost.slot import Slot
 from fedboost.state import state
 
 Places = NDArray[np.int64]
@@ -39,7 +40,7 @@ FRONTIER_NODES_MAX = 1 << 14  # one layer of the deepest tree TreeParams allows
 
 
 @state
-class UnderWay:
+class SecureBoostHostTrees:
     """What the trees under way have settled."""
 
     trees: list[HostTreeState]
@@ -47,14 +48,17 @@ class UnderWay:
 
 
 @state
-class Kept:
+class SecureBoostHostState:
     """What a checkpoint keeps: the splits so far, and trees under way."""
 
     splits: list[OwnSplit]
     number: int
-    first_tree: int | None
+    first_tree: int
     is_recorded: bool
-    under_way: UnderWay | None
+    under_way: SecureBoostHostTrees | None
+
+
+CHECKPOINT = SecureBoostHostState  # what `snapshot` keeps
 
 
 @dataclass
@@ -66,20 +70,19 @@ class Host:
     bins: Bins
     meter: Meter
     record: HostRecord  # for an audit of our own
-    side: HostSide | None = None
     splits: list[OwnSplit] = field(default_factory=list)  # of this job
-    first_tree: int | None = None  # of this job, once the guest has said
     # The trees that grow, or the last ones; numbers begin with the model that the job continues
     grove: HostGrove = field(default_factory=HostGrove)
     layers: int = 0  # in which we offer candidates
-    gradients: HostRows[Any] | None = None
     divided: dict[int, NDArray[np.bool_]] = field(default_factory=dict)  # our own, this layer
+    side = Slot[HostSide]("a key of the guest")
+    first_tree = Slot[int]("a first tree of this job, as the guest says it")
+    gradients = Slot[HostRows[Any]]("gradients of this attempt")
 
 
 def begin(seat: Seat) -> Host:
     """Bins the own columns, on training rows alone."""
-    frame = seat.frame
-    assert frame is not None
+    frame = seat.data
     train = ~seat.validation
     known = earlier.known_codes(seat)
     cuts = binning.fit(frame.values[train], seat.params.max_bin, frame.categorical, known)
@@ -99,7 +102,7 @@ def accept_key(me: Host, got: pb.EncryptionKey) -> Out:
     n_rows = int(np.count_nonzero(~me.seat.validation))
     side = keys.host_side(me.seat, got, n_rows, me.binning, are_all=True)
     earlier.check_first_tree(me.seat, got.first_tree)
-    if me.first_tree is None:
+    if not Host.first_tree.is_set(me):
         me.first_tree, me.grove.first = got.first_tree, got.first_tree - 1
     if me.first_tree != got.first_tree:
         raise PeerError(
@@ -113,7 +116,6 @@ def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
     """The packed gradients of the rows that take part, checked; new trees begin, or those go on
     that an earlier attempt has left.
     """
-    assert me.side is not None
     gradients: Gradients | None = None
     grove = me.grove
     for part in got:
@@ -134,7 +136,6 @@ def receive_gradients(me: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
 
 def sum_candidates(me: Host, got: Frontier) -> Iterator[Out]:
     """Encrypted sums of every candidate split of the open nodes, shuffled, compressed, blinded."""
-    assert me.gradients is not None
     _follow(me, got)
     yield from release(me.grove, me.gradients, me.meter, me.seat.secrets)
 
@@ -152,11 +153,11 @@ def snapshot(me: Host, place: Place) -> Artefact:
     """The splits so far, and what trees under way have settled."""
     under_way = None
     if len(place) > 1 and me.seat.party in _plan(me, place[0]).hosts:
-        under_way = UnderWay(trees=[*me.grove.trees], divided=me.divided)
+        under_way = SecureBoostHostTrees(trees=[*me.grove.trees], divided=me.divided)
     else:
         me.record.add(me.grove)
     transcript = me.record.handed_over(place)
-    kept = Kept(
+    kept = SecureBoostHostState(
         splits=me.splits,
         number=me.grove.first,
         first_tree=me.first_tree,
@@ -168,20 +169,19 @@ def snapshot(me: Host, place: Place) -> Artefact:
 
 def restore(me: Host, checkpoint: Artefact) -> Told:
     """Carries on behind the last finished tree, or behind a layer."""
-    kept = checkpoint.state(Kept)
+    kept = checkpoint.state(SecureBoostHostState)
     me.splits, me.first_tree, me.record.begun = kept.splits, kept.first_tree, kept.is_recorded
     me.grove = HostGrove(first=kept.number)
     if kept.under_way is not None:
         trees = kept.under_way.trees
         me.grove = _planted(me, kept.number, np.array([tree.growth.is_training for tree in trees]))
-        me.grove.go_on(trees)
+        me.grove.load_state(trees)
         me.layers, me.divided = _layers(me, kept.number), kept.under_way.divided
     return Told()
 
 
 def finish(me: Host) -> Artefact:
     """The host's shard: its splits by column name."""
-    assert me.first_tree is not None
     return earlier.host_shard(me.seat, me.binning, me.first_tree, me.grove.first, me.splits)
 
 
@@ -189,7 +189,7 @@ def bytes_max(me: Host, step: str) -> int:
     """As large as rows, nodes and offers make it."""
     trees = int(forest.sizes(me.seat.params).max())
     if step == "receive_gradients":
-        rows = 0 if me.side is None else me.side.octets_max
+        rows = me.side.octets_max if Host.side.is_set(me) else 0
         return rows + (1 + trees) * me.bins.shape[0] // 8 + 1024
     if step == "sum_candidates":
         return trees * (me.bins.shape[0] // 8 + 8 * FRONTIER_NODES_MAX) + 1024
@@ -200,8 +200,7 @@ def bytes_max(me: Host, step: str) -> int:
 
 def _begun(me: Host, first: pb.EncryptedGradients) -> HostGrove:
     """Trees at their roots; or ours, where an earlier attempt has left them."""
-    assert me.first_tree is not None
-    is_left = me.gradients is None and me.grove.begins_with(first.tree)
+    is_left = not Host.gradients.is_set(me) and me.grove.begins_with(first.tree)
     left = me.grove if is_left else None
     done = me.grove.first - me.first_tree
     _, number, n_trees = plan.next_grove(me.seat.params, me.seat.table, me.seat.party, done)
@@ -260,7 +259,6 @@ def _plan(me: Host, number: int) -> plan.Plan:
 
 def _layers(me: Host, tree: int) -> int:
     """In how many layers we offer candidates of the trees that begin with `tree`."""
-    assert me.first_tree is not None
     before = tree - me.first_tree - 1
     number, _, _ = plan.next_grove(me.seat.params, me.seat.table, me.seat.party, before)
     return _plan(me, number).host_layers

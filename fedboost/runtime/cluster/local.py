@@ -33,7 +33,8 @@ from fedboost.runtime.transport.tls import Revocations, TlsFiles, load_identity
 
 if TYPE_CHECKING:
     from fedboost.runtime.coordinator.node import CoordinatorNode
-    from fedboost.runtime.party.node import PartyNode, WriteReport
+    from fedboost.runtime.party.finishing import WriteReport
+    from fedboost.runtime.party.node import PartyNode
     from fedboost.runtime.policy.judgement import Trust
 
 COORDINATOR, USER = "coordinator", "user"
@@ -237,8 +238,8 @@ async def cluster(
             )
             store = stack.enter_context(Store(config.store, f"party {name}"))
             node = PartyNode(config, _trust(tls_of(certs, name)), store, links, workers)
-            node.write_report = write_report
-            node.cpu_clock = None
+            node.finishing.write_report = write_report
+            node.parts.cpu.clock = None
             stack.callback(node.close)
             stack.push_async_callback(node.pause_all)
             nodes[name] = node

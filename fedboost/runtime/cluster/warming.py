@@ -28,7 +28,7 @@ from fedboost.data.loading import load
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import JobError
 from fedboost.job import JobSpec
-from fedboost.model import shards, whole
+from fedboost.model import kinds, shards
 from fedboost.runtime.cluster import local
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import faults
@@ -152,7 +152,8 @@ async def _run(folder: Path, name: str, job: Warm) -> None:
         if job.table.startswith("own"):
             shard = shards.load(folder / "var" / GUEST / "models" / trained)
             own = spec.data[GUEST]
-            whole.margins(shard, load(sources[GUEST], own, party=GUEST, needs_label=True))
+            frame = load(sources[GUEST], own, party=GUEST, needs_label=True)
+            kinds.of(shard.facts).predict_alone(shard, frame)
 
 
 async def _finished(cluster: local.LocalCluster, spec: JobSpec, name: str) -> str:

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from fedboost.runtime.coordinator.node import CoordinatorNode
     from fedboost.runtime.daemons.metrics import Metrics
     from fedboost.runtime.daemons.party_metrics import PartyMetrics
-    from fedboost.runtime.party.node import PeerCalls, WriteReport
+    from fedboost.runtime.party.finishing import WriteReport
+    from fedboost.runtime.party.parts import PeerCalls
     from fedboost.runtime.process.workers import ProcessWorkers
 
 log = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ async def serve_party(
         if metrics is not None:
             links = metrics.on(links)
         node = PartyNode(config, trust, store, links, workers)
-        node.write_report = write_report
+        node.finishing.write_report = write_report
         server, port = bind(
             standing.certificates if config.tls else None, config.listen, config.timers
         )

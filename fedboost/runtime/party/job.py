@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from fedboost import flow
 from fedboost.crypto.secrets import Secrets
@@ -25,7 +26,13 @@ from fedboost.runtime.store.store import Store
 
 @dataclass
 class PartyJob:
-    """One job at one party. What lies on disk is in `files`, the party's rows are in `table`."""
+    """One job at one party. What lies on disk is in `files`, the party's rows are in `table`.
+
+    What happens to a job is, in this order: `begin`, then `seat`, `keep` and `close` of each stage,
+    `finish`; or `stop`, and `forget` where it does not go on. Those of its parts that it concerns
+    hear of it in this order: the session of the open stage, the answers of the attempt, the table,
+    the files.
+    """
 
     signed: SignedJob
     store: Store
@@ -54,7 +61,27 @@ class PartyJob:
         """Peers who may lack something that was sent to them."""
         return self.passed_over | (self.session.passed_over if self.session else set())
 
-    # In the order in which a node calls them
+    # What may be asked of it now
+
+    def check_attempt(self, attempt: int) -> None:
+        """Refuses, by a ProtocolError, what is asked of an attempt that is over."""
+        if attempt != self.attempt:
+            raise ProtocolError(f"attempt {attempt} of the job is over", job=self.id)
+
+    def check_runs(self, attempt: int) -> None:
+        """Refuses the same, and, with the reason, an attempt that has ended here."""
+        self.check_attempt(attempt)
+        if self.halted is not None:
+            raise self.halted
+
+    def session_of(self, stage: str) -> Session:
+        """The session of a stage that is open, in an attempt that has not ended."""
+        self.check_runs(self.attempt)
+        if self.session is None or self.session.protocol.name != stage:
+            raise ProtocolError(f"the stage {stage[:64]!r} is not open", job=self.id)
+        return self.session
+
+    # What happens to it
 
     def begin(self, attempt: int, cpu_now: float) -> None:
         """Make an attempt the one that counts."""
@@ -95,6 +122,10 @@ class PartyJob:
             limits=policy,
         )
 
+    def keep(self, stage: str, place: Place, taken: Artefact) -> None:
+        """Keep a checkpoint."""
+        self.files.keep(stage, place, taken)
+
     def close(self, stage: str, left: Artefact) -> None:
         """Keep what a stage left."""
         results.leave(self.table, stage, left, self.session.told if self.session else [])
@@ -109,12 +140,22 @@ class PartyJob:
             self.session.release()
         self.session = None
 
-    async def halt(self, reason: FedboostError) -> None:
+    def finish(self, result: dict[str, Any]) -> None:
+        """Keep the job's result, which the guest alone hears."""
+        if result:
+            self.files.write_result(result)
+
+    async def stop(self, reason: FedboostError) -> None:
         """End the attempt: every wait in it ends with `reason`."""
         self.halted = self.halted or reason
         if self.session is not None:
             await self.session.stop(reason)
             self.settle()
+
+    async def forget(self) -> None:
+        """Let go what only an attempt that goes on needs, once nothing of it writes any more."""
+        await self.answers.settled()
+        self.table.release()
 
     # Inside
 

@@ -75,6 +75,21 @@ def _table() -> Mapping[tuple[JobState | None, PartyJobEvent], JobState]:
 TABLE = _table()  # what is not in it is refused
 
 
+# How a coordinator may end an attempt.
+_STOPS: Mapping[str, PartyJobEvent] = {
+    JobState.PAUSED: PartyJobEvent.PAUSED,
+    JobState.FAILED: PartyJobEvent.FAILED,
+    JobState.CANCELLED: PartyJobEvent.CANCELLED,
+}
+
+
+def stop_of(state: str) -> PartyJobEvent:
+    """What happens to a job that its coordinator puts into a state; a PeerError for another."""
+    if state not in _STOPS:
+        raise PeerError(f"the coordinator puts a job into the state {state[:32]!r}")
+    return _STOPS[state]
+
+
 class PartyJobStates:
     """The jobs of one party's store. All but `finishes` belong to the event loop's thread."""
 

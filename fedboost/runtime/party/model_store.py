@@ -29,10 +29,10 @@ PROTECTION = "TLS to the user's certificate."
 
 def listed(models: Path) -> OwnedModels:
     """Every model of which a shard lies below `models`."""
-    from fedboost.model import inspection
+    from fedboost.model import kinds
 
     found = (shards.load_facts(models / name) for name in shards.names(models))
-    return OwnedModels(models=[_owned(inspection.facts(facts)) for facts in found])
+    return OwnedModels(models=[_owned(kinds.of(facts).described(facts)) for facts in found])
 
 
 def taken(models: Path, model: str, user: str) -> tuple[Packed, DisclosureRow]:
@@ -101,7 +101,7 @@ def keep(out: Path, model: str, packed: Packed) -> Path:
 
 
 def _owned(facts: dict[str, Any]) -> OwnedModel:
-    """A model's facts as `inspection.facts` says them, as a message."""
+    """A model's facts as its kind says them, as a message."""
     metrics = [
         Metric(split=split, name=name, value=value)
         for split, values in facts["metrics"].items()

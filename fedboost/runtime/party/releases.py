@@ -21,8 +21,8 @@ from pydantic import AwareDatetime, Field, ValidationError
 from fedboost.errors import ConfigError, DataError, FedboostError, PeerError, UnreachableError
 from fedboost.flow import GUEST, Artefact
 from fedboost.job import Name
-from fedboost.model import hybrid, whole
-from fedboost.model.export import FILE_BYTES_MAX, HostShard, host_shard, needed_alone, own_shard
+from fedboost.model import kinds
+from fedboost.model.export import FILE_BYTES_MAX, HostShard, host_shard, needed_alone
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.ledger.ledger import SALT_BYTES, Direction, DisclosureRow, Ledger
 from fedboost.runtime.policy.judgement import SEPARATOR, Signatures, Trust, check_signed_at
@@ -103,23 +103,12 @@ def draft(config: PartyConfig, shard: Artefact, receiver: str, ledger: Ledger) -
     PolicyError where the policy does not know the receiver.
     """
     facts, model = shard.facts, shard.facts["job"]
-    if whole.is_whole(facts):
-        raise ConfigError(
-            "every party holds the whole model, so nobody has to release a part of it",
-            todo=f"fedboost model export {model} --out model.json",
-            model=model,
-        )
+    kind = kinds.of(facts)
+    kind.check_released(facts)
     if facts["role"] == GUEST:
         raise ConfigError(
             f"{facts['party']} is the model's guest, to whom the others release their splits",
             todo=f"run the command at {', '.join(facts['hosts'])}",
-            model=model,
-        )
-    if hybrid.is_hybrid(facts):
-        raise ConfigError(
-            "a hybridtree model averages over the hosts that have a row, as no XGBoost model can: "
-            "to release the splits would serve nothing",
-            todo="fedboost model predict scores rows with it",
             model=model,
         )
     if receiver != facts["guest"]:
@@ -129,7 +118,7 @@ def draft(config: PartyConfig, shard: Artefact, receiver: str, ledger: Ledger) -
             model=model,
         )
     config.policy.judge_release(receiver)
-    told = HostShard.model_validate_json(own_shard(shard))
+    told = HostShard.model_validate_json(kind.exported(shard))
     return Release(
         model=model,
         party=config.name,

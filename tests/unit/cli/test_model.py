@@ -13,11 +13,17 @@ from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import PredictionRequest
 from fedboost.errors import ConfigError
 from fedboost.flow import Artefact, Table
-from fedboost.model import inspection, shards
-from fedboost.model.export import own_shard
+from fedboost.model import shards
 from fedboost.model.xgboost_json import xgboost_json
 from fedboost.runtime.store.disclosures import Disclosures
-from tests.support.models import MODEL, PARTIES, random_model, whole
+from tests.support.models import (
+    MODEL,
+    PARTIES,
+    own_shard,
+    random_model,
+    shared_rules,
+    whole,
+)
 
 OTHER = "fraud-11111111"
 TABLE = Table("bank", ("telco", "shop"))
@@ -130,7 +136,7 @@ def test_rules_of_a_guest_say_how_many_it_does_not_know(folder):
     bank = random_model(2)["bank"]  # some of its leaves lie below its own splits alone
     shards.save(folder / "var/bank/models" / MODEL, bank)
     text = model("rules", MODEL, "--cluster", folder).stdout
-    rules, unknown = inspection.shared_rules(bank)
+    rules, unknown = shared_rules(bank)
     assert f"{unknown} leaves lie below splits of other parties" in text
     assert rules[0].rule[0] in text
     assert "calls" not in text

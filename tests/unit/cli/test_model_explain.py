@@ -116,7 +116,7 @@ def cut(frame):
         mine = owners == number
         place = np.array([own.index(n) if n in own else -1 for n in names])
         own_feature = np.where(mine, place[np.where(inner, feature, 0)], -1).astype(np.int32)
-        role = {"party": party, "role": "host" if number else "guest", "whole": False}
+        role = {"party": party, "role": "host" if number else "guest", "kind": ""}
         texts = {n: t for n, t in whole_shard.facts["categories"].items() if n in own}
         facts = {**whole_shard.facts, **role, "columns": own, "categories": texts}
         kept = {**arrays, "owner": owners.astype(np.int16), "feature": own_feature}

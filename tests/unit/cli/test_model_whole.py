@@ -16,8 +16,8 @@ from fedboost.cli.cluster import simulate
 from fedboost.cli.groups import model_group
 from fedboost.errors import ConfigError, DataError
 from fedboost.model import meta_rules, shards, whole
-from fedboost.model.export import own_shard
 from fedboost.model.xgboost_json import xgboost_json
+from tests.support.models import own_shard
 from tests.support.whole_models import (
     CITIES,
     CLASSES,

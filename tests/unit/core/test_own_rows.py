@@ -195,7 +195,7 @@ def test_a_tree_taken_up_between_two_layers_grows_on_as_it_would_have(case):
         whole, begun, later = own.growing(), own.growing(), own.growing()
         for _ in range(layer):
             begun.take(begun.sums())
-        later.go_on(load_state(GrowingState, *state_dict(GrowingState, begun)))
+        later.load_state(load_state(GrowingState, *state_dict(GrowingState, begun)))
         assert np.array_equal(later.sums(), begun.sums())
         assert_same(local.grow(later), local.grow(whole))
 

@@ -73,7 +73,8 @@ class Twin:
     def trees(self, host):
         """The guest's trees, which know what each row of a host adds."""
         guest = self.room.state(GUEST)
-        return (guest.groves[host] if hasattr(guest, "groves") else guest.grove).trees
+        growing = guest.growing
+        return (growing.groves[host] if hasattr(growing, "groves") else growing.grove).trees
 
     @staticmethod
     def columns(offer):

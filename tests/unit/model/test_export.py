@@ -11,9 +11,16 @@ from fedboost.core.categories import members
 from fedboost.core.params import MAX_BIN, ROUNDS_MAX
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
-from fedboost.model.export import own_shard, short
+from fedboost.model.export import short
 from fedboost.model.vertical import LEAF
-from tests.support.models import CATEGORIES, COLUMNS, PARTIES, random_model, read_host_shard
+from tests.support.models import (
+    CATEGORIES,
+    COLUMNS,
+    PARTIES,
+    own_shard,
+    random_model,
+    read_host_shard,
+)
 
 
 def strict(text):

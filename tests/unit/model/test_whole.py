@@ -11,11 +11,11 @@ from fedboost.core import objectives
 from fedboost.core.tree import DTYPES, LEAF
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
-from fedboost.model import inspection, shards, whole
-from fedboost.model.export import own_shard
+from fedboost.model import kinds, shards, whole
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols import named
 from fedboost.settings import parse
+from tests.support.models import importance, own_shard, tree_lines
 from tests.support.whole_models import (
     CITIES,
     COLUMNS,
@@ -62,7 +62,7 @@ def test_a_stored_shard_gives_the_trees_of_the_training_back(kind, frame, tmp_pa
     found = trained(frame, **KINDS[kind])
     shards.save(tmp_path / MODEL, model_of(frame, found))
     again = shards.load(tmp_path / MODEL)
-    assert whole.is_whole(again.facts)
+    assert kinds.of(again.facts).is_whole
     expected = [tree for trees in found.rounds for tree in trees]
     for tree, other in zip(expected, whole.trees(again), strict=True):
         for name, array in tree.to_arrays().items():
@@ -95,7 +95,8 @@ def test_a_shard_predicts_the_bits_of_the_training(kind, frame):
     ours = whole.margins(model, frame)
     assert ours.shape == (frame.n_rows, found.params.n_outputs)
     assert ours.tobytes() == found.margins(frame.values).tobytes()
-    assert whole.predict(model, frame).tobytes() == found.predict(frame.values).tobytes()
+    predicted = kinds.of(model.facts).predict_alone(model, frame)
+    assert predicted.tobytes() == found.predict(frame.values).tobytes()
 
 
 def test_a_sparse_table_is_scored_as_its_dense_twin(monkeypatch):
@@ -187,8 +188,9 @@ def test_arrays_that_are_no_trees_are_refused(model):
     ],
 )
 def test_facts_that_do_not_fit_the_trees_are_refused(model, name, value, says):
+    damaged = changed(model, **{name: value})
     with pytest.raises(DataError, match=says):
-        whole.margins(changed(model, **{name: value}), table(1))
+        kinds.of(damaged.facts).predict_alone(damaged, table(1))
 
 
 @pytest.mark.parametrize(
@@ -237,7 +239,7 @@ def test_a_tree_of_more_nodes_than_the_deepest_is_refused(model, monkeypatch):
 
 
 def test_importance_names_every_column_at_every_party(frame, found):
-    shares = {p: inspection.importance(model_of(frame, found, p)) for p in ("bank", "telco")}
+    shares = {p: importance(model_of(frame, found, p)) for p in ("bank", "telco")}
     trees = [tree for trees in found.rounds for tree in trees]
     for party, own in shares.items():
         assert {share.party for share in own} == {party}
@@ -251,7 +253,7 @@ def test_importance_names_every_column_at_every_party(frame, found):
 
 
 def test_every_partys_trees_are_told_with_their_cuts(frame, found):
-    told = [inspection.tree_lines(model_of(frame, found, p), 4) for p in ("bank", "shop")]
+    told = [tree_lines(model_of(frame, found, p), 4) for p in ("bank", "shop")]
     assert told[0] == told[1]
     assert [line for line in told[0] if not line.startswith(" ")] == [f"tree {k}" for k in range(4)]
     text = "\n".join(told[0])

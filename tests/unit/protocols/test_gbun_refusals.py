@@ -300,7 +300,7 @@ def test_there_is_nothing_to_train_with_before_rows_are_counted():
     async def work():
         room = await made().room().until("count_rows")
         state = room.state(GUEST_NAME)
-        with pytest.raises(ProtocolError, match="nothing yet to train with"):
+        with pytest.raises(ProtocolError, match="everybody's rows to train with"):
             assert state.training
 
     now(work())

@@ -12,13 +12,13 @@ from rich.console import Console
 from fedboost.cli.groups import model_group
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
-from fedboost.model import networks, shards, whole
-from fedboost.model.export import own_shard
+from fedboost.model import kinds, networks, shards
 from fedboost.report.page import render
 from fedboost.report.progress import Progress, summary
 from tests.support.federated import GUEST, HOSTS, now, run_job
 from tests.support.gbun_jobs import made
 from tests.support.horizontal_jobs import arrow_tables, spec_of
+from tests.support.models import own_shard
 from tests.support.secureboost_jobs import CLASSES
 
 ROUNDS = 3
@@ -110,7 +110,9 @@ def test_a_stored_model_predicts_what_it_predicted_in_training(folder, done, job
     data = ("--data", f"{party}={folder / 'new.parquet'}")
     said("predict", done.result["model"], "--cluster", folder, *data, "--out", out)
     scored = pq.read_table(out)
-    expected = whole.predict(done.shards[party], job.frames()[party])
+    expected = kinds.of(done.shards[party].facts).predict_alone(
+        done.shards[party], job.frames()[party]
+    )
     found = np.stack([scored.column(name) for name in scored.column_names[-3:]], axis=1)
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
@@ -121,8 +123,8 @@ def test_shards_come_back_from_disk_as_they_were(sparse, tmp_path):
     shard = now(job.room().walk())[GUEST]
     shards.save(tmp_path / "model", shard)
     again = shards.load(tmp_path / "model")
-    expected = whole.margins(shard, job.frame)
-    assert whole.margins(again, job.frame).tobytes() == expected.tobytes()
+    expected = networks.margins(shard, job.frame)
+    assert networks.margins(again, job.frame).tobytes() == expected.tobytes()
     assert len(own_shard(Artefact({**shard.facts, "party": GUEST}, shard.arrays))) > 100
 
 

@@ -282,7 +282,13 @@ def remembered(me):
     """What a host would go on with."""
     tree = me.grove.trees[0] if me.grove.trees else None
     return (
-        *(me.grove.first, id(me.grove), id(me.gradients), list(me.splits), list(me.grove.offered)),
+        *(
+            me.grove.first,
+            id(me.grove),
+            id(vars(me).get("gradients")),
+            list(me.splits),
+            list(me.grove.offered),
+        ),
         tree and (list(tree.opened), tree.growth.everyone.leaves(), tree.growth.layers),
     )
 

@@ -275,14 +275,14 @@ def test_a_refused_answer_leaves_the_guest_as_it_was():
         room = await conversations.hybridtree_unscored().until("add_values")
         me = room.state(GUEST)
         got = {p.envelope.sender: p.message for p in room.posted if p.envelope.receiver == GUEST}
-        before = (me.total, me.trees_closed, me.margin.tobytes())
+        before = (me.growing.added, me.trees_closed, me.margin.tobytes())
         bad = dict(got)
         bad[TELCO] = pb.LeafAnswers(packages=pb.Ciphertexts(count=1, data=bytes(32)))
         with pytest.raises(PeerError):
             guest_steps.add_values(me, bad)
-        assert before == (me.total, me.trees_closed, me.margin.tobytes())
+        assert before == (me.growing.added, me.trees_closed, me.margin.tobytes())
         guest_steps.add_values(me, got)
-        assert me.total.shape == (36, 1)
+        assert me.growing.added.shape == (36, 1)
 
     now(run())
 

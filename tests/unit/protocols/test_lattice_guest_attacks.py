@@ -95,7 +95,8 @@ def test_what_no_polynomials_can_come_from_is_refused_and_leaves_no_trace(lie, s
         with pytest.raises(PeerError) as refused:
             host_steps.accept_key(me, said)
         assert says in refused.value.what
-        assert (me.side, me.first_tree) == (None, None)
+        assert not type(me).side.is_set(me)
+        assert not type(me).first_tree.is_set(me)
         host_steps.accept_key(me, good)
         assert isinstance(me.side, ring.RingHost)
 
@@ -109,7 +110,7 @@ def test_a_host_of_hybridtree_refuses_bits_that_no_lattice_job_has(bits):
         said.value_bits = bits
         with pytest.raises(PeerError, match=f"declares {bits} bits per gradient, the job has 7 to"):
             hybrid_steps.accept_key(me, said)
-        assert me.side is None
+        assert not type(me).side.is_set(me)
         for fits in (7, 12, BITS):  # as many as more rows than ours leave
             said.value_bits = fits
             hybrid_steps.accept_key(me, said)
@@ -159,7 +160,8 @@ def taken_in(me, *parts):
     """Refused, with this text, and without a trace."""
     with pytest.raises(PeerError) as refused:
         host_steps.receive_gradients(me, iter(parts))
-    assert (me.gradients, me.grove.trees, me.grove.first) == (None, [], -1)
+    assert not type(me).gradients.is_set(me)
+    assert (me.grove.trees, me.grove.first) == ([], -1)
     return refused.value.what
 
 
@@ -261,7 +263,8 @@ def test_a_host_of_hybridtree_wants_the_key_with_the_places_of_its_rows():
             part.gradients.tree_key = key
             with pytest.raises(PeerError, match=r"public keys|not random"):
                 hybrid_steps.receive_gradients(me, iter([part]))
-            assert (me.gradients, me.grove.trees, me.grove.first) == (None, [], -1)
+            assert not type(me).gradients.is_set(me)
+            assert (me.grove.trees, me.grove.first) == ([], -1)
         hybrid_steps.receive_gradients(me, iter([good]))
         assert me.grove.first == 0
 

@@ -116,7 +116,8 @@ def test_refused_gradients_of_a_forest_change_nothing():
             lie(bad)
             with pytest.raises(PeerError):
                 host_steps.receive_gradients(me, iter([bad]))
-            assert (me.grove.first, me.grove.trees, me.gradients) == (-1, [], None)
+            assert (me.grove.first, me.grove.trees) == (-1, [])
+            assert not type(me).gradients.is_set(me)
         host_steps.receive_gradients(me, iter([good]))
         assert (me.grove.first, len(me.grove.trees)) == (0, TREES)
 
@@ -175,7 +176,9 @@ def test_a_model_continued_amid_a_forest_is_refused(first_tree):
     lie.first_tree = first_tree
     with pytest.raises(PeerError, match="whole rounds of the model"):
         host_steps.accept_key(me, lie)
-    assert (me.side, me.first_tree, me.grove.first) == (None, None, -1)
+    assert not type(me).side.is_set(me)
+    assert not type(me).first_tree.is_set(me)
+    assert me.grove.first == -1
     lie.first_tree = 3
     host_steps.accept_key(me, lie)
     assert (me.first_tree, me.grove.first) == (3, 2)
@@ -357,7 +360,7 @@ def test_a_refused_division_moves_no_row_of_any_tree():
         }
 
         def state():
-            trees = me.growing().trees
+            trees = me.growing.grove.trees
             leaves = [tree.growth.everyone.leaves() for tree in trees]
             return leaves, [tree.layers for tree in trees], [len(tree.totals) for tree in trees]
 
@@ -370,7 +373,7 @@ def test_a_refused_division_moves_no_row_of_any_tree():
                 guest_steps.grow_nodes(me, {**got, TELCO: bad})
             assert state() == before
         guest_steps.grow_nodes(me, got)
-        assert [len(tree.totals) for tree in me.growing().trees] == [1, 3, 3]
+        assert [len(tree.totals) for tree in me.growing.grove.trees] == [1, 3, 3]
 
     now(run())
 
@@ -378,7 +381,7 @@ def test_a_refused_division_moves_no_row_of_any_tree():
 @pytest.mark.parametrize("row", range(24))
 def test_a_host_that_divides_one_tree_otherwise_than_it_offered_is_refused(row):
     room = now(halted("grow_nodes"))
-    last = room.state(GUEST).growing().trees[2].growth.training
+    last = room.state(GUEST).growing.grove.trees[2].growth.training
     learnt_from = row in last.rows(0)
 
     def flip(division):

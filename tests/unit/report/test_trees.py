@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from fedboost.cli.groups import model_group
 from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
-from fedboost.model import branches, hybrid, shards, vertical
+from fedboost.model import branches, hybrid, kinds, shards, vertical
 from fedboost.model.vertical import LEAF, GuestNode, OwnSplit
 from fedboost.report import trees
 from fedboost.report.pictures import cut
@@ -18,6 +18,10 @@ from tests.support.models import COLUMNS, MODEL, PARTIES, random_model, whole
 from tests.support.whole_models import CLASSES, model_of, table, trained
 
 SVG = "{http://www.w3.org/2000/svg}"
+
+
+def of_shard(shard, tree):
+    return kinds.of(shard.facts).picture(shard, tree)
 
 
 def drawn(picture, **how):
@@ -41,7 +45,7 @@ def made():
 def test_a_guest_sees_every_node_and_only_its_own_columns(seed):
     bank = random_model(seed)["bank"]
     for tree in range(4):
-        picture = branches.of_shard(bank, tree)
+        picture = of_shard(bank, tree)
         texts, _ = drawn(picture, depth=14)
         own = [n for n in vertical.arrays_to_nodes(bank.arrays) if n.tree == tree]
         for owner, party in enumerate(PARTIES[1:], start=1):
@@ -64,7 +68,7 @@ def _in_order(leaves, nodes):
 
 def test_a_host_sees_its_own_splits_in_their_places_and_nothing_of_others(made):
     telco = made["telco"]
-    picture = branches.of_shard(telco, 0)
+    picture = of_shard(telco, 0)
     texts, _ = drawn(picture, depth=14)
     own = [s for s in vertical.arrays_to_splits(telco.arrays) if s.tree == 0]
     asked = [branches.question(s, COLUMNS["telco"][s.feature],
@@ -97,7 +101,7 @@ def test_the_first_answer_goes_to_rows_below_the_threshold_and_missing_ones_wher
         GuestNode(0, 2, LEAF, np.array([-0.5]), 0.0, 6.0),
     ]
     facts = random_model(0)["bank"].facts | {"trees": 1}
-    picture = branches.of_shard(Artefact(facts, vertical.nodes_to_arrays(nodes, 1)), 0)
+    picture = of_shard(Artefact(facts, vertical.nodes_to_arrays(nodes, 1)), 0)
     text = trees.dot(picture, MODEL)
     assert 'n [label="age < 41.5\\ngain 3.5 · cover 10"];' in text
     assert 'n -> n0 [label="yes, missing"];\n  n0 [label="+0.25\\ncover 4", shape=ellipse];' in text
@@ -107,7 +111,7 @@ def test_the_first_answer_goes_to_rows_below_the_threshold_and_missing_ones_wher
 def test_what_lies_too_deep_is_told_in_one_node():
     frame = table(4, rows=600)
     shard = model_of(frame, trained(frame, max_depth=8, max_bin=32))
-    picture = branches.of_shard(shard, 0)
+    picture = of_shard(shard, 0)
     assert picture.root.depth > 3
     shallow, _ = drawn(picture, depth=2)
     deep, _ = drawn(picture, depth=14)
@@ -126,7 +130,7 @@ def test_every_class_has_its_value_and_a_tree_says_which_class_it_is_for():
         "tree 4 of round 2, for class 1",
     ]
     several = model_of(frame, trained(frame, multi_output=True, **CLASSES))
-    picture = branches.of_shard(several, 1)
+    picture = of_shard(several, 1)
     assert picture.title == "tree 1 of round 2"
     texts, _ = drawn(picture)
     assert all(len(leaf.value) == 3 for leaf in picture.root.leaves)
@@ -140,7 +144,7 @@ def test_no_name_breaks_a_picture(made, name):
     bank = made["bank"]
     facts = {**bank.facts, "columns": [name, name + "1", name + "2"], "categories": {}}
     arrays = {**bank.arrays, "left_bins": np.zeros_like(bank.arrays["left_bins"])}
-    picture = branches.of_shard(Artefact(facts, arrays), 0)
+    picture = of_shard(Artefact(facts, arrays), 0)
     texts, _ = drawn(picture)
     assert max(map(len, texts)) < 120
     text = trees.dot(picture, MODEL)
@@ -150,7 +154,7 @@ def test_no_name_breaks_a_picture(made, name):
 
 
 def test_a_picture_draws_without_anything_from_outside_and_by_day_and_night(made):
-    text = trees.svg(branches.of_shard(made["bank"], 0), MODEL)
+    text = trees.svg(of_shard(made["bank"], 0), MODEL)
     assert "prefers-color-scheme: dark" in text
     assert text.count("http") == 1  # the name space
     assert "<script" not in text
@@ -160,7 +164,7 @@ def test_a_picture_draws_without_anything_from_outside_and_by_day_and_night(made
 def test_a_tree_that_is_not_there_is_refused(made):
     for tree in (-1, 4):
         with pytest.raises(ConfigError, match="no tree"):
-            branches.of_shard(made["bank"], tree)
+            of_shard(made["bank"], tree)
 
 
 @pytest.fixture
@@ -179,9 +183,9 @@ def picture(*args):
 def test_the_command_writes_a_file_named_after_model_and_tree(made, folder):
     assert picture("--tree", 2).stdout == f"{MODEL}-tree2.svg\n"
     written = (folder / f"{MODEL}-tree2.svg").read_text()
-    assert written == trees.svg(branches.of_shard(made["bank"], 2), MODEL)
+    assert written == trees.svg(of_shard(made["bank"], 2), MODEL)
     picture("--party", "telco", "--out", "t.svg")
-    expected = trees.svg(branches.of_shard(made["telco"], 0), MODEL)
+    expected = trees.svg(of_shard(made["telco"], 0), MODEL)
     assert (folder / "t.svg").read_text() == expected
     picture("--whole", "--out", "w.dot")
     assert (folder / "w.dot").read_text() == trees.dot(branches.of_whole(whole(made), 0), MODEL, 6)
@@ -204,7 +208,7 @@ def test_a_tree_of_two_parts_says_which_hosts_go_on_below_a_leaf():
     ]
     facts = random_model(0)["bank"].facts | {"trees": 1, "kind": "hybrid", "split": "scored"}
     shard = Artefact(facts, hybrid.to_arrays(tops, below, 1))
-    leaves = branches.of_shard(shard, 0).root.leaves
+    leaves = of_shard(shard, 0).root.leaves
     assert [leaf.note for leaf in leaves] == ["", "plus the mean of telco, shop"]
-    _, titles = drawn(branches.of_shard(shard, 0))
+    _, titles = drawn(of_shard(shard, 0))
     assert "−0.5. cover 6 · plus the mean of telco, shop" in titles

@@ -219,7 +219,7 @@ def test_only_a_hosts_part_of_a_model_of_trees_is_released_and_to_its_guest_alon
     hybrid = {**made["telco"].facts, "kind": "hybrid"}
     shards.save(folder / "var/telco/models" / MODEL, Artefact(hybrid, made["telco"].arrays))
     assert why("telco").startswith("a hybridtree model averages")
-    everybodys = {**made["telco"].facts, "whole": True}
+    everybodys = {**made["telco"].facts, "kind": "trees", "whole": True}
     shards.save(folder / "var/telco/models" / MODEL, Artefact(everybodys, {}))
     assert why("telco").startswith("every party holds the whole model")
 

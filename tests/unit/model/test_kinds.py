@@ -8,9 +8,15 @@ import pytest
 from fedboost.core.categories import NO_THRESHOLD, as_set
 from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
-from fedboost.model import inspection, vertical
+from fedboost.model import vertical
 from fedboost.model.vertical import LEAF, GuestNode, OwnSplit
-from tests.support.models import random_model
+from tests.support.models import (
+    described,
+    importance,
+    random_model,
+    shared_rules,
+    tree_lines,
+)
 from tests.support.whole_models import model_of, table, trained
 
 
@@ -34,7 +40,7 @@ def small():
 
 def test_a_guests_tree_names_its_own_columns_and_the_others_owners():
     bank, _ = small()
-    assert inspection.tree_lines(bank, 5) == [
+    assert tree_lines(bank, 5) == [
         "tree 0",
         "  income < 0.1, missing: yes (gain 3.5, cover 10)",
         "    yes: leaf 0.25 (cover 4)",
@@ -42,14 +48,14 @@ def test_a_guests_tree_names_its_own_columns_and_the_others_owners():
         "      yes: leaf -0.25 (cover 5)",
         "      no: leaf 0.5 (cover 1)",
     ]
-    assert inspection.tree_lines(bank, 0) == []
+    assert tree_lines(bank, 0) == []
 
 
 def test_a_host_sees_its_own_splits_alone():
     _, telco = small()
-    assert inspection.tree_lines(telco, 1) == ["tree 0, node 2: calls is present"]
-    assert inspection.tree_lines(telco, 2)[1] == "tree 1, node 0: calls < 2.0, missing: no"
-    (share,) = inspection.importance(telco)
+    assert tree_lines(telco, 1) == ["tree 0, node 2: calls is present"]
+    assert tree_lines(telco, 2)[1] == "tree 1, node 0: calls < 2.0, missing: no"
+    (share,) = importance(telco)
     assert (share.party, share.column, share.splits, share.gain) == ("telco", "calls", 2, None)
 
 
@@ -63,8 +69,8 @@ def of_cities(*cities):
 
 def test_a_split_of_categories_names_those_that_go_left():
     shard = of_cities("A", "B", "C", "F")
-    assert inspection.tree_lines(shard, 1) == ["tree 0, node 2: city in {'B', 'F'}, missing: no"]
-    (share,) = inspection.importance(shard)
+    assert tree_lines(shard, 1) == ["tree 0, node 2: city in {'B', 'F'}, missing: no"]
+    (share,) = importance(shard)
     assert (share.column, share.splits) == ("city", 1)
 
 
@@ -78,7 +84,7 @@ def test_a_guests_tree_names_its_own_categories():
     ]
     facts = random_model(0)["bank"].facts | {"trees": 1}
     bank = Artefact(facts, vertical.nodes_to_arrays(nodes, 1))
-    assert inspection.tree_lines(bank, 1)[1] == (
+    assert tree_lines(bank, 1)[1] == (
         "  branch in {'north', 'west'}, missing: yes (gain 3.5, cover 10)"
     )
 
@@ -98,7 +104,7 @@ def test_a_guests_tree_names_its_own_categories():
     ids=ascii,
 )
 def test_a_category_cannot_steer_the_terminal(city):
-    (line,) = inspection.tree_lines(of_cities("A", city, "C"), 1)
+    (line,) = tree_lines(of_cities("A", city, "C"), 1)
     assert line.isprintable()
     assert line == f"tree 0, node 2: city in {{{city!r}, 'C'}}, missing: no"
     assert ast.literal_eval(line[line.index("{") : line.index("}") + 1]) == {city, "C"}
@@ -106,7 +112,7 @@ def test_a_category_cannot_steer_the_terminal(city):
 
 def test_importance_adds_up_the_gain_of_every_split_once():
     bank = random_model(11)["bank"]
-    shares = inspection.importance(bank)
+    shares = importance(bank)
     gains = [s.gain or 0.0 for s in shares]
     assert np.isclose(sum(gains), bank.arrays["gain"].sum())
     assert sum(s.splits for s in shares) == np.count_nonzero(bank.arrays["owner"] != LEAF)
@@ -117,25 +123,25 @@ def test_importance_adds_up_the_gain_of_every_split_once():
 
 def test_the_metrics_shown_are_those_of_the_last_round_that_was_kept():
     facts = random_model(0)["bank"].facts
-    found = inspection.facts({**facts, "trees": 2, "forest": [1, 1]})
+    found = described({**facts, "trees": 2, "forest": [1, 1]})
     assert found["metrics"] == {"train": {"auc": 0.6}}
-    assert inspection.facts(random_model(0)["telco"].facts)["metrics"] == {}
+    assert described(random_model(0)["telco"].facts)["metrics"] == {}
 
 
 def test_rounds_and_trees_of_a_model_of_forests_are_both_right():
     for shard in random_model(0, trees=6).values():
-        found = inspection.facts({**shard.facts, "forest": [3, 2, 1]})
+        found = described({**shard.facts, "forest": [3, 2, 1]})
         assert (found["rounds"], found["trees"]) == (3, 6)
     for shard in random_model(0, "multi:softprob", trees=6, per_round=3).values():
-        found = inspection.facts(shard.facts)
+        found = described(shard.facts)
         assert (found["rounds"], found["trees"]) == (2, 6)
 
 
 def test_the_metrics_of_a_model_with_classes_are_those_of_its_last_round():
     facts = random_model(0, "multi:softprob", trees=12, per_round=3)["bank"].facts
     history = facts["history"]
-    assert inspection.facts(facts)["metrics"] == history[3]
-    assert inspection.facts({**facts, "trees": 6, "forest": [1, 1]})["metrics"] == history[1]
+    assert described(facts)["metrics"] == history[3]
+    assert described({**facts, "trees": 6, "forest": [1, 1]})["metrics"] == history[1]
 
 
 # Rules that trees share
@@ -160,7 +166,7 @@ def two_trees():
 
 
 def test_a_guest_knows_the_rules_of_its_own_columns_alone():
-    rules, unknown = inspection.shared_rules(two_trees())
+    rules, unknown = shared_rules(two_trees())
     assert [(one.rule, one.trees, one.share) for one in rules] == [
         (["income < 3.0"], [0, 1], 1.0),
         (["income >= 7.0 (or missing)"], [1], 0.5),
@@ -171,11 +177,11 @@ def test_a_guest_knows_the_rules_of_its_own_columns_alone():
 
 
 def test_rules_are_those_of_the_columns_named():
-    rules, unknown = inspection.shared_rules(two_trees(), ["income", "age"])
+    rules, unknown = shared_rules(two_trees(), ["income", "age"])
     assert (len(rules), unknown) == (3, 2)
-    assert inspection.shared_rules(two_trees(), ["age"]) == ([], 2)
+    assert shared_rules(two_trees(), ["age"]) == ([], 2)
     with pytest.raises(ConfigError) as caught:
-        inspection.shared_rules(two_trees(), ["income", "calls"])
+        shared_rules(two_trees(), ["income", "calls"])
     assert caught.value.where == {"column": "calls"}
     assert caught.value.what == "bank has no such column in the model"
 
@@ -183,7 +189,7 @@ def test_rules_are_those_of_the_columns_named():
 def test_every_leaf_of_a_guests_trees_is_known_or_not():
     for seed in range(6):
         bank = random_model(seed)["bank"]
-        rules, unknown = inspection.shared_rules(bank)
+        rules, unknown = shared_rules(bank)
         leaves = np.count_nonzero(bank.arrays["owner"] == LEAF)
         alone = np.count_nonzero((bank.arrays["node"] == 0) & (bank.arrays["owner"] == LEAF))
         assert sum(len(one.trees) for one in rules) + unknown <= leaves - alone
@@ -194,11 +200,11 @@ def test_a_whole_model_knows_every_rule():
     frame = table(1)
     found = trained(frame)
     shard = model_of(frame, found, "telco")
-    rules, unknown = inspection.shared_rules(shard)
+    rules, unknown = shared_rules(shard)
     assert unknown == 0
     leaves = sum(int(tree.is_leaf.sum()) for (tree,) in found.rounds)
     assert sum(len(one.trees) for one in rules) == leaves
     assert rules[0].share == len(rules[0].trees) / 4
-    chosen, _ = inspection.shared_rules(shard, ["city"])
+    chosen, _ = shared_rules(shard, ["city"])
     assert 0 < len(chosen) < len(rules)
     assert all("city" in one.columns and "city" in " ".join(one.rule) for one in chosen)

@@ -1,0 +1,38 @@
+"""What models are made of: one `ModelKind` for each, found by the facts of a shard.
+
+`kind` says what each of them answers. A new one is a module beside these and an entry in `KINDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedboost.errors import DataError
+from fedboost.model.hybrid import KIND as HYBRID
+from fedboost.model.kinds.hybrid import HybridModel
+from fedboost.model.kinds.kind import ModelKind
+from fedboost.model.kinds.networks import NetworkModel
+from fedboost.model.kinds.vertical import VerticalModel
+from fedboost.model.kinds.whole import WholeModel
+from fedboost.model.networks import NETWORKS
+from fedboost.model.whole import TREES
+
+# By what a shard's facts call it; the oldest say nothing.
+KINDS: dict[str, ModelKind] = {
+    "": VerticalModel(),
+    HYBRID: HybridModel(),
+    TREES: WholeModel(),
+    NETWORKS: NetworkModel(),
+}
+
+
+def of(facts: Mapping[str, Any]) -> ModelKind:
+    """Return the kind of the model of a shard; a DataError for one that nobody knows."""
+    name = facts.get("kind", "")
+    if name not in KINDS:
+        raise DataError(
+            f"the model is made of {str(name)[:64]}, which this version of fedboost does not know",
+            todo="update fedboost",
+        )
+    return KINDS[name]

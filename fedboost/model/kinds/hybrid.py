@@ -1,0 +1,205 @@
+"""Trees of two parts: the guest's top, and below its bottom nodes what each host has grown."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedboost.core.partition import ROOT
+from fedboost.data.frame import Values
+from fedboost.errors import ConfigError
+from fedboost.flow import GUEST, Artefact
+from fedboost.model import branches, columns, export, hybrid, rounds
+from fedboost.model.branches import Picture
+from fedboost.model.hybrid import NO_NODE, Tops
+from fedboost.model.kinds.kind import (
+    Exported,
+    Facts,
+    Floats,
+    Frames,
+    Gains,
+    Places,
+    Shards,
+    SharedRule,
+)
+from fedboost.model.kinds.vertical import VerticalModel, add_gains, outputs_of, row_batches
+from fedboost.model.vertical import GUEST as OWN
+from fedboost.model.vertical import LEAF, GuestNode, Whole
+
+
+class HybridModel(VerticalModel):
+    """Trees of two parts."""
+
+    scored_by: ClassVar[str] = "predict-hybrid"
+    scores_common: ClassVar[bool] = False
+
+    def scoring_params(self, facts: Facts) -> dict[str, Any]:
+        """How splits were chosen."""
+        return {"split": facts["split"]}
+
+    def asks_hosts(self, facts: Facts) -> bool:
+        """Leaf values of unscored splits lie encrypted at hosts, and only they all know them."""
+        return bool(facts["split"] == "unscored")
+
+    def check_released(self, facts: Facts) -> None:
+        """See `ModelKind`."""
+        raise ConfigError(
+            "a hybridtree model averages over the hosts that have a row, as no XGBoost model can: "
+            "to release the splits would serve nothing",
+            todo="fedboost model predict scores rows with it",
+            model=facts["job"],
+        )
+
+    def check_joined(self, facts: Facts) -> None:
+        """See `ModelKind`."""
+        raise ConfigError(
+            "a hybridtree model averages over the hosts that have a row, as no XGBoost model can",
+            todo="--format json writes each party's own part",
+            model=facts["job"],
+        )
+
+    def exported_parts(self, shard: Artefact) -> Exported:
+        """A guest's has the hosts' nodes below its own."""
+        facts, entries = super().exported_parts(shard)
+        return facts, entries | ({"below": _below(shard)} if _is_guests(shard) else {})
+
+    def nodes(self, shard: Artefact) -> list[GuestNode]:
+        """And the hosts' that it knows."""
+        return [*super().nodes(shard), *hybrid.seen_below(shard)]
+
+    def lines_below(self, shard: Artefact, tree: int) -> Iterator[str]:
+        """What each host has grown below a tree."""
+        _, below = hybrid.from_arrays(shard.arrays)
+        for host, name in enumerate(shard.facts["hosts"], start=1):
+            own = [one for one in below if (one.host, one.node.tree) == (host, tree)]
+            under = sum(one.under != NO_NODE for one in own)
+            if shard.facts["split"] == "unscored":
+                yield f"  {name}: below {under} bottom nodes, unseen"
+                continue
+            splits = [one.node.gain for one in own if one.node.owner != LEAF]
+            yield (
+                f"  {name}: {len(splits)} splits below {under} bottom nodes "
+                f"(gain {sum(splits):.4g} in all)"
+            )
+
+    def shared_rules(
+        self, shard: Artefact, names: Collection[str] | None = None
+    ) -> tuple[list[SharedRule], int]:
+        """There are none."""
+        raise ConfigError(
+            "every rule of a hybridtree model ends at a host, so that none is whole here",
+            todo="count the rules of a model trained on pooled data",
+        )
+
+    def picture(self, shard: Artefact, tree: int) -> Picture:
+        """With notes at a guest's leaves, which hosts go on below."""
+        found = super().picture(shard, tree)
+        if not _is_guests(shard):
+            return found
+        return replace(found, root=branches.with_notes(found.root, ROOT, _notes(shard, tree)))
+
+    def joined(self, shard: Artefact, hosts: Shards) -> Whole:
+        """None."""
+        self.check_joined(shard.facts)
+        raise AssertionError
+
+    def margins(
+        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Places]
+    ) -> Floats:
+        """As the steps of predict-hybrid, for scored splits: own leaves, and the mean of hosts'."""
+        model = shards[guest]
+        tops = Tops.of(model)
+        known, divided = tops.numbers(model), tops.numbers(model, divided=True)
+        values = {party: columns.values(shards[party].facts, frames[party]) for party in frames}
+        n_rows, outputs = frames[guest].n_rows, rounds.classes(model.facts)
+        margin = np.tile(np.array(model.facts["base_margin"], np.float64), (n_rows, 1))
+        value = tops.arrays["value"].astype(np.float64)
+        for rows in row_batches(n_rows, len(outputs)):
+            at = tops.bottom(values[guest], rows)
+            added, holders = np.zeros((*at.shape, value.shape[1])), np.zeros(len(at), np.int64)
+            for number, host in enumerate(model.facts["hosts"]):
+                first, stop = np.searchsorted(held[host], [rows.start, rows.stop]).tolist()
+                inside = held[host][first:stop] - rows.start
+                holders[inside] += 1
+                bottom = known[number][at[inside]], divided[number][at[inside]]
+                own = slice(first, stop)
+                added[inside] += _of_host(model, shards[host], number, (values[host], own), bottom)
+            mean = np.maximum(holders, 1)[:, None]
+            for tree, output in enumerate(outputs.tolist()):
+                margin[rows, outputs_of(output)] += value[at[:, tree]] + added[:, tree] / mean
+        return margin
+
+    def gains(self, shards: Shards, guest: str) -> Gains | None:
+        """None where splits were not scored."""
+        model, gains = shards[guest], Gains()
+        if model.facts["split"] == "unscored":
+            return None
+        arrays = Tops.of(model).arrays
+        own = arrays["owner"] == OWN
+        add_gains(gains, guest, model, arrays["feature"][own], arrays["gain"][own])
+        for number, host in enumerate(model.facts["hosts"], start=1):
+            own = (model.arrays["below_host"] == number) & (model.arrays["below_owner"] != LEAF)
+            asked = (model.arrays[name][own].tolist() for name in ("below_tree", "below_node"))
+            shard = shards[host]
+            keys = zip(shard.arrays["tree"].tolist(), shard.arrays["node"].tolist(), strict=True)
+            place = {key: i for i, key in enumerate(keys)}
+            found = np.array([place[key] for key in zip(*asked, strict=True)], np.int64)
+            feature = shard.arrays["feature"][found]
+            add_gains(gains, host, shard, feature, model.arrays["below_gain"][own])
+        return gains
+
+
+def _is_guests(shard: Artefact) -> bool:
+    return bool(shard.facts["role"] == GUEST)
+
+
+def _below(shard: Artefact) -> list[dict[str, Any]]:
+    """The hosts' nodes of trees in two parts; a guest's key for them stays at home."""
+    rows = []
+    for one in hybrid.from_arrays(shard.arrays)[1]:
+        node, host = one.node, shard.facts["hosts"][one.host - 1]
+        row: dict[str, Any] = {"host": host, "tree": node.tree, "node": node.node}
+        if one.under != NO_NODE:
+            row["under"] = one.under
+        if node.owner == LEAF:
+            rows.append({**row, "leaf": node.value.tolist(), "cover": node.cover})
+        elif shard.facts["split"] == "scored":
+            rows.append({**row, "gain": node.gain, "cover": node.cover})
+        else:
+            rows.append(row)
+    return rows
+
+
+def _notes(shard: Artefact, tree: int) -> dict[int, str]:
+    """By bottom node of a tree of two parts, which hosts go on below it."""
+    found: dict[int, list[str]] = {}
+    for one in hybrid.from_arrays(shard.arrays)[1]:
+        if one.node.tree == tree and one.under != NO_NODE:
+            found.setdefault(one.under, []).append(export.owner_name(shard, one.host))
+    return {node: f"plus the mean of {', '.join(hosts)}" for node, hosts in found.items()}
+
+
+def _of_host(
+    model: Artefact,
+    shard: Artefact,
+    number: int,
+    table: tuple[Values, slice],
+    bottom: tuple[Places, Places],
+) -> Floats:
+    """What a host's leaves add to some of its rows, float64 (rows, trees, outputs of a leaf).
+
+    `bottom` are the nodes at which the rows stand, int64 (rows, trees), by the host's numbers:
+    those that it knows, and those of them that it has divided.
+    """
+    at, divided = bottom
+    values, rows = table
+    added = np.zeros((*at.shape, model.arrays["value"].shape[1]))
+    for tree, (nodes, worth) in hybrid.leaf_values(model, number + 1).items():
+        below = hybrid.descend(shard.arrays, tree, values, rows, divided[:, tree])
+        reached = np.where(divided[:, tree] == NO_NODE, at[:, tree], below)
+        (there,) = np.nonzero(reached != NO_NODE)
+        added[there, tree] = worth[np.searchsorted(nodes, reached[there])]
+    return added

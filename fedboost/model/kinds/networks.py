@@ -1,0 +1,112 @@
+"""Boosted networks, which every party holds whole: they have no trees, splits or rules."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
+
+from fedboost.errors import ConfigError
+from fedboost.flow import Artefact
+from fedboost.model import export, networks
+from fedboost.model.branches import Picture
+from fedboost.model.kinds.kind import (
+    Exported,
+    Facts,
+    Floats,
+    Frames,
+    Gains,
+    ImportanceShare,
+    ModelKind,
+    Places,
+    Shards,
+    SharedRule,
+)
+from fedboost.model.vertical import Whole
+
+
+class NetworkModel(ModelKind):
+    """Rounds of networks."""
+
+    is_whole: ClassVar[bool] = True
+
+    def described(self, facts: Facts) -> dict[str, Any]:
+        """And how many outputs each network has."""
+        return {**super().described(facts), "outputs": facts["outputs"]}
+
+    def rounds(self, facts: Facts) -> int:
+        """See `ModelKind`."""
+        rounds: int = facts["rounds"]
+        return rounds
+
+    def is_hashed(self, facts: Facts) -> bool:
+        """The columns of sparse tables are."""
+        return bool(facts["sparse"])
+
+    def check_joined(self, facts: Facts) -> None:
+        """See `ModelKind`."""
+        raise ConfigError(
+            "XGBoost reads trees, and the model is made of networks",
+            todo=f"fedboost model export {facts['job']} --format json",
+        )
+
+    def check_tree(self, facts: Facts, tree: int) -> None:
+        """See `ModelKind`."""
+        raise ConfigError(
+            "the model is made of networks, which have no trees",
+            todo=f"fedboost model show {facts['job']}",
+        )
+
+    def exported_parts(self, shard: Artefact) -> Exported:
+        """Weights are 32-bit floats, as their shortest texts; a list for each output, by class."""
+        scale = {
+            name: shard.arrays[name].tolist() for name in networks.SCALE if name in shard.arrays
+        }
+        found = [
+            {
+                "network": one.network.number,
+                "mean": one.normal.mean.tolist(),
+                "deviation": one.normal.deviation.tolist(),
+                "weights": [[export.short(value) for value in own] for own in one.weights],
+            }
+            for one in networks.rounds(shard)
+        ]
+        return export.facts_of(shard) | scale, {"networks": found}
+
+    def importance(self, shard: Artefact) -> list[ImportanceShare]:
+        """Networks owe nothing to single columns."""
+        return []
+
+    def tree_lines(self, shard: Artefact, trees: int, first: int = 0) -> list[str]:
+        """Which network each round has, and how large its outputs' weights are."""
+        return [
+            f"round {number}: network {one.network.number}, weights from "
+            f"{one.weights.min():.4g} to {one.weights.max():.4g}"
+            for number, one in enumerate(networks.rounds(shard)[first : first + trees], first)
+        ]
+
+    def shared_rules(
+        self, shard: Artefact, names: Collection[str] | None = None
+    ) -> tuple[list[SharedRule], int]:
+        """There are none."""
+        raise ConfigError("the model is made of networks, which have no split rules")
+
+    def picture(self, shard: Artefact, tree: int) -> Picture:
+        """None."""
+        self.check_tree(shard.facts, tree)
+        raise AssertionError
+
+    def joined(self, shard: Artefact, hosts: Shards) -> Whole:
+        """None."""
+        self.check_joined(shard.facts)
+        raise AssertionError
+
+    def margins(
+        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Places]
+    ) -> Floats:
+        """Of one party's table."""
+        del held
+        return networks.margins(shards[guest], frames[guest])
+
+    def gains(self, shards: Shards, guest: str) -> Gains | None:
+        """Nothing is a tree."""
+        return None

@@ -1,0 +1,240 @@
+"""Trees whose splits lie with several parties: a guest knows every node, a host its own splits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
+from fedboost.core.tree import DTYPES, Tree
+from fedboost.data.frame import Values
+from fedboost.errors import ConfigError
+from fedboost.flow import GUEST, Artefact
+from fedboost.model import branches, columns, conditions, export, meta_rules, rounds, vertical
+from fedboost.model.batches import CELLS_MAX
+from fedboost.model.branches import Picture
+from fedboost.model.kinds.kind import (
+    Exported,
+    Floats,
+    Frames,
+    Gains,
+    ImportanceShare,
+    ModelKind,
+    Places,
+    Shards,
+    SharedRule,
+)
+from fedboost.model.vertical import GUEST as OWN
+from fedboost.model.vertical import LEAF, GuestNode, OwnSplit, Whole
+
+
+class VerticalModel(ModelKind):
+    """Trees of the parties of one table."""
+
+    scored_by: ClassVar[str] = "predict"
+
+    def exported_parts(self, shard: Artefact) -> Exported:
+        """A guest's nodes; a host's splits, and nothing that no reader of those knows."""
+        facts = export.facts_of(shard)
+        if facts["role"] == GUEST:
+            return facts, {"nodes": export.nodes(shard)}
+        known = export.HostShard.model_fields
+        facts = {name: value for name, value in facts.items() if name in known}
+        return facts, {"splits": export.splits(shard)}
+
+    def importance(self, shard: Artefact) -> list[ImportanceShare]:
+        """See `ModelKind`; a host knows no gain."""
+        names = shard.facts["columns"]
+        if shard.facts["role"] != GUEST:
+            counts = np.bincount(shard.arrays["feature"].astype(np.int64), minlength=len(names))
+            shares = [
+                ImportanceShare(shard.facts["party"], name, int(count), None)
+                for name, count in zip(names, counts, strict=True)
+                if count
+            ]
+            return sorted(shares, key=lambda share: -share.splits)
+        summed: dict[tuple[str, str], tuple[float, int]] = {}
+        for node in self.nodes(shard):
+            if node.owner == LEAF:
+                continue
+            column = "" if node.split is None else names[node.split.feature]
+            key = (export.owner_name(shard, node.owner), column)
+            gain, count = summed.get(key, (0.0, 0))
+            summed[key] = (gain + node.gain, count + 1)
+        shares = [
+            ImportanceShare(*key, splits=count, gain=gain) for key, (gain, count) in summed.items()
+        ]
+        return sorted(shares, key=lambda share: -(share.gain or 0.0))
+
+    def nodes(self, shard: Artefact) -> list[GuestNode]:
+        """Return the nodes that a guest knows."""
+        return vertical.arrays_to_nodes(shard.arrays)
+
+    def tree_lines(self, shard: Artefact, trees: int, first: int = 0) -> list[str]:
+        """A guest's whole, of a host's shard its own splits."""
+        if shard.facts["role"] == GUEST:
+            return self.guest_lines(shard, trees, first)
+        splits = vertical.arrays_to_splits(shard.arrays)
+        own = [split for split in splits if first <= split.tree < first + trees]
+        return [f"tree {s.tree}, node {s.node}: {_question(shard, s)}" for s in own]
+
+    def guest_lines(self, shard: Artefact, trees: int, first: int) -> list[str]:
+        """Return every node of these trees as text."""
+        lines = []
+        for number in range(first, min(first + trees, shard.facts["trees"])):
+            lines += [f"tree {number}", *branches.lines(self.picture(shard, number).root)]
+            lines += self.lines_below(shard, number)
+        return lines
+
+    def lines_below(self, shard: Artefact, tree: int) -> Iterator[str]:
+        """Return what there is to say below a guest's tree."""
+        del shard, tree
+        yield from ()
+
+    def shared_rules(
+        self, shard: Artefact, names: Collection[str] | None = None
+    ) -> tuple[list[SharedRule], int]:
+        """Those below the guest's own splits."""
+        assert shard.facts["role"] == GUEST
+        known_columns: list[str] = shard.facts["columns"]
+        unknown = sorted(set(names or ()) - set(known_columns))
+        if unknown:
+            raise ConfigError(
+                f"{shard.facts['party']} has no such column in the model",
+                todo=f"fedboost model show {shard.facts['job']} --json lists them",
+                column=unknown[0],
+            )
+        trees, count = _trees(shard), len(known_columns)
+        found = meta_rules.found(trees)
+        known = [one for one in found if all(column < count for column, _ in one.rule)]
+        chosen = range(count) if names is None else {known_columns.index(name) for name in names}
+        listed = [
+            SharedRule(
+                [_condition(shard, *asked) for asked in one.rule],
+                [known_columns[column] for column, _ in one.rule],
+                list(one.trees),
+                len(one.trees) / len(trees),
+            )
+            for one in known
+            if one.asks(chosen)
+        ]
+        return listed, len(found) - len(known)
+
+    def picture(self, shard: Artefact, tree: int) -> Picture:
+        """See `ModelKind`."""
+        self.check_tree(shard.facts, tree)
+        return branches.of_shard(shard, tree)
+
+    def joined(self, shard: Artefact, hosts: Shards) -> Whole:
+        """See `vertical.join`."""
+        return vertical.join(shard, hosts)
+
+    def margins(
+        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Places]
+    ) -> Floats:
+        """Every host has all rows."""
+        del held
+        joined = _joined(shards, guest)
+        arrays = dict(joined.arrays)
+        inner = arrays["owner"] != LEAF
+        arrays["owner"] = np.where(inner, OWN, LEAF).astype(np.int16)
+        used, places = np.unique(arrays["feature"][inner].astype(np.int64), return_inverse=True)
+        arrays["feature"] = arrays["feature"].astype(np.int32)
+        arrays["feature"][inner] = places
+        values = _side_by_side(shards, frames, [joined.columns[place] for place in used.tolist()])
+        outputs = rounds.classes(joined.facts)
+        margin = np.tile(np.array(joined.facts["base_margin"], np.float64), (values.shape[0], 1))
+        value = arrays["value"].astype(np.float64)
+        for rows in row_batches(values.shape[0], len(joined.shape.roots)):
+            at = np.tile(joined.shape.roots, (rows.stop - rows.start, 1))
+            vertical.descend_own(arrays, joined.shape, values, at, rows.start)
+            for tree, output in enumerate(outputs.tolist()):
+                margin[rows, outputs_of(output)] += value[at[:, tree]]
+        return margin
+
+    def gains(self, shards: Shards, guest: str) -> Gains | None:
+        """See `ModelKind`."""
+        joined, gains = _joined(shards, guest), Gains()
+        inner = joined.arrays["owner"] != LEAF
+        places = joined.arrays["feature"][inner].astype(np.int64).tolist()
+        for place, gain in zip(places, joined.arrays["gain"][inner].tolist(), strict=True):
+            gains[joined.columns[place]] = gains.get(joined.columns[place], 0.0) + gain
+        return gains
+
+
+def add_gains(
+    gains: Gains,
+    party: str,
+    shard: Artefact,
+    feature: NDArray[np.generic],
+    gain: NDArray[np.generic],
+) -> None:
+    """Add the gains of splits to what a party's columns have; `feature` are their places."""
+    names = shard.facts["columns"]
+    for place, one in zip(feature.astype(np.int64).tolist(), gain.tolist(), strict=True):
+        key = (party, names[place])
+        gains[key] = gains.get(key, 0.0) + one
+
+
+def row_batches(n_rows: int, trees: int) -> list[slice]:
+    """Return so many rows at a time as a batch of rows and trees may have cells."""
+    most = max(1, CELLS_MAX // max(1, trees))
+    return [slice(first, min(first + most, n_rows)) for first in range(0, n_rows, most)]
+
+
+def outputs_of(output: int) -> slice:
+    """Return the margins that a tree of this output adds to."""
+    return slice(None) if output == rounds.ALL else slice(output, output + 1)
+
+
+def _joined(shards: Shards, guest: str) -> Whole:
+    hosts = {name: shards[name] for name in shards[guest].facts["hosts"]}
+    return vertical.join(shards[guest], hosts)
+
+
+def _side_by_side(shards: Shards, frames: Frames, used: Sequence[tuple[str, str]]) -> Values:
+    """Columns of several parties as one table, float32; sparse where one of them is."""
+    from scipy.sparse import csc_array, hstack
+
+    n_rows = next(iter(frames.values())).n_rows
+    read = {party: columns.values(shards[party].facts, frames[party]) for party, _ in used}
+    parts = [read[party][:, [shards[party].facts["columns"].index(name)]] for party, name in used]
+    if not parts:
+        return np.empty((n_rows, 0), np.float32, order="F")
+    if not any(isinstance(part, csc_array) for part in parts):
+        return np.asfortranarray(np.hstack(parts))
+    stacked = csc_array(hstack([csc_array(part) for part in parts]))
+    stacked.sort_indices()
+    return stacked
+
+
+def _trees(shard: Artefact) -> list[Tree]:
+    """A guest's trees, in which each split of another party asks for a column of its own."""
+    arrays, shape = shard.arrays, vertical.TreeShape.of(shard.arrays)
+    others = arrays["owner"].astype(np.int64) > vertical.GUEST
+    feature = arrays["feature"].astype(np.int32)
+    feature[others] = len(shard.facts["columns"]) + np.arange(np.count_nonzero(others))
+    by_category = arrays["threshold"] == NO_THRESHOLD
+    made = {**arrays, "feature": feature, "bin": np.where(by_category, BY_CATEGORY, 0)}
+    trees = []
+    ends = [*shape.roots[1:].tolist(), len(feature)]
+    for start, end in zip(shape.roots.tolist(), ends, strict=True):
+        left = shape.left[start:end]
+        made["left"] = np.zeros(len(feature), np.int32)
+        made["left"][start:end] = np.where(left == LEAF, LEAF, left - start)
+        trees.append(Tree.from_arrays({name: made[name][start:end] for name in DTYPES}))
+    return trees
+
+
+def _condition(shard: Artefact, column: int, condition: conditions.Condition) -> str:
+    name = shard.facts["columns"][column]
+    return conditions.in_words(name, condition, shard.facts["categories"].get(name, ()))
+
+
+def _question(shard: Artefact, split: OwnSplit) -> str:
+    column = shard.facts["columns"][split.feature]
+    asks = branches.question(split, column, shard.facts["categories"].get(column, ()))
+    return branches.with_missing(asks, "yes" if split.missing_left else "no")

@@ -1,0 +1,71 @@
+"""Trees that every party holds whole: what one does with them asks nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import ClassVar
+
+from fedboost.flow import Artefact
+from fedboost.model import branches, export, whole
+from fedboost.model.branches import Picture
+from fedboost.model.kinds.kind import (
+    Exported,
+    Floats,
+    Frames,
+    Gains,
+    ImportanceShare,
+    Places,
+    Shards,
+    SharedRule,
+)
+from fedboost.model.kinds.vertical import VerticalModel, add_gains
+from fedboost.model.vertical import GUEST, Whole
+
+
+class WholeModel(VerticalModel):
+    """Trees whose splits belong to nobody; most is as of a guest that owns all of them."""
+
+    is_whole: ClassVar[bool] = True
+    scored_by: ClassVar[str] = ""
+
+    def exported_parts(self, shard: Artefact) -> Exported:
+        """Nodes without owners."""
+        return export.facts_of(shard), {"nodes": export.nodes(whole.as_guests(shard), owners=False)}
+
+    def importance(self, shard: Artefact) -> list[ImportanceShare]:
+        """Every column is the party's own."""
+        return super().importance(whole.as_guests(shard))
+
+    def tree_lines(self, shard: Artefact, trees: int, first: int = 0) -> list[str]:
+        """Everything, whoever asks."""
+        return self.guest_lines(shard, trees, first)
+
+    def shared_rules(
+        self, shard: Artefact, names: Collection[str] | None = None
+    ) -> tuple[list[SharedRule], int]:
+        """Every rule is known."""
+        return super().shared_rules(whole.as_guests(shard), names)
+
+    def picture(self, shard: Artefact, tree: int) -> Picture:
+        """Everything."""
+        self.check_tree(shard.facts, tree)
+        return branches.of_whole(whole.joined(shard), tree)
+
+    def joined(self, shard: Artefact, hosts: Shards) -> Whole:
+        """Columns belong to no party."""
+        del hosts
+        return whole.joined(shard)
+
+    def margins(
+        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Places]
+    ) -> Floats:
+        """Of one party's table."""
+        del held
+        return whole.margins(shards[guest], frames[guest])
+
+    def gains(self, shards: Shards, guest: str) -> Gains | None:
+        """By column, of no party."""
+        arrays, gains = whole.as_guests(shards[guest]).arrays, Gains()
+        inner = arrays["owner"] == GUEST
+        add_gains(gains, "", shards[guest], arrays["feature"][inner], arrays["gain"][inner])
+        return gains

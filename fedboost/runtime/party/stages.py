@@ -1,0 +1,92 @@
+"""The stages of a job at a party: opened and judged, walked in a session, kept, closed."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from fedboost import flow, protocols
+from fedboost.messages import party_pb2
+from fedboost.messages.party_pb2 import StepCall, StepReply
+from fedboost.runtime.party.job import PartyJob
+from fedboost.runtime.party.outbox import Terms
+from fedboost.runtime.party.parts import PartyParts
+from fedboost.runtime.party.session import Session
+from fedboost.runtime.policy.reading import let_out
+
+
+class Stages:
+    """The stages of one party's jobs. All methods belong to the event loop's thread."""
+
+    def __init__(self, parts: PartyParts) -> None:
+        self._parts = parts
+
+    async def open(self, job: PartyJob, request: party_pb2.StageRequest) -> party_pb2.StageReply:
+        """Takes the seat at a stage, from the start or from a checkpoint."""
+        parts = self._parts
+        job.check_runs(request.attempt)
+        job.settle()
+        place = (request.round, *request.within)
+        seat = await asyncio.to_thread(
+            job.seat,
+            request.stage,
+            place,
+            workers=parts.workers,
+            policy=parts.judge.config.policy,
+            signer=parts.judge.signatures_of_jobs,
+        )
+        checkpoint = await asyncio.to_thread(job.files.kept, request.stage, place)
+        await self._judge(job, request.stage, seat)
+        told = await asyncio.to_thread(parts.spending.judge_seat, job.signed, request.stage, seat)
+        session = Session(
+            terms=Terms(job.id, job.signed.manifest_sha256, request.attempt),
+            protocol=protocols.named(request.stage),
+            seat=seat,
+            links=parts.links,
+            record=parts.record,
+            tell=partial(parts.spending.tell, job.signed),
+            wait_s=parts.judge.config.timers.step_s,
+        )
+        told.MergeFrom(await asyncio.to_thread(job.table.told_again, request.stage))
+        job.check_runs(request.attempt)  # it may have been halted meanwhile
+        job.session = session
+        told.MergeFrom(await session.open(checkpoint))
+        heard = let_out(told, parts.judge.config.policy.tells)  # as of a step
+        await asyncio.to_thread(parts.spending.tell, job.signed, heard)
+        return party_pb2.StageReply(told=heard)
+
+    async def run_step(self, job: PartyJob, request: StepCall) -> StepReply:
+        """Does what is asked for in one call."""
+        reply = await job.session_of(request.stage).run_step(request)
+        job.cpu_steps += sum(turn.cost.cpu_seconds for turn in reply.turns)
+        return reply
+
+    async def keep(self, job: PartyJob, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
+        """Keeps where we stand, behind a round or inside one."""
+        place = (request.round, *request.within)
+        taken = await job.session_of(request.stage).snapshot(place)
+
+        def keep() -> party_pb2.CommitReply:
+            job.keep(request.stage, place, taken)
+            head = self._parts.heads.exchange(job, request.stage, place, request.heads)
+            return party_pb2.CommitReply(head=head)
+
+        return await asyncio.to_thread(keep)
+
+    async def close(self, job: PartyJob, stage: str) -> party_pb2.StageReply:
+        """Keeps what a stage left: an alignment, a model."""
+        left = await job.session_of(stage).close()
+        await asyncio.to_thread(job.close, stage, left)
+        job.settle()
+        return party_pb2.StageReply()
+
+    async def _judge(self, job: PartyJob, stage: str, seat: flow.Seat) -> None:
+        """Refuses what the policy does not allow of the rows that take part."""
+        judge = self._parts.judge
+        await asyncio.to_thread(judge.holdout, job.signed, stage, seat)
+        await asyncio.to_thread(judge.contributors, job.signed, stage, seat)
+        leaves = protocols.named(stage).leaves
+        if leaves == "rows":
+            await asyncio.to_thread(judge.alignment, job.signed)
+        if leaves == "predictions":
+            judge.prediction(job.signed, len(seat.validation))
