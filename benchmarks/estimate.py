@@ -52,7 +52,7 @@ def measured(case: Case, prices: Prices, *, quick: bool) -> dict[str, Any]:
             pooled = pooled.slice(0, ROWS_MAX)
         sources = case.deal(pooled, Path(folder) / "data")
         spec = case.spec(quick=quick)
-        found = estimate(spec, from_tables(spec, sources), Placement(harness.cores()), prices)
+        found = estimate(from_tables(spec, sources), Placement(harness.cores()), prices)
         runs = []
         with harness.daemons(spec, sources, Path(folder) / "cluster") as run:
             for _ in range(TIMES):

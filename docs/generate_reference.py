@@ -46,7 +46,7 @@ PARTS: dict[type[Settings], str] = {
     job.Validation: "validation",
 }
 # Protocols that a job file may name; the others run as stages of these, or are `echo`.
-TRAINING = ("secureboost", "federboost-vertical", "federboost-horizontal", "gbun", "hybridtree")
+TRAINING = tuple(name for name in protocols.names() if protocols.named(name).leaves == "model")
 
 
 def main() -> int:

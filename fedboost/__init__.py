@@ -1,3 +1,34 @@
-"""fedboost: gradient boosting across organisations that may not pool their tables."""
+"""fedboost: gradient boosting across organisations that may not pool their tables.
+
+Modules:
+    __main__      runs the command line for `python -m fedboost`
+    aggregation   sums under masks, on which horizontal protocols build
+    audit         attacks of a party on its own records
+    cli           the command line
+    core          gradient boosting on one table, in numpy and numba
+    crypto        encryption, masking and set intersection
+    data          tables and ids
+    disk          writes files whole or not at all
+    encrypted     trees over encrypted gradients, on which vertical protocols build
+    errors        every error, with its code and its advice
+    flow          what a protocol is: roles, steps, messages, walk
+    job           the job file
+    kernel_files  the folder of compiled kernels
+    kernels       marks functions that numba compiles at their first call
+    messages      generated messages, and what each reveals
+    model         models on disk: inspection, prediction, export
+    needs         counts of primitives, from which estimates are made
+    pages         pages in the browser for users and owners
+    printable     makes text from elsewhere safe to print
+    protocols     the protocols, a folder each
+    report        a job's journal as HTML, as a card and in the terminal
+    runtime       daemons: network, disk, clock, policies
+    sdk           estimators and clients for Python
+    settings      strict models of files, jobs and parameters
+    state         saves and loads what a checkpoint keeps of dataclasses
+    strict_yaml   reads YAML without its surprises
+    sweep         many jobs over a grid of settings
+    wire          reads and checks messages and arrays
+"""
 
 __version__ = "0.1.0"

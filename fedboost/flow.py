@@ -20,7 +20,6 @@ from google.protobuf.message import Message
 
 from fedboost.errors import ProtocolError
 from fedboost.messages.job_pb2 import Told
-from fedboost.needs import Needs, Scene
 from fedboost.settings import Settings
 
 if TYPE_CHECKING:  # a coordinator knows no tables
@@ -255,6 +254,7 @@ class Seat:
     workers: Workers
     artefacts: Mapping[str, Artefact]  # of the stages before, by their names
     limits: Any  # the party's own policy: what it allows its peers
+    cipher: Any = None  # `encrypted.sides.Cipher` in place of the job's scheme, for an estimate
 
     @property
     def data(self) -> Frame:
@@ -350,6 +350,14 @@ class Run(ABC):
 Walk = Callable[[Run], Awaitable[None]]
 
 
+class RowsUsed(Enum):
+    """Which rows a job is about."""
+
+    COMMON = "common"  # those that all parties have
+    GUESTS = "guests"  # the guest's; each host has some of them, perhaps none, found by their ids
+    OWN = "own"  # every party's, which nobody else has; all have the same columns
+
+
 @dataclass(frozen=True)
 class Asks:
     """What a protocol's parameters ask of a party's policy."""
@@ -387,8 +395,7 @@ class Protocol:
     # rows that the later stages are about, in their order there.
     leaves: Literal["artefact", "rows", "model", "predictions"] = "artefact"
     labelled: tuple[Role, ...] = (GUEST,)  # whose tables must hold the label
-    is_horizontal: bool = False  # everybody has the same columns of other rows
-    is_hybrid: bool = False  # hosts have other columns of some of the guest's rows, and of others
+    rows: RowsUsed = RowsUsed.COMMON
     bags: bool = False  # a job may name several guests: each trains a model of its own
     model: Callable[[Any], str | None] | None = None  # the id of the model that the params name
     # The id of the job whose disclosure the params use again; nothing comes before such a job.
@@ -400,8 +407,8 @@ class Protocol:
     # What sums may tell of a host: the params, who takes part, the host's name, and how many
     # columns it has (None: not known, or the job's first tree is not its model's).
     releases: Callable[[Any, Table, str, int | None], Releases] | None = None
-    # What a job with these params needs of primitives, bytes and memory, before it runs.
-    needs: Callable[[Any, Scene], Needs] | None = None
+    # What round `number` of a job takes, by kind: rounds of one kind take alike; None: all do.
+    round_kind: Callable[[Any, Table, int], object] | None = None
     # Refuses a table before any payload leaves; the bool says whether rows are held out.
     check: Callable[[Role, Any, Frame, bool], None] | None = None
 

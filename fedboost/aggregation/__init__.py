@@ -20,7 +20,17 @@ are bound to the job, the stage, the attempt, the sum's number and all that was 
 whoever tells parties different things gets noise. They are not bound to what is summed or to where
 a party has resumed, and a false total that everybody is told fits (defence D10).
 
-`contributor` is a party's side, `recovery` its part of `dropout: continue`, `aggregator` the role
-module, `sums` the steps and how a walk calls them. Protocols add the steps that give a vector and
-take its total.
+Protocols add the steps that give a vector and take its total.
+
+Modules:
+    aggregator   the aggregator's steps: adds masked vectors, returns the sum
+    contributor  a party's side: keys, masked vectors, checks of totals
+    counts       sums that come before trees: rows, sizes, labels
+    measures     metrics by round over all parties' rows, and early stopping
+    party        steps that every party of a sum takes, for role modules to import
+    recovery     sums that go on without a lost party
+    standing     finds the place where all contributors' records of sums agree
+    statistic    describes what a masked vector is about
+    sums         the steps of a sum, and how a walk calls them
+    tag          one-time tags that show a false total
 """

@@ -1,7 +1,14 @@
 """Attacks of a party on what it has itself let others see, with the success of chance beside them.
 
-Pure functions on arrays: `releases` says what a host has let go, `linear` and `linking` solve for
-its rows from the sums, `clustering` ranks labels from row groupings, `membership` tells training
-rows from others, `attacks` runs them and puts what they found into words. Nothing here reads a
-disk or another party.
+Pure functions on arrays: nothing here reads a disk or another party.
+
+Modules:
+    attacks     runs all attacks and reports what they found
+    clustering  ranks labels from how rows are grouped in nodes
+    findings    results of attacks, in numbers and words
+    linear      solves for rows from the sums that were released
+    linking     finds out which sums belong to the same node
+    membership  tells training rows from others by their loss
+    releases    what a host released, read from its transcript
+    transcript  reads a party's transcript of a job
 """

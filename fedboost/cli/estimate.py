@@ -62,9 +62,7 @@ def estimate_command(file: Path, *, as_json: bool, measure: bool, **given: Any) 
     console = Console(stderr=True)
     prices = Prices.load(cache_file(home()), anew=measure)
     with console.status("measuring this machine …") as status:
-        found = estimate(
-            spec, setting, place, prices, lambda name: status.update(f"measuring: {name} …")
-        )
+        found = estimate(setting, place, prices, lambda name: status.update(f"measuring: {name} …"))
     warnings = list(_warnings(found, spec))
     if as_json:
         click.echo(json.dumps({**found.said(), "warnings": warnings}))

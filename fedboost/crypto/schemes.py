@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from fedboost.crypto import iterative_affine, okamoto_uchiyama, paillier, plain
 from fedboost.crypto.api import PrivateKey, PublicKey
-from fedboost.crypto.lattice import parameters
 from fedboost.crypto.workers import Workers
 from fedboost.errors import ConfigError
 
@@ -87,8 +86,3 @@ def scheme(name: str) -> KeyScheme:
             f"unknown encryption scheme {name!r}", todo=f"one of {', '.join(SCHEMES)}"
         )
     return SCHEMES[name]
-
-
-def is_lattice(name: str) -> bool:
-    """Whether the scheme of that name is one of the lattice's."""
-    return name in parameters.BY_NAME

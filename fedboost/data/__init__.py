@@ -1,1 +1,22 @@
-"""Tables: where they come from, what a column may hold, how rows are named."""
+"""Tables: where they come from, what a column may hold, how rows are named.
+
+Modules:
+    categories   categories of a column as canonical text
+    columns      the kind and the numbers of a column
+    features     columns as float32 features
+    frame        a party's table as a job uses it: ids, columns, label
+    holdout      chooses validation rows by id
+    ids          one byte string per row as its id
+    loading      loads a table and checks it before anything is sent
+    outline      names, types and size of a data set
+    places       adds party and file to an error
+    predictions  writes predictions beside their ids
+    reading      reads csv, parquet, svmlight and SQLite
+    selection    which columns a job uses
+    sheet        a table as its source holds it
+    sources      where a party's table lies
+    split        splits a pooled table into parties' tables
+    sqlite       reads the answer to an SQLite query
+    survey       describes a table column by column
+    svmlight     reads svmlight files
+"""

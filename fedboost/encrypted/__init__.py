@@ -10,9 +10,27 @@ A host adds up gradients that it cannot read and offers splits without their nam
 decrypts sums, chooses, and hears how the rows divide. Protocols add what comes before and between:
 whose columns compete, where trees begin, and which rows they learn from.
 
-`params` are the settings, `schemes` the encryption that they may name, `keys` the beginning,
-`gradients` the stream; `cells` and `host_tree` a host's side of a tree, `candidates` what it offers
-for a node, `release` the one way out for its sums; `guest_tree` is the guest's side, `offers` what
-it reads and chooses; `growth` is where rows stand on either, `grove` the trees that grow at once.
 SecureBoost+ (Chen et al., 2021), sections 2 and 4.
+
+Modules:
+    answer_steps  steps of hosts whose leaf values are masked
+    answers       a host's answers of one layer: sums and row divisions
+    cells         which rows add to which cells of a histogram
+    grove         trees that grow together, their nodes numbered as one
+    growth        where rows stand in a tree, for guest and host
+    guest_tree    a growing tree at the guest
+    host_noise    noise on every sum that a host releases
+    host_tree     a growing tree at a host
+    keys          what both sides agree on first
+    leaf_answers  leaf values that only become visible as sums
+    leaf_values   leaf values that a host keeps encrypted
+    meter         counts the equations that released sums are
+    offers        candidate splits that a host offers
+    packed        both sides of schemes that encrypt numbers
+    params        settings that encrypted protocols share
+    precision     precision of gradients under each scheme
+    record        keeps a transcript for audits
+    ring          both sides of the lattice schemes
+    rounds        a guest's rounds: margins, metrics, early stopping
+    sides         the interface of a scheme for guest and host
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic
 
 import numpy as np
@@ -126,10 +126,9 @@ class HostTree(HostTreeState, Generic[H]):
             found[node] = own, Pairs(sums, first, cells, second)
         return found
 
-    def note_released(self, nodes: Sequence[int]) -> None:
-        """Remembers over which groups of cells the sums of some open nodes have left."""
-        least = self.minimum
-        self.released |= {node: least.groups(node) if least else None for node in nodes}
+    def note_released(self, node: int) -> None:
+        """Remembers over which groups of cells the sums of an open node have left."""
+        self.released[node] = None if self.minimum is None else self.minimum.groups(node)
 
     def _prefix_sums(self, adds: Adder[H], cells: H, nodes: int) -> H:
         """Of each column that thresholds divide, node after node, the sums up to each bin.
@@ -248,6 +247,41 @@ class HostGrove(Grove[HostTree[Any]]):
     def begins_with(self, number: int) -> bool:
         """Whether there are trees, and the first is this one of the model."""
         return bool(self.trees) and self.first == number
+
+    def begin_layer(self) -> None:
+        """No node of this layer has been offered yet."""
+        self.offered = {}
+        for tree in self.trees:
+            tree.begin_layer()
+
+    def batches(self, rows: HostRows[Any]) -> Iterator[list[tuple[int, list[int]]]]:
+        """The open nodes in batches whose cells fit into memory together: places of trees, and
+        nodes of each. One batch at least, which may be empty.
+        """
+        batch: list[tuple[int, list[int]]] = []
+        room = CELLS_OCTETS_MAX
+        for place, tree in enumerate(self.trees):
+            each = max(1, tree.octets(rows))
+            left = list(tree.opened)
+            while left:
+                if each > room and batch:
+                    yield batch
+                    batch, room = [], CELLS_OCTETS_MAX
+                fits = max(1, room // each)
+                batch.append((place, left[:fits]))
+                room, left = room - each * len(left[:fits]), left[fits:]
+        yield batch
+
+    def smallest_group(self, numbers: Iterable[int]) -> int | None:
+        """Rows of the smallest group whose sum some open nodes let go; None for no minimum."""
+        found = [tree.smallest_group(node) for tree, node in map(self.at, numbers)]
+        return min((rows for rows in found if rows is not None), default=None)
+
+    def note_offered(self, offered: Mapping[int, NodeCandidates]) -> None:
+        """Remembers what leaves: candidates to choose from, and for an audit their groups."""
+        self.offered |= offered
+        for tree, node in map(self.at, offered):
+            tree.note_released(node)
 
 
 def _joined(parts: Sequence[H]) -> H:

@@ -68,6 +68,8 @@ def guest_side(
 
     `rows` are the training rows that some host has.
     """
+    if seat.cipher is not None:
+        return seat.cipher.guest(value_bits, nonces)
     return schemes.of(seat.params).guest_side(seat, value_bits, rows, nonces)
 
 
@@ -78,6 +80,8 @@ def host_side(
 
     A PeerError for what is unsound or not what the job says; a PolicyError as in `accept`.
     """
+    if seat.cipher is not None:
+        return seat.cipher.host(got, n_rows)
     check_said(seat, got)
     check = check_value_bits if are_all else check_value_bits_fit
     check(seat, got, n_rows)

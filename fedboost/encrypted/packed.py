@@ -14,6 +14,7 @@ from fedboost.core import fixed_point
 from fedboost.core.fixed_point import FixedPoint, nearest
 from fedboost.crypto.api import Blinders, Ciphertexts, PrivateKey, PublicKey
 from fedboost.crypto.layout import Layout
+from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import keys
 from fedboost.encrypted.host_noise import HostNoise, as_masks, spare_rows_added
 from fedboost.encrypted.params import EncryptedTreeParams
@@ -213,6 +214,11 @@ class PackedScheme(TreeScheme):
         """The objective's own, but for the room that noise needs."""
         own = of(params)
         return replace(own, bits=self.bits_of(params, n_rows)) if params.host_noise else own
+
+    def rounding(self, value_bits: int, secrets: Secrets) -> Rounding:
+        """To the nearest."""
+        del value_bits, secrets
+        return nearest
 
     def guest_side(
         self, seat: Seat, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]

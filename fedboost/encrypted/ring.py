@@ -61,7 +61,7 @@ class RingGuestRows(GuestRows):
         """Some blocks of rows at a time."""
         first, held, data = 0, 0, bytearray()
         tree = self.secret.tree.number
-        each = _blocks_each(self.secret.tree.parameters, self.secret.outputs)
+        each = blocks_each(self.secret.tree.parameters, self.secret.outputs)
         for number, block in enumerate(self.secret.encrypt(), start=1):
             data += block.to_bytes()
             held += len(block)
@@ -131,7 +131,8 @@ class RingGuest(GuestSide):
 
     def rounding(self, number: int) -> Rounding:
         """Up or down at random, and the same way when a round is grown again."""
-        return unbiased(self.value_bits, self.seat.job_secrets.child("rounding", number))
+        secrets = self.seat.job_secrets.child("rounding", number)
+        return self.scheme.rounding(self.value_bits, secrets)
 
     def rows(self, tree: int, gh: Sums, n_rows: int) -> RingGuestRows:
         """Fresh secrets for these rows."""
@@ -174,11 +175,10 @@ class RingHostRows(HostRows[LatticeSums]):
         for node in nodes:
             width = self.budget.width(max(1, node.rows))
             octets = AnswerShape(self.budget.parameters, self.held.numbers.shape[1], width).octets
-            each = max(1, min(ANSWERS_EACH, PART_OCTETS_MAX // octets))
-            for start in range(0, len(node.sums), each):
-                part = node.sums[start : start + each]
-                noise = None if node.noise is None else node.noise[start : start + each]
-                secrets = self.secrets.child("lattice answers", node.tree, node.node, start)
+            for cut in answer_parts(len(node.sums), octets):
+                part = node.sums[cut]
+                noise = None if node.noise is None else node.noise[cut]
+                secrets = self.secrets.child("lattice answers", node.tree, node.node, cut.start)
                 released = self.key.release(part, width, secrets, self.workers, noise)
                 yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
 
@@ -215,13 +215,20 @@ class RingHost(HostSide):
     def octets_max(self) -> int:
         """Rows of some blocks, and the tree's key."""
         own = self.budget.parameters
-        blocks = _blocks_each(own, self.columns) + 1
+        blocks = blocks_each(own, self.columns) + 1
         return blocks * own.ring * self.columns * own.word_octets
 
 
-def _blocks_each(own: LatticeParameters, columns: int) -> int:
+def blocks_each(own: LatticeParameters, columns: int) -> int:
     """How many blocks of N rows go into a part."""
     return max(1, min(BLOCKS_EACH, PART_OCTETS_MAX // (own.ring * columns * own.word_octets)))
+
+
+def answer_parts(sums: int, octets: int) -> Iterator[slice]:
+    """Which of a node's sums go into each part of an answer, where one sum takes so many bytes."""
+    each = max(1, min(ANSWERS_EACH, PART_OCTETS_MAX // octets))
+    for start in range(0, sums, each):
+        yield slice(start, min(start + each, sums))
 
 
 def _part(tree: int, first: int, held: int, data: bytearray) -> pb.EncryptedGradients:
@@ -256,6 +263,10 @@ class RingScheme(TreeScheme):
         """Return what it can add up; `value_bits` where the job says how many there are."""
         bits = MESSAGE_BITS_MOST if value_bits is None else value_bits + 1
         return Budget(self.parameters, n_rows, bits, spare_rows(params))
+
+    def rounding(self, value_bits: int, secrets: Secrets) -> Rounding:
+        """Up or down at random."""
+        return unbiased(value_bits, secrets)
 
     def guest_side(
         self, seat: Seat, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]

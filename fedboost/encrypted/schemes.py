@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedboost.core.fixed_point import BITS_MAX
-from fedboost.crypto import schemes
 from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.budget import MESSAGE_BITS_MOST
+from fedboost.crypto.lattice.parameters import LatticeParameters
+from fedboost.crypto.schemes import SCHEMES as KEYED
+from fedboost.crypto.schemes import KeyScheme
 
 if TYPE_CHECKING:
     from fedboost.encrypted.params import EncryptedTreeParams
@@ -35,8 +37,9 @@ class JobScheme:
     module: str  # of this package, loaded by who needs its `tree_scheme`
 
 
-_NUMBERS = (
-    JobScheme(
+def of_numbers(scheme: KeyScheme) -> JobScheme:
+    """Return a scheme whose ciphertexts are numbers."""
+    return JobScheme(
         name=scheme.name,
         secure=scheme.secure,
         multiplies=scheme.multiplies,
@@ -45,23 +48,24 @@ _NUMBERS = (
         gradient_bits_max=BITS_MAX,
         module="packed",
     )
-    for scheme in schemes.SCHEMES.values()
-)
-_LATTICES = (
-    JobScheme(
-        name=name,
+
+
+def of_lattice(lattice: LatticeParameters) -> JobScheme:
+    """Return a lattice scheme: both sides derive public polynomials."""
+    return JobScheme(
+        name=lattice.name,
         secure=True,
         multiplies=False,
         adds_noise=True,
-        has_modulus=False,  # both sides derive public polynomials
+        has_modulus=False,
         gradient_bits_max=MESSAGE_BITS_MOST - 1,
         module="ring",
     )
-    for name in parameters.BY_NAME
-)
+
+
+_ALL = (*map(of_numbers, KEYED.values()), *map(of_lattice, parameters.BY_NAME.values()))
 SCHEMES: Mapping[str, JobScheme] = {
-    scheme.name: scheme
-    for scheme in sorted((*_NUMBERS, *_LATTICES), key=lambda scheme: not scheme.secure)
+    scheme.name: scheme for scheme in sorted(_ALL, key=lambda scheme: not scheme.secure)
 }
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.api import Adder, H, Pairs
+from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.host_noise import HostNoise
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.errors import ConfigError
@@ -183,6 +184,10 @@ class TreeScheme(ABC):
         """Return how gradients become the job's integers; `of` makes the objective's own."""
 
     @abstractmethod
+    def rounding(self, value_bits: int, secrets: Secrets) -> Rounding:
+        """Return how the gradients of one round become integers; `secrets` are the round's."""
+
+    @abstractmethod
     def guest_side(
         self, seat: Seat, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
     ) -> GuestSide:
@@ -196,6 +201,18 @@ class TreeScheme(ABC):
 
         `got` is checked but for what the scheme alone knows; a PeerError for that.
         """
+
+
+class Cipher(ABC):
+    """Both sides of what stands in for a job's scheme (`flow.Seat.cipher`)."""
+
+    @abstractmethod
+    def guest(self, value_bits: int, nonces: tuple[bytes, ...]) -> GuestSide:
+        """See `keys.guest_side`."""
+
+    @abstractmethod
+    def host(self, got: pb.EncryptionKey, n_rows: int) -> HostSide:
+        """See `keys.host_side`."""
 
 
 def addressed(

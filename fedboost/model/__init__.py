@@ -1,1 +1,1 @@
-"""Model shards on disk, prediction and export."""
+"""Model shards on disk, kinds of models, prediction and export."""

@@ -5,4 +5,21 @@
 It runs in the daemon's event loop, on a port of its own, as one user of the settings file: what
 that user may not do by command, the page does not do either. Pages are whole without scripts; with
 them they follow what happens.
+
+Modules:
+    asking       explains a proposed job to its owner
+    audits       runs `fedboost audit` in a process beside the daemon
+    board        the coordinator's jobs, as HTML
+    coordinator  the coordinator's routes
+    following    reads journals once for all views
+    frame        the frame around every page
+    gate         sign-in, sessions and checks of every request
+    owner        a party's jobs, as HTML
+    parts        small parts of pages
+    party        the party's routes
+    records      ledger, data sets and accounts, as HTML
+    serving      starts and stops a page with its daemon
+    sessions     who has signed in
+    shapes       shapes of data sets, read in the background
+    token        the token to sign in with
 """

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedboost import flow, protocols
 from fedboost.errors import FedboostError
-from fedboost.flow import AGGREGATOR, GUEST
+from fedboost.flow import AGGREGATOR, GUEST, RowsUsed
 from fedboost.messages.reveals import REVEALS
 from fedboost.report import units
 from fedboost.report.tables import names
@@ -183,7 +183,7 @@ def _told(signed: SignedJob, policy: Policy) -> str:
     always = "that steps are done, how long they took, and how many bytes went to whom"
     if "figures" in policy.tells:
         always += ", and of an error about our table also rows and columns"
-    if signed.role is not GUEST and not signed.protocol.is_horizontal:
+    if signed.role is not GUEST and signed.protocol.rows is not RowsUsed.OWN:
         return f"The coordinator hears {always}."
     words = {"metrics": "the metrics of every round", "curves": "curves and importance at the end"}
     more = [words[tell] for tell in words if tell in policy.tells]

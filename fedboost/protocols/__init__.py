@@ -1,6 +1,18 @@
 """One folder per protocol; they do not import one another.
 
 Whatever folder lies here is a protocol: jobs name it with `-` for `_`.
+
+Modules:
+    align                  rows that all parties share
+    align_pairs            rows that the guest shares with each host
+    echo                   the smallest protocol, for tests
+    federboost_horizontal  horizontal boosting by sums under masks
+    federboost_vertical    vertical boosting on noisy buckets
+    gbun                   boosting of untrained networks
+    hybridtree             trees with a guest's and hosts' parts
+    predict                predictions with a vertical model
+    predict_hybrid         predictions with a model of hybridtree
+    secureboost            vertical boosting under encryption
 """
 
 from __future__ import annotations

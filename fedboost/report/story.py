@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from fedboost import protocols, wire
 from fedboost.errors import ConfigError, PeerError
-from fedboost.flow import Protocol, Role
+from fedboost.flow import Protocol, Role, RowsUsed
 from fedboost.messages.fault_pb2 import Fault
 from fedboost.messages.job_pb2 import Curve, Event, JobJournal, JobStatus, StepDone, Told
 from fedboost.settings import Settings, parse
@@ -138,7 +138,7 @@ class Story:
     @property
     def is_whole(self) -> bool:
         """True if every party ends with the whole model, whose columns all of them have."""
-        return self.protocol is not None and self.protocol.is_horizontal
+        return self.protocol is not None and self.protocol.rows is RowsUsed.OWN
 
     @property
     def round_name(self) -> str:

@@ -1,4 +1,33 @@
-"""fedboost from Python: what a notebook or a program of one's own imports."""
+"""fedboost from Python: what a notebook or a program of one's own imports.
+
+Modules:
+    assembly    the tables of a fit as parties have them
+    background  one event loop for blocking calls
+    client      jobs at a coordinator
+    cluster     daemons on this machine
+    disclosure  what crossed between parties in a fit
+    federated   estimators whose `fit` is a job
+    fitted      what a fitted estimator shows
+    holdout     validation rows that a program chooses
+    horizontal  estimators over parties with the same columns
+    importance  importance of columns where all shards are here
+    jobs        status, events and metrics of a job
+    keeping     saves and loads estimators
+    labels      labels, weights and class names
+    models      one shard of a model
+    networks    estimators of boosted networks
+    outputs     predictions and scores
+    parameters  parameters in scikit-learn's manner
+    party       an owner's client of the own party
+    places      addresses and certificates
+    progress    progress in notebooks and terminals
+    refusals    errors that are ValueErrors too
+    scoring     predictions where all shards are here
+    seats       who has which table
+    simulation  runs a job in this process
+    tables      tables of numpy, scipy, pandas, polars or Arrow
+    trees       estimators of trees, by protocol and label
+"""
 
 import logging
 

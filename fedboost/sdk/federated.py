@@ -18,7 +18,7 @@ from fedboost import protocols
 from fedboost.data.frame import Frame
 from fedboost.data.predictions import parted
 from fedboost.data.sheet import Sheet
-from fedboost.flow import AGGREGATOR, Protocol
+from fedboost.flow import AGGREGATOR, Protocol, RowsUsed
 from fedboost.job import JobSpec
 from fedboost.model import kinds
 from fedboost.sdk import assembly, disclosure, labels, seats, simulation
@@ -82,7 +82,7 @@ class Federated(Fitted):
 
     @property
     def _is_horizontal(self) -> bool:
-        return self._protocol().is_horizontal
+        return self._protocol().rows is RowsUsed.OWN
 
     def _assembled(self, train: Taught, held: Taught | None) -> Assembled:
         if held is None:
@@ -94,7 +94,7 @@ class Federated(Fitted):
         if not train.seats[train.guest].ids:
             seats.check_places(train.seats)
             seats.check_places(held.seats)
-        return assembly.of_columns(train, held, exact=not self._protocol().is_hybrid)
+        return assembly.of_columns(train, held, exact=self._protocol().rows is RowsUsed.COMMON)
 
     def _run(self, found: Assembled, train: Taught) -> None:
         protocol = self._protocol()

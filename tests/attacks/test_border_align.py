@@ -4,16 +4,22 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fedboost.crypto import intersection
 from fedboost.crypto.intersection import Exponent, as_keys
 from fedboost.crypto.workers import Serial
-from fedboost.errors import PeerError
-from fedboost.flow import Out
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import PeerError, UnreachableError
+from fedboost.flow import About, Out, Spent
 from fedboost.messages.protocol.align_pb2 import CommonSet
 from fedboost.protocols.align import guest, host, ring
-from tests.support.federated import GUEST, HOSTS, Room, frame_of, now, room_for
+from fedboost.protocols.align_pairs import guest as pairs_guest
+from fedboost.protocols.align_pairs import host as pairs_host
+from fedboost.runtime.cluster.local import cluster
+from tests.support.federated import GUEST, HOSTS, PLAIN, Room, frame_of, job_spec, now, room_for
 from tests.unit.crypto.test_intersection import taken_off
 
 TELCO = HOSTS[0]
@@ -103,3 +109,54 @@ def test_points_of_one_job_are_not_known_again_in_another():
 def test_points_of_one_job_are_known_again_in_another_where_all_hash_alike(monkeypatch):
     monkeypatch.setattr(ring, "domain_of", lambda _: ring.DOMAIN)
     assert known_again(bytes(32)) == THEIRS
+
+
+# The ids of a pair, by a guest that leaves once it has them
+
+SHARED = 30
+PAIR = job_spec(
+    "hybridtree", ("bank", "telco"), params={"n_estimators": 1, "guest_depth": 1, **PLAIN}
+)
+
+
+def left_with_ids(folder, monkeypatch):
+    """How many ids a guest can open that names none, and how many the host's account says."""
+    meet, opened = pairs_guest.meet, list[int]()
+
+    def leaves(me, got):
+        meet(me, got)
+        opened.extend(len(meeting.common) for meeting in me.meetings.values())
+        raise UnreachableError("the guest has what it wants", party="bank")
+
+    monkeypatch.setattr(pairs_guest, "meet", leaves)
+    sources = {}
+    for first, party, column in ((0, "bank", "y"), (10, "telco", "x")):
+        ids = [f"p{row}" for row in range(first, first + SHARED + 10)]
+        table = pa.table({"id": ids, column: [row % 2 for row in range(len(ids))]})
+        pq.write_table(table, folder / f"{party}.parquet")
+        sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
+
+    async def work():
+        async with cluster(folder / "c", PAIR, sources, Serial()) as made_of:
+            await made_of.run(PAIR)
+            entries = made_of.parties["telco"].spending.account.entries()
+            return sum(sum(one.charged.get(Spent.IDS, {}).values()) for one in entries)
+
+    charged = now(work())
+    return sum(opened), charged
+
+
+def test_ids_that_a_pair_can_open_are_charged_though_nobody_names_them(tmp_path, monkeypatch):
+    """The defence is the charge in `align_pairs.host.blind_again`."""
+    opened, charged = left_with_ids(tmp_path, monkeypatch)
+    assert opened == SHARED
+    assert charged == SHARED + 10  # all that could be
+
+
+def test_ids_that_a_pair_can_open_are_free_where_only_named_ones_are_charged(tmp_path, monkeypatch):
+    returned = pairs_host.blind_again
+    monkeypatch.setattr(
+        pairs_host, "blind_again", lambda *given: replace(returned(*given), about=About())
+    )
+    opened, charged = left_with_ids(tmp_path, monkeypatch)
+    assert (opened, charged) == (SHARED, 0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
-from fedboost.encrypted import cells, host_tree, release, ring
+from fedboost.encrypted import cells, host_tree, ring
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from tests.support import hybrid_jobs
 from tests.support.federated import GUEST, HOSTS, Room, now
@@ -193,7 +193,7 @@ def test_nodes_in_small_groups_grow_the_same_trees(scheme, params, kept, monkeyp
     expected = now(whole.walk())
     together = counted(monkeypatch)
     cell = 16 if scheme == "plain" else 8 * 2050
-    monkeypatch.setattr(release, "CELLS_OCTETS_MAX", 60 * cell)  # of some thirty cells a node
+    monkeypatch.setattr(host_tree, "CELLS_OCTETS_MAX", 60 * cell)  # of some thirty cells a node
     monkeypatch.setattr(host_tree, "KEPT_OCTETS_MAX", kept * cell // (8 * 2050))
     room = job.room()
     found = now(room.walk())
@@ -222,7 +222,7 @@ def rows_added(monkeypatch, job, octets, kept=host_tree.KEPT_OCTETS_MAX):
 
     with monkeypatch.context() as patch:
         patch.setattr(host_tree.HostTree, "_added_up", noted)
-        patch.setattr(release, "CELLS_OCTETS_MAX", octets)
+        patch.setattr(host_tree, "CELLS_OCTETS_MAX", octets)
         patch.setattr(host_tree, "KEPT_OCTETS_MAX", kept)
         now(job.room().walk())
     return sum(added)

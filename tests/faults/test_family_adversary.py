@@ -1,5 +1,6 @@
-"""A random adversary at the owner's border: whatever coordinator, guests and submitter do, what
-left the host is what its account says, within its policy, and approved where somebody is asked.
+"""A random adversary at the owner's border: whatever everybody else does, what left a host, or a
+guest about its labels, is what its account says, within its policy, noted, and approved where
+somebody is asked.
 
 A few schedules on each change, two hundred with `--all`, ten thousand with `--long`. A seed that
 fails is in the case's name:
@@ -14,17 +15,31 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedboost.crypto.noise import IdNoise
+from fedboost.model import shards
+from fedboost.protocols.align import host as align_host
+from fedboost.protocols.secureboost import host as secureboost_host
 from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.jobs.signed import SignedJob
+from fedboost.runtime.ledger.recalled import Recalled
+from fedboost.runtime.party.files import JobFiles
+from fedboost.runtime.party.job_states import PartyJobEvent, PartyJobStates
+from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.party.parts import PartyParts
 from fedboost.runtime.policy import account as accounts
 from fedboost.runtime.policy import judgement
+from fedboost.runtime.policy.held_out import HeldOut
+from fedboost.runtime.policy.judgement import Judge
+from fedboost.runtime.policy.reading import owned
 from fedboost.runtime.policy.spending import Spending
 from tests import tiers
-from tests.support.adversary import carried_out
+from tests.support import adversary, labels_adversary
 from tests.tiers import Tier
+from tests.unit.crypto.test_intersection import taken_off
 
-SEEDS_CHANGE, SEEDS, SEEDS_LONG = 12, 200, 10_000
-TRIED_MAX = 60  # schedules, until one shows that a defence is off
+SEEDS_CHANGE, SEEDS, SEEDS_LONG = 10, 200, 10_000
+LABELS_CHANGE, LABELS, LABELS_LONG = 4, 50, 1_000
+TRIED_MAX = 100  # schedules, until one shows that a defence is off
 EXAMPLES = 20
 
 
@@ -36,17 +51,22 @@ def _quiet():
     logging.disable(logging.NOTSET)
 
 
-def seeds():
+def seeds(name, change, of_all, of_long):
     """Few seeds or all."""
-    first = 0 if tiers.runs(Tier.ALL) else tiers.number("adversary")
-    count = SEEDS_LONG if tiers.runs(Tier.LONG) else SEEDS
-    count = count if tiers.runs(Tier.ALL) else SEEDS_CHANGE
+    first = 0 if tiers.runs(Tier.ALL) else tiers.number(name)
+    count = of_long if tiers.runs(Tier.LONG) else of_all
+    count = count if tiers.runs(Tier.ALL) else change
     return [pytest.param(first + n, id=f"seed-{first + n}") for n in range(count)]
 
 
-@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("seed", seeds("adversary", SEEDS_CHANGE, SEEDS, SEEDS_LONG))
 def test_what_left_is_charged_within_the_policy_and_approved(seed, tmp_path):
-    carried_out(random.Random(seed), tmp_path / "town")
+    adversary.carried_out(random.Random(seed), tmp_path / "town")
+
+
+@pytest.mark.parametrize("seed", seeds("labels", LABELS_CHANGE, LABELS, LABELS_LONG))
+def test_what_was_told_of_labels_is_charged_and_of_many_people(seed, tmp_path):
+    labels_adversary.carried_out(random.Random(seed), tmp_path / "town")
 
 
 @settings(
@@ -56,30 +76,163 @@ def test_what_left_is_charged_within_the_policy_and_approved(seed, tmp_path):
 )
 @given(st.randoms(use_true_random=False))
 def test_no_schedule_that_hypothesis_finds_leaves_the_border(tmp_path_factory, draw):
-    carried_out(draw, tmp_path_factory.mktemp("town"))
+    adversary.carried_out(draw, tmp_path_factory.mktemp("town"))
 
 
-# Where it is, what is there in its place, and what a schedule then shows.
+# What is there in place of a defence
+
+
+def _always(instead):
+    return lambda *_, **__: instead
+
+
+def _no_forecast(patched):
+    """No job is refused before it begins."""
+    patched.setattr(Policy, "judge_sums", _always(False))
+    patched.setattr(Policy, "allows_sums", _always(True))
+    patched.setattr(Policy, "judge_disclosure", _always(None))
+
+
+def _denied_later(patched):
+    async def deny(node, caller, request):
+        node.states.deny(request.id, caller.name, "")
+        return owned(node.config, node.store.job(request.id))
+
+    patched.setattr(PartyNode, "deny", deny)
+
+
+def _attempts_again(patched):
+    def begins(states, id_, attempt):
+        states._store.set_attempt(id_, attempt)
+        states._happens(states._store.job(id_), PartyJobEvent.BEGUN)
+
+    patched.setattr(PartyJobStates, "begins", begins)
+
+
+def _charged_before_a_restart(patched):
+    charge = Spending.charge
+    first: dict[object, Spending] = {}
+
+    def charged(spending, *given):
+        path = spending.account._path
+        if first.setdefault(path, spending) is spending:
+            charge(spending, *given)
+
+    patched.setattr(Spending, "charge", charged)
+
+
+def _unseen(patched):
+    async def nobody(*_):
+        """Peers remember, and nobody asks."""
+
+    patched.setattr(Recalled, "refuse_gaps", nobody)
+
+
+def _any_point(patched):
+    def opened(me, points):
+        return taken_off(points, me.exponent)
+
+    patched.setattr(align_host, "given_back", opened)
+
+
+def _noise_by_place(patched):
+    by_id = IdNoise.__init__
+
+    def by_place(me, secrets, ids):
+        by_id(me, secrets, (b"%d" % place for place, _ in enumerate(ids)))
+
+    patched.setattr(IdNoise, "__init__", by_place)
+    patched.setattr(JobFiles, "pin", _always(True))
+
+
+def _any_guest(patched):
+    def used_model(job, models):
+        return shards.load_facts(models / str(job.model))
+
+    patched.setattr(SignedJob, "used_model", used_model)
+
+
+def _other_rows(patched):
+    patched.setattr(JobFiles, "pin", _always(True))
+
+
+def _each_alone(patched):
+    _no_forecast(patched)
+    patched.setattr(Policy, "together", lambda _, guest: lambda other: other == guest)
+
+
+def _each_name(patched):
+    _no_forecast(patched)
+    patched.setattr(accounts, "SAME", "dataset = :dataset")
+
+
+def _put(owner, name, instead=None):
+    return lambda patched: patched.setattr(owner, name, _always(instead))
+
+
+def _unlimited(name):
+    def off(patched):
+        _no_forecast(patched)
+        patched.setattr(Policy, name, _always(None))
+
+    return off
+
+
+# What puts something in its place, and what a schedule then shows.
 OFF = {
-    "approvals are asked for": (PartyParts, "consents", True, "left without approval"),
-    "messages are charged": (Spending, "charge", None, "what the account says|nobody counted"),
-    "only the same bytes are free": (accounts, "has_left", True, "ε is not what the account says"),
-    "sums have a limit": (Policy, "judge_told_sums", None, "more sums than"),
-    "noise has a limit": (Policy, "judge_told_noise", None, "more ε than"),
-    "predictions have a limit": (Policy, "judge_rows", None, "more rows than"),
-    "alignments are counted": (judgement, "count_alignment", None, "alignments that nobody"),
+    "approvals are asked for": (_put(PartyParts, "consents", True), "left all the same"),
+    "a denial ends a job": (_denied_later, "left all the same"),
+    "a restored store is seen first": (_unseen, "left all the same"),
+    "an attempt's number is used once": (_attempts_again, "two messages in one place"),
+    "messages are noted": (_put(PartyParts, "record"), "stands in no ledger"),
+    "messages are charged": (_put(Spending, "charge"), "the account says"),
+    "and after a restart": (_charged_before_a_restart, "the account says"),
+    "only the same bytes are free": (
+        _put(accounts, "has_left", True),
+        "ε are more than the account says",
+    ),
+    "sums have a limit": (_unlimited("judge_told_sums"), "more sums than"),
+    "for guests that compare notes": (_each_alone, "more sums than"),
+    "and for a table of two names": (_each_name, "more sums than|more ε than"),
+    "noise has a limit": (_unlimited("judge_told_noise"), "more ε than"),
+    "noise belongs to ids": (_noise_by_place, "noise was drawn anew"),
+    "trees have so many layers": (
+        _put(secureboost_host, "_layers", 99),
+        "more layers than the job has",
+    ),
+    "predictions have a limit": (_unlimited("judge_rows"), "more rows than"),
+    "rows are those of the beginning": (_other_rows, "rows that nobody counted|the account says"),
+    "models belong to guests": (_any_guest, "another than the model's guest"),
+    "alignments are counted": (
+        _put(judgement, "count_alignment"),
+        "alignments that nobody counted",
+    ),
+    "few ids are not opened": (_put(align_host, "check_common"), "fewer ids opened"),
+    "only points of the guest's are opened": (_any_point, "opened what nobody had sent"),
+}
+LABELS_OFF = {
+    "metrics are of many people": (_put(Judge, "holdout"), "few"),
+    "and differ by many": (_put(HeldOut, "differs", True), "metrics that differ by few"),
+    "metrics are charged": (_put(Spending, "tell"), "more than the account says"),
+    "metrics have a limit": (_put(Policy, "judge_told_metrics"), "more metrics than"),
 }
 
 
-@pytest.mark.some(2)
-@pytest.mark.parametrize("defence", OFF)
-def test_with_a_defence_off_a_schedule_shows_it(defence, monkeypatch, tmp_path):
-    owner, name, instead, shown = OFF[defence]
-    monkeypatch.setattr(owner, name, lambda *_: instead)
-    if "limit" in defence:  # no forecast refuses the job before
-        monkeypatch.setattr(Policy, "judge_sums", lambda *_: False)
-        monkeypatch.setattr(Policy, "allows_sums", lambda *_: True)
-        monkeypatch.setattr(Policy, "judge_disclosure", lambda *_: None)
-    tried = (carried_out(random.Random(seed), tmp_path / str(seed)) for seed in range(TRIED_MAX))
+def shows(off, shown, carried_out, patched, folder):
+    """Some schedule of the first shows that a defence is off."""
+    off(patched)
+    tried = (carried_out(random.Random(seed), folder / str(seed)) for seed in range(TRIED_MAX))
     with pytest.raises(AssertionError, match=shown):
         all(tried)
+
+
+@pytest.mark.some(2, of="what a schedule shows")
+@pytest.mark.parametrize("defence", OFF)
+def test_with_a_defence_off_a_schedule_shows_it(defence, monkeypatch, tmp_path):
+    shows(*OFF[defence], adversary.carried_out, monkeypatch, tmp_path)
+
+
+@pytest.mark.some(2, of="what a schedule shows")
+@pytest.mark.parametrize("defence", LABELS_OFF)
+def test_with_a_defence_of_labels_off_a_schedule_shows_it(defence, monkeypatch, tmp_path):
+    shows(*LABELS_OFF[defence], labels_adversary.carried_out, monkeypatch, tmp_path)

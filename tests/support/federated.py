@@ -23,7 +23,7 @@ from fedboost.data.frame import Frame
 from fedboost.data.holdout import validation_rows, validation_rows_by_id
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import FedboostError, JobError, PeerError
-from fedboost.flow import HISTORY, START, Artefact, Keeps, Seat, Step, Table
+from fedboost.flow import HISTORY, START, Artefact, Keeps, RowsUsed, Seat, Step, Table
 from fedboost.job import JobSpec
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import JobJournal, Told
@@ -477,7 +477,7 @@ def seats_for(
         at_table.setdefault(aggregator, None)
     known = protocols.named(protocol)
     own = parse(known.params, dict(params or {}))
-    hold_out = validation_rows_by_id if known.is_hybrid else validation_rows
+    hold_out = validation_rows_by_id if known.rows is RowsUsed.GUESTS else validation_rows
     return {
         name: Seat(
             party=name,

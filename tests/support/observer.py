@@ -1,13 +1,17 @@
 """What an observer of all that left a host adds up by itself, to hold the host's account to.
 
-It reads bytes as they leave, in their order, and what came in to which they answer. It knows the
-job, and how many columns, rows and values each has; of meter, charges and account it knows nothing.
+It reads bytes as they leave, in their order, what came in to which they answer, and what the
+coordinator is answered. It knows the job, and how many columns, rows and values each has; of meter,
+charges and account it knows nothing.
+
+A store that is restored from a backup forgets what has left since. So what leaves belongs to an
+era, and what is added up is of those that the store remembers.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,12 +21,18 @@ from google.protobuf.message import Message
 
 from fedboost import protocols, wire
 from fedboost.core.params import MAX_DEPTH
+from fedboost.crypto import id_digests
+from fedboost.crypto.intersection import POINT_BYTES
 from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.protocols.federboost_vertical import buckets
 from fedboost.runtime.cluster import local
 from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.transport.identity import Peer
 
 STRIDE = 1 << (MAX_DEPTH + 1)
+ALIGNMENTS = ("align", "align-pairs")
+PREDICTIONS = ("predict", "predict-hybrid")
+ANSWERS = ("Directions", "LeafPlaces", "LeafAnswers")  # about rows, of a prediction
 Nodes = set[int]
 
 
@@ -33,6 +43,28 @@ class Left:
     envelope: Envelope
     message: Any
     is_taken: bool = False
+    era: int = 0
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A party has closed an alignment: its rows in common are those from here on."""
+
+    job: str
+    attempt: int
+    before: int  # how many messages had left and come by then, `Left.place` of the next
+    era: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the coordinator was answered about labels, once: the same again is not another."""
+
+    job: str
+    attempt: int
+    values: int  # metrics, points of curves
+    before: int  # how many messages had left and come by then
+    era: int
 
 
 @dataclass
@@ -49,6 +81,51 @@ class Observer:
     """All messages of a cluster in one process, in the order in which they left."""
 
     left: list[Left] = field(default_factory=list)
+    answers: dict[tuple[Any, ...], Answer] = field(default_factory=dict)
+    unanswered: set[str] = field(default_factory=set)  # jobs of which a call was refused
+    closed: list[Closed] = field(default_factory=list)
+    deepest: dict[str, int] = field(default_factory=dict)  # layers of which sums were told, by job
+    _now: int = 0
+    _remembered: set[int] = field(default_factory=lambda: {0})
+
+    def era(self, restored: frozenset[int] | None = None) -> frozenset[int]:
+        """Begins another era behind those that a store remembers now, or did when it was copied;
+        gives these.
+        """
+        before = frozenset(self._remembered) if restored is None else restored
+        self._now += 1
+        self._remembered = {*before, self._now}
+        return before
+
+    @property
+    def kept(self) -> list[Left]:
+        """What has left and come in the eras that are remembered."""
+        return [one for one in self.left if one.era in self._remembered]
+
+    def hears(self, name: str, request: Any, reply: Any) -> None:
+        """What a party answers to a call of the coordinator's."""
+        if name == "close_stage" and request.stage in ALIGNMENTS:
+            own = Closed(request.job, request.attempt, len(self.left), self._now)
+            self.closed.append(own)
+        numbers: tuple[int, ...] = ()
+        told = []
+        if name == "run_step":
+            told = [turn.told for turn in reply.turns]
+            numbers = tuple(turn.number for turn in request.turns)
+        elif name == "open_stage":
+            told = [reply.told]
+        values = sum(map(_values, told))
+        if values:
+            said = b"".join(one.SerializeToString(deterministic=True) for one in told)
+            key = request.job, request.attempt, request.stage, numbers, said, self._now
+            self.answers[key] = Answer(
+                *(request.job, request.attempt, values, len(self.left), self._now)
+            )
+
+    def refused(self, name: str, request: Any) -> None:
+        """A call of the coordinator's ended in an error, which says nothing of labels."""
+        if name in ("run_step", "open_stage"):
+            self.unanswered.add(request.job)
 
     @contextmanager
     def watching(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -56,18 +133,18 @@ class Observer:
         deliver, accept = local.LocalLinks.deliver, PartyNode.accept
 
         async def seen(links: local.LocalLinks, envelope: Envelope, payload: bytes) -> None:
-            self.left.append(_read(envelope, payload, is_taken=False))
+            self.left.append(_read(envelope, payload, self._now, is_taken=False))
             await deliver(links, envelope, payload)
 
         async def taken(node: PartyNode, caller: Peer, envelope: Envelope, payload: bytes) -> bool:
-            one = _read(envelope, payload, is_taken=True)
+            one = _read(envelope, payload, self._now, is_taken=True)
             self.left.append(one)
             is_known = True
             try:
                 is_known = await accept(node, caller, envelope, payload)
             finally:
-                if is_known:  # this one, not an equal one that was taken in
-                    self.left = [other for other in self.left if other is not one]
+                if is_known:
+                    one.envelope.receiver = ""  # nobody's: it was taken in before
             return is_known
 
         with monkeypatch.context() as patched:
@@ -88,6 +165,9 @@ class Observer:
                 continue
             elif e.sender == host and name == "CandidateSums":
                 more = columns * values * _independent(layers, one.message)
+                if e.stage == "secureboost":
+                    most = max((layer_of(n) for n in layers.told), default=0)
+                    self.deepest[e.job] = max(most, self.deepest.get(e.job, 0))
                 sums, divisions = found.get(e.job, (0, 0))
                 found[e.job] = sums + more, divisions
             elif e.sender == host and name == "RowDivisions":
@@ -103,7 +183,7 @@ class Observer:
         the coordinator has called by too high a number, no later ones.
         """
         waiting: dict[tuple[str, int, str], list[Left]] = {}
-        for one in self.left:
+        for one in self.kept:
             e = one.envelope
             come = waiting.setdefault((e.job, e.attempt, e.stage), [])
             if one.is_taken and e.receiver == host:
@@ -116,65 +196,192 @@ class Observer:
 
     def answered(self, host: str) -> dict[str, int]:
         """Of each job: how many times a host has told the leaf of every row in a tree."""
-        told = [one.envelope for one in self.left if not one.is_taken]
+        told = [one.envelope for one in self.kept if not one.is_taken]
         steps = {
             (e.job, e.attempt, e.stage, e.number)
             for e in told
-            if e.sender == host and e.step in ("answer_rows",)
+            if e.sender == host and (e.stage, e.step) == ("hybridtree", "answer_rows")
         }
         return Counter(job for job, *_ in steps)
 
-    def noise(self, host: str, epsilon: float) -> float:
-        """ε of the rows of a host, with so much for each value, but of the same bytes once."""
+    def noise(self, host: str, epsilon: float) -> dict[str, float]:
+        """Of each job the ε of a host's rows, so much for each value, of the same bytes once."""
         seen: set[tuple[str, bytes]] = set()
-        total = 0.0
-        for one in self.left:
-            e = one.envelope
-            if one.is_taken:
-                continue
-            if e.sender == host and type(one.message).__name__ == "BucketIds":
-                key = e.job, e.payload_sha256
-                total += 0.0 if key in seen else epsilon * _columns(one.message)
+        found: dict[str, float] = {}
+        for one in self._leaving(host, "BucketIds"):
+            key = one.envelope.job, one.envelope.payload_sha256
+            if key not in seen:
                 seen.add(key)
-        return total
+                found[key[0]] = found.get(key[0], 0.0) + epsilon * _columns(one.message)
+        return found
 
     def predicted(self, host: str) -> int:
         """Different rows, told apart by job, that a host has said anything about."""
+        return sum(len(rows) for rows in self.questions(host).values())
+
+    def people(self, host: str, ids: Sequence[bytes]) -> dict[str, int]:
+        """Of each job about how many of some ids a host has said anything, in all attempts."""
+        common = self.ids_in_common(ids)
+        found: dict[str, set[bytes]] = {}
+        for (job, place), rows in self._questions(host).items():
+            own = common[job, self.aligned(job, place)]
+            found.setdefault(job, set()).update(own[row] for row in rows)
+        return {job: len(own) for job, own in found.items()}
+
+    def questions(self, host: str) -> dict[str, set[int]]:
+        """Of each job the different rows that a host has said anything about."""
+        found: dict[str, set[int]] = {}
+        for (job, _), rows in self._questions(host).items():
+            found.setdefault(job, set()).update(rows)
+        return found
+
+    def _questions(self, host: str) -> dict[tuple[str, int], set[int]]:
+        """The same at each place among the messages at which it said so."""
+        places = {id(one): place for place, one in enumerate(self.left)}
         asked: dict[tuple[str, int], set[int]] = {}  # and not answered yet
-        told: dict[str, set[int]] = {}
+        told: dict[tuple[str, int], set[int]] = {}
         for one in self._in_turn(host):
             e, name = one.envelope, type(one.message).__name__
+            rows: Any = ()
             if one.is_taken and e.receiver == host and name == "Questions":
                 rows = wire.unpack(one.message.rows, "i4", (None,), "rows").tolist()
-                asked.setdefault((e.job, e.attempt), set()).update(rows)
-            elif not one.is_taken and e.sender == host and name == "Directions":
-                told.setdefault(e.job, set()).update(asked.pop((e.job, e.attempt), set()))
-        return sum(len(rows) for rows in told.values())
+            elif one.is_taken and e.receiver == host and name == "BottomPlaces":
+                first = one.message.first_row
+                rows = range(first, first + one.message.rows)
+            elif not one.is_taken and e.sender == host and e.stage in PREDICTIONS:
+                told[e.job, places[id(one)]] = asked.pop((e.job, e.attempt), set())
+            asked.setdefault((e.job, e.attempt), set()).update(rows)
+        return told
 
-    def opened(self, host: str) -> int:
-        """Ids in common that a host has opened to another."""
+    def predicting(self, host: str) -> dict[str, int]:
+        """Of each job in which a host has answered about rows, how many it has in common."""
+        found: dict[str, int] = {}
+        for place, one in enumerate(self.left):
+            e = one.envelope
+            answers = type(one.message).__name__ in ANSWERS and e.stage in PREDICTIONS
+            if not one.is_taken and e.sender == host and answers and self._is_kept(one):
+                found[e.job] = self._rows(host, e.job, place)
+        return found
+
+    def _rows(self, host: str, job: str, place: int) -> int:
+        """How many rows in common a host has named in the alignment that counted then."""
+        attempt = self.aligned(job, place)
+        told = [
+            one.message.rows
+            for one in self._leaving(host, "RowsDigest")
+            if (one.envelope.job, one.envelope.attempt) == (job, attempt)
+        ]
+        return int(told[-1])
+
+    def aligned(self, job: str, place: int) -> int:
+        """The attempt whose alignment counts in a job behind so many messages."""
+        done = [one for one in self.closed if one.job == job and one.era in self._remembered]
+        return [one.attempt for one in done if one.before <= place][-1]
+
+    def opened(self, host: str, n_ids: int) -> dict[str, int]:
+        """Of each job the ids of a table of `n_ids` that a host has opened to another, or may have:
+        of a pair, whoever gets its set back can open all that both have.
+        """
+        found: Counter[str] = Counter()
+        for one in self._leaving(host, "CommonSet"):
+            found[one.envelope.job] += one.message.points
+        for one in self._leaving(host, "ReturnedSet"):
+            found[one.envelope.job] += min(n_ids, one.message.points)
+        return found
+
+    def fewest_opened(self, host: str) -> int:
+        """The fewest ids that a host has opened at once; many where it has opened none."""
+        sets = [one.message.points for one in self._leaving(host, "CommonSet")]
+        return min(sets, default=1 << 62)
+
+    def strange_points(self, host: str) -> int:
+        """Points that a host has unblinded and that nobody had sent it in a guest's set."""
+        came: dict[tuple[str, int], set[bytes]] = {}
+        for one in self.kept:
+            e, name = one.envelope, type(one.message).__name__
+            if one.is_taken and e.receiver == host and name == "BlindedSet":
+                came.setdefault((e.job, e.attempt), set()).update(_points(one.message))
         return sum(
-            one.message.points
-            for one in self.left
-            if not one.is_taken
-            and one.envelope.sender == host
-            and type(one.message).__name__ == "CommonSet"
+            len(_points(one.message) - came.get((one.envelope.job, one.envelope.attempt), set()))
+            for one in self._leaving(host, "CommonSet")
         )
 
-    def alignments(self, host: str) -> int:
-        """Sets of ids that a host has blinded and told, one for each job and attempt."""
-        sets = ("BlindedSet", "HostSet")
-        told = [one for one in self.left if not one.is_taken and one.envelope.sender == host]
-        named = [one.envelope for one in told if type(one.message).__name__ in sets]
-        return len({(e.job, e.attempt) for e in named})
+    def alignments(self, host: str) -> dict[str, int]:
+        """Of each peer the sets of ids that a host has blinded and told it: one for each job and
+        attempt.
+        """
+        told = {
+            (e.receiver, e.job, e.attempt)
+            for kind in ("BlindedSet", "HostSet")
+            for e in (one.envelope for one in self._leaving(host, kind))
+        }
+        return Counter(peer for peer, *_ in told)
+
+    def ids_in_common(self, ids: Sequence[bytes]) -> dict[tuple[str, int], list[bytes]]:
+        """Which of some ids a guest has named in each job and attempt, in canonical order."""
+        found = {}
+        for one in self.kept:
+            e, got = one.envelope, one.message
+            if not one.is_taken and type(got).__name__ == "CommonDigests":
+                rows = id_digests.named_rows(ids, got.key, got.ids, got.data)
+                found[e.job, e.attempt] = sorted(ids[row] for row in rows)
+        return found
+
+    def told_twice(self, host: str, ids: Sequence[bytes]) -> int:
+        """Noisy values that a host has told differently of one id and column in one job."""
+        common = self.ids_in_common(ids)
+        known: dict[tuple[str, bytes, int], int] = {}
+        changed = 0
+        for place, one in enumerate(self.left):
+            job, name = one.envelope.job, type(one.message).__name__
+            if one.is_taken or name != "BucketIds" or not self._is_kept(one):
+                continue
+            rows = common[job, self.aligned(job, place)]
+            told = buckets.read(one.message, len(rows), host).ids
+            for row, values in zip(rows, told.tolist(), strict=True):
+                for column, value in enumerate(values):
+                    changed += known.setdefault((job, row, column), value) != value
+        return changed
+
+    def rewritten(self, party: str) -> int:
+        """Places of one attempt in which a party has sent two different messages."""
+        seen: dict[tuple[Any, ...], bytes] = {}
+        changed = 0
+        for one in self.kept:
+            e = one.envelope
+            if not one.is_taken and e.sender == party:
+                place = e.job, e.attempt, e.stage, e.step, e.number, e.part, e.receiver
+                changed += seen.setdefault(place, e.payload_sha256) != e.payload_sha256
+        return changed
+
+    def metrics(self) -> dict[str, int]:
+        """Of each job the values about labels that its coordinator was answered."""
+        found: Counter[str] = Counter()
+        for one in self.remembered_answers():
+            found[one.job] += one.values
+        return found
+
+    def remembered_answers(self) -> list[Answer]:
+        """Those in the eras that are remembered."""
+        return [one for one in self.answers.values() if one.era in self._remembered]
+
+    def _leaving(self, party: str, kind: str) -> Iterator[Left]:
+        """The messages of a kind that have left a party, as far as that is remembered."""
+        for one in self.kept:
+            is_own = not one.is_taken and one.envelope.sender == party
+            if is_own and type(one.message).__name__ == kind:
+                yield one
+
+    def _is_kept(self, one: Left) -> bool:
+        return one.era in self._remembered
 
 
-def _read(envelope: Envelope, payload: bytes, *, is_taken: bool) -> Left:
+def _read(envelope: Envelope, payload: bytes, era: int, *, is_taken: bool) -> Left:
     """A message and what it says."""
     kinds = protocols.named(envelope.stage).flow
     [kind] = {s.gives for s in kinds if s.name == envelope.step and s.gives is not None}
     message = wire.decode(kind, payload, envelope.sender)
-    return Left(Envelope.FromString(envelope.SerializeToString()), message, is_taken)
+    return Left(Envelope.FromString(envelope.SerializeToString()), message, is_taken, era)
 
 
 def _asked(layers: Layers, name: str, message: Message) -> None:
@@ -189,6 +396,24 @@ def _asked(layers: Layers, name: str, message: Message) -> None:
         return
     if name != "EncryptedGradients":
         layers.above, layers.told = layers.told, set()
+
+
+def layer_of(number: int) -> int:
+    """In which layer of its tree a node is, from 1."""
+    return (number % STRIDE + 1).bit_length()
+
+
+def _points(message: Any) -> set[bytes]:
+    data = message.data
+    return {data[i : i + POINT_BYTES] for i in range(0, len(data), POINT_BYTES)}
+
+
+def _values(told: Any) -> int:
+    """Metrics, also of rounds and of the best, and the points of curves."""
+    curves = [len(wire.unpack(one.x, one.x.dtype, (None,), "a curve")) for one in told.curves]
+    return (
+        len(told.metrics) + len(told.best) + sum(len(r.metrics) for r in told.rounds) + sum(curves)
+    )
 
 
 def _nodes(array: Any) -> list[int]:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from fedboost import protocols
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
-from fedboost.flow import Artefact, Role
+from fedboost.flow import Artefact, Role, RowsUsed
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event
 from fedboost.model import shards
@@ -75,7 +75,7 @@ class Toy:
     @property
     def is_horizontal(self) -> bool:
         """Whether parties have other rows."""
-        return protocols.named(self.protocol).is_horizontal
+        return protocols.named(self.protocol).rows is RowsUsed.OWN
 
     def spec(self, model: str = "") -> JobSpec:
         """As a user would send it; `model` is the id of the earlier job."""

@@ -10,7 +10,17 @@ host    rows.Rows            what came, and the polynomials a, which both sides 
 guest   decryption.decrypt   sums of m, exact
 ```
 
-`parameters` says which rings there are and refuses weaker ones, `budget` how many rows fit,
-`polynomials` how both sides come by a and a', `samples` how secret octets become noise, `product`
-how polynomials are multiplied. docs/explanation/lattice.md says why each step is there.
+docs/explanation/lattice.md says why each step is there.
+
+Modules:
+    answers      a host's answers: rounded, re-randomised, flooded with noise
+    budget       how many rows fit into a sum
+    cells        a host's rows and their sums
+    decryption   decrypts answers and refuses what no sum can be
+    parameters   the rings to choose from, and their security
+    polynomials  public polynomials from agreed seeds
+    product      products of polynomials by Fourier transform
+    samples      secret bytes as ternary numbers, errors and flooding noise
+    secret       the guest's secrets and public keys for one tree
+    words        packs numbers modulo powers of two into bytes
 """

@@ -6,10 +6,16 @@
 
 Every party shuffles what it passes on, so the guest sees how many ids the sets share, never which:
 only the intersection of all sets is opened. Everybody learns the ids in common and the set sizes.
+
+Modules:
+    guest   the guest's steps: compares the sets, names common rows
+    host    a host's steps: returns what is common, finds its rows
+    params  its settings
+    ring    what guest and host share
+    walk    order of the steps
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.align import needs
 from fedboost.protocols.align.params import AlignParams
 from fedboost.protocols.align.walk import FLOW, walk
 
@@ -18,7 +24,6 @@ PROTOCOL = Protocol(
     params=AlignParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     leaves="rows",
     labelled=(),

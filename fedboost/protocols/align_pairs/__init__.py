@@ -10,10 +10,16 @@ All rows of the guest stay in the job, also those that no host has; a host keeps
 shares with the guest, which may be none. The guest learns which of its ids each host has, a host
 which of its own the guest has, and either how many rows the other has. Nobody learns what two hosts
 share, but for the guest among its own rows: the points and exponents of one pair fit no other's.
+
+Modules:
+    guest   the guest's steps
+    host    a host's steps
+    pair    what guest and host share
+    params  its settings
+    walk    order of the steps
 """
 
-from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.align_pairs import needs
+from fedboost.flow import GUEST, HOST, Protocol, RowsUsed
 from fedboost.protocols.align_pairs.params import AlignPairsParams
 from fedboost.protocols.align_pairs.walk import FLOW, walk
 
@@ -22,9 +28,8 @@ PROTOCOL = Protocol(
     params=AlignPairsParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     leaves="rows",
     labelled=(),
-    is_hybrid=True,
+    rows=RowsUsed.GUESTS,
 )

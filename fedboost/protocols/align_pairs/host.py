@@ -48,9 +48,15 @@ def offer_ids(me: Host) -> Out:
 
 
 def blind_again(me: Host, got: GuestSet) -> Out:
-    """The guest's set under the own exponent as well, in the order in which it came."""
+    """The guest's set under the own exponent as well, in the order in which it came.
+
+    With it the guest can open all ids in common, whatever it names later: as many are charged as
+    there can be.
+    """
     blinded = pair.blind_again(got, me.exponent, me.seat, me.seat.table.guest)
-    return Out(send=ReturnedSet(points=len(blinded), data=blinded.tobytes()))
+    most = min(len(blinded), len(me.ids))
+    message = ReturnedSet(points=len(blinded), data=blinded.tobytes())
+    return Out(send=message, about=About(charges=(Charge(Spent.IDS, most),)))
 
 
 def keep_rows(me: Host, got: CommonDigests) -> Out:
@@ -59,8 +65,7 @@ def keep_rows(me: Host, got: CommonDigests) -> Out:
     common = id_digests.named_rows(me.ids, got.key, got.ids, got.data)
     me.rows = canonical_rows(me.ids, common)
     digest = id_digests.digest_of_all((me.ids[row] for row in me.rows), got.key)
-    about = About(len(me.rows), charges=(Charge(Spent.IDS, len(me.rows)),))
-    return Out(send=RowsDigest(digest=digest, rows=len(me.rows)), about=about)
+    return Out(send=RowsDigest(digest=digest, rows=len(me.rows)), about=About(len(me.rows)))
 
 
 def snapshot(_: Host, __: Place) -> Artefact:

@@ -4,6 +4,12 @@
     guest ◄──── Answer ───────── every host        as many rounds as the job asks for
 
 Nobody learns anything. The runtime is tested with it, and `fedboost doctor` could be.
+
+Modules:
+    guest   the guest's steps
+    host    a host's steps
+    params  its settings
+    walk    order of the steps
 """
 
 from fedboost.flow import GUEST, HOST, Protocol

@@ -10,10 +10,17 @@
 All parties compute the same from the same sums, so no split travels, and each ends with the whole
 model. Nobody sees another party's part of a sum; see `fedboost.aggregation`. FederBoost (Tian et
 al.), section 5, Protocols 3–5. A job with `reuse` trains again on the cut points of an earlier one.
+
+Modules:
+    boosting  a party's rounds of trees
+    checks    refusals before anything is sent
+    params    its settings
+    party     steps of guest and hosts
+    tables    a party's table with common columns and categories
+    walk      order of the steps
 """
 
-from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol
-from fedboost.protocols.federboost_horizontal import needs
+from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol, RowsUsed
 from fedboost.protocols.federboost_horizontal.checks import check
 from fedboost.protocols.federboost_horizontal.params import (
     SETTLED,
@@ -27,7 +34,6 @@ PROTOCOL = Protocol(
     params=FederBoostHorizontalParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={
         GUEST: f"{__name__}.party",
         HOST: f"{__name__}.party",
@@ -35,7 +41,7 @@ PROTOCOL = Protocol(
     },
     leaves="model",
     labelled=EVERYBODY,
-    is_horizontal=True,
+    rows=RowsUsed.OWN,
     reuses=lambda params: params.reuse,
     settled=SETTLED,
     asks=asks,

@@ -8,10 +8,17 @@ The order of values is all that trees need, and buckets are a coarse order. The 
 bucket of every row and column; a host learns which of its own buckets divide the trees. FederBoost
 (Tian et al.), section 4, Protocol 2. A job with `reuse` trains again on what an earlier one
 disclosed, and hosts send nothing more.
+
+Modules:
+    buckets  bucket numbers in few bits
+    guest    the guest's steps: collects buckets and trains
+    host     a host's steps: tells buckets, keeps its splits
+    joined   the guest's columns and the buckets as one table
+    params   its settings
+    walk     order of the steps
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.federboost_vertical import needs
 from fedboost.protocols.federboost_vertical.params import (
     SETTLED,
     FederBoostVerticalParams,
@@ -25,7 +32,6 @@ PROTOCOL = Protocol(
     params=FederBoostVerticalParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align",),
     leaves="model",

@@ -10,10 +10,16 @@
 A round's network comes from the job's seed, so it never travels, and what does depends on the
 number of outputs and classes alone. All parties solve the same equations and end with the whole
 model. GBUN (Zhang et al.), "Distributed learning"; see `core.gbun` and `fedboost.aggregation`.
+
+Modules:
+    boosting  a party's rounds of networks
+    columns   means and deviations of all parties' columns
+    params    its settings
+    party     steps of guest and hosts
+    walk      order of the steps
 """
 
-from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol
-from fedboost.protocols.gbun import needs
+from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol, RowsUsed
 from fedboost.protocols.gbun.params import GbunJobParams, check
 from fedboost.protocols.gbun.walk import FLOW, walk
 
@@ -22,7 +28,6 @@ PROTOCOL = Protocol(
     params=GbunJobParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={
         GUEST: f"{__name__}.party",
         HOST: f"{__name__}.party",
@@ -30,6 +35,6 @@ PROTOCOL = Protocol(
     },
     leaves="model",
     labelled=EVERYBODY,
-    is_horizontal=True,
+    rows=RowsUsed.OWN,
     check=check,
 )

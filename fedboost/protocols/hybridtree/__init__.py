@@ -12,11 +12,19 @@ overlap. The guest grows the upper layers on its own columns and leaves to each 
 this one has, with gradients as its own leaf leaves them; a row's value is the guest's leaf plus the
 mean of what its hosts' leaves add. The guest learns of each host what it would with `secureboost`,
 for these layers alone; a host learns which of its rows share a bottom node.
+
+Modules:
+    guest     the guest's steps: labels, key, upper layers
+    host      a host's steps: lower layers
+    params    its settings
+    streams   gradients for several hosts at once
+    unscored  lower layers that a host cuts at random
+    view      what the guest sees of one host
+    walk      order of the steps
 """
 
 from fedboost.encrypted.params import asks
-from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.hybridtree import needs
+from fedboost.flow import GUEST, HOST, Protocol, RowsUsed
 from fedboost.protocols.hybridtree.params import HybridTreeParams, check, releases
 from fedboost.protocols.hybridtree.walk import FLOW, walk
 
@@ -25,11 +33,10 @@ PROTOCOL = Protocol(
     params=HybridTreeParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align-pairs",),
     leaves="model",
-    is_hybrid=True,
+    rows=RowsUsed.GUESTS,
     bags=True,
     asks=asks,
     releases=releases,

@@ -6,6 +6,12 @@
 The guest learns one bit for each row and host node on its way; a host learns which rows are scored
 and which of them reach its nodes. The predictions stay with the guest. It is a
 stage of a training, too, that continues an earlier model: the scores are its first margins.
+
+Modules:
+    guest   the guest's steps: asks where rows go
+    host    a host's steps: answers for its own nodes
+    params  its settings
+    walk    order of the steps
 """
 
 from fedboost.flow import GUEST, HOST, Protocol

@@ -7,9 +7,16 @@ A model with unscored splits has leaf values that only its hosts hold, encrypted
 with each row's sum over all trees, under masks among its hosts (LeafAnswers). The guest learns what
 its training told it of new rows, a host which rows are scored and where they stand. Rows that no
 host has keep the guest's leaves. HybridTree (Li et al., 2023), section 4.2.
+
+Modules:
+    guest   the guest's steps: its part, and the sum over hosts
+    host    a host's steps: its leaves, or masked values
+    params  its settings
+    places  numbers of nodes and leaves in few bytes
+    walk    order of the steps
 """
 
-from fedboost.flow import GUEST, HOST, Protocol
+from fedboost.flow import GUEST, HOST, Protocol, RowsUsed
 from fedboost.protocols.predict_hybrid.params import PredictHybridParams, fits
 from fedboost.protocols.predict_hybrid.walk import FLOW, walk
 
@@ -22,7 +29,7 @@ PROTOCOL = Protocol(
     before=("align-pairs",),
     leaves="predictions",
     labelled=(),
-    is_hybrid=True,
+    rows=RowsUsed.GUESTS,
     model=lambda params: params.model,
     fits=fits,
 )

@@ -14,11 +14,20 @@ learns which rows share a node and which of its own candidates won. SecureBoost+
 the paper leaves out. With `forest` a round has several trees on samples, grown in the exchanges
 of one and averaged (FedGBF, Han et al.). A job with `warm_start` goes on behind an earlier model,
 whose margins the stage `predict` has left.
+
+Modules:
+    earlier  the model that a job with `warm_start` continues
+    guest    the guest's steps: labels, key, choice of splits
+    host     a host's steps: encrypted sums, offers of splits
+    params   its settings
+    plan     which party's columns each layer uses
+    shown    what each host may see of the trees
+    walk     order of the steps
 """
 
 from fedboost.encrypted.params import asks
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.secureboost import earlier, needs, plan
+from fedboost.protocols.secureboost import earlier, plan
 from fedboost.protocols.secureboost.params import SecureBoostParams, check
 from fedboost.protocols.secureboost.walk import FLOW, walk
 
@@ -27,7 +36,7 @@ PROTOCOL = Protocol(
     params=SecureBoostParams,
     flow=FLOW,
     walk=walk,
-    needs=needs.counted,
+    round_kind=plan.of_round,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align",),
     before_model={"predict": {"output_margin": True}},

@@ -1,1 +1,8 @@
-"""All daemons of a job on one machine: as processes, or in this process."""
+"""All daemons of a job on one machine: as processes, or in this process.
+
+Modules:
+    cluster   daemons as processes on loopback
+    local     all nodes in one process, without a network
+    supplied  fills in a job's tables where they are given
+    warming   small jobs that compile every kernel
+"""

@@ -1,1 +1,6 @@
-"""What owners write: settings files of daemons, and a party's policy."""
+"""What owners write: settings files of daemons, and a party's policy.
+
+Modules:
+    daemons  settings of a party and of a coordinator
+    policy   a party's policy: what is absent is denied
+"""

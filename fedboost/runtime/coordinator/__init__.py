@@ -1,1 +1,17 @@
-"""The coordinator's side of jobs: its node, the walk of a job, who has gone and comes back."""
+"""The coordinator's side of jobs: its node, the walk of a job, who has gone and comes back.
+
+Modules:
+    attempts       makes attempts at jobs and resumes them
+    auto_resume    waits until lost parties are back
+    costs          adds up what steps cost
+    intake         makes a manifest of a submission
+    job_states     every move of a job, in one table
+    job_status     a job's status and journal for users
+    journals       the journals of jobs, and who follows them
+    liveness       notices idle parties that are gone
+    node           what users may ask, and who may ask it
+    notifications  tells lost parties how a job ended
+    stage          walks one stage
+    telling        what hosts told, for the result
+    walker         walks one job from agreement to result
+"""

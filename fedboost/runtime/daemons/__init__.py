@@ -1,1 +1,9 @@
-"""Nodes served as processes, with their metrics and their checks."""
+"""Nodes served as processes, with their metrics and their checks.
+
+Modules:
+    daemon         a node served over gRPC until it is told to stop
+    doctor         checks of a daemon's links
+    families       the table of all metrics
+    metrics        a daemon's metrics for Prometheus
+    party_metrics  metrics of a party
+"""

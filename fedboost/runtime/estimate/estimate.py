@@ -1,4 +1,4 @@
-"""What a job will take before it runs: its protocols' counts (`needs`) times this machine's prices.
+"""What a job will take before it runs: its walk's counts times this machine's prices.
 
 counts of primitives × seconds of each ─► processor seconds by party ─► time, by who waits for whom
 """
@@ -7,29 +7,28 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fedboost import needs, protocols
+from fedboost import protocols
 from fedboost.core import forest
 from fedboost.core.params import BoostingParams, TreeParams
-from fedboost.crypto.schemes import is_lattice
-from fedboost.encrypted.needs import OPERATIONS
-from fedboost.encrypted.needs import START as TABLES
-from fedboost.errors import ConfigError
 from fedboost.flow import Protocol
-from fedboost.job import JobSpec
-from fedboost.needs import Needs, Phase, Scene
 from fedboost.runtime.estimate import price_daemons as daemons
-from fedboost.runtime.estimate.price_lists import FSYNC
+from fedboost.runtime.estimate.cipher_sizes import needs_tables
+from fedboost.runtime.estimate.counting_cipher import OPERATIONS
+from fedboost.runtime.estimate.counting_cipher import START as TABLES
+from fedboost.runtime.estimate.phases import ALONE, SHARED, Phase, primitives
+from fedboost.runtime.estimate.price_lists import FSYNC, READ_CELL, READ_ROW
 from fedboost.runtime.estimate.prices import Prices
+from fedboost.runtime.estimate.samples import Scene
 from fedboost.runtime.estimate.scenes import Setting
+from fedboost.runtime.estimate.stages import Stage
 from fedboost.settings import parse
 
 START = "begin"  # the stage of what comes before any protocol
 ID_BYTES = 120.0  # of a row in memory: its id, its places in lists and dicts
 CELL_BYTES = 13.0  # of a cell while a table is read: as the file has it, as 32 bits, its bin
-WIRE_SHARE = 1.004  # protobuf's own beside payloads
 
 
 @dataclass(frozen=True)
@@ -86,55 +85,41 @@ class Estimate:
 
 
 def estimate(
-    spec: JobSpec,
     setting: Setting,
     place: Placement,
     prices: Prices,
     say: Callable[[str], None] | None = None,
 ) -> Estimate:
-    """What a job takes on machines like this one; a ConfigError for one that nobody has counted."""
+    """What a job takes on machines like this one; a ConfigError for one that trains nothing."""
+    spec, scene = setting.spec, setting.scene
     protocol = protocols.named(spec.protocol)
     params = parse(protocol.params, spec.params, section="params")
-    stages = [_counted(one, spec, params, setting.scene) for one in protocols.stages(spec, params)]
-    everything = [_begin(setting.scene), *stages]
-    wanted = needs.named(phase.works for one in everything for phase in one.phases)
-    known = prices.of([*wanted, FSYNC, *daemons.NAMES], say)
-    clock = _Clock(known, place, setting.scene)
-    took = [clock.took(phase) for one in everything for phase in one.phases]
-    phases = [phase for one in everything for phase in one.phases]
+    stages = setting.stages
+    phases = [_begin(scene), *(phase for one in stages for phase in one.phases)]
+    known = prices.of([*primitives(phases), FSYNC, *daemons.NAMES], say)
+    clock = _Clock(known, place, scene)
+    took = [clock.took(phase) for phase in phases]
     return Estimate(
         name=spec.name,
         protocol=spec.protocol,
         seconds=_seconds(took, protocol, params),
         cpu_seconds=_by_party(took),
-        memory_peak_bytes=clock.memory(everything),
+        memory_peak_bytes=clock.memory(stages),
         bytes=_bytes(phases),
-        rows={"aligned": setting.scene.common, "train": round(setting.scene.training)},
-        phases=took,
-        assumed=[*setting.assumed, *(said for one in everything for said in one.assumed)],
+        rows={"aligned": scene.common, "train": round(scene.training)},
+        phases=_merged(took),
+        assumed=[*setting.assumed, *(said for one in stages for said in one.assumed)],
     )
 
 
-def _counted(stage: str, spec: JobSpec, params: Any, scene: Scene) -> Needs:
-    protocol = protocols.named(stage)
-    if protocol.needs is None:
-        if stage == spec.protocol:
-            raise ConfigError(
-                f"nobody has counted what a job of {stage} needs", todo="estimate one that trains"
-            )
-        return Needs((), assumed=(f"the stage {stage} is not counted",))
-    own = params if stage == spec.protocol else parse(protocol.params, {}, section="params")
-    return protocol.needs(own, scene)
-
-
-def _begin(scene: Scene) -> Needs:
-    tally = needs.PhaseTally()
+def _begin(scene: Scene) -> Phase:
+    phase = Phase(START, "read tables", calls=2.0)
     for party in scene.parties:
         rows = float(scene.rows[party])
-        tally.add(party, needs.READ_ROW, rows)
-        tally.add(party, needs.READ_CELL, rows * scene.columns[party])
-        tally.add(party, daemons.JOB, 1.0)
-    return Needs([tally.phase(START, "read tables", exchanges=0.0, calls=2.0)])
+        phase.add(party, READ_ROW, rows)
+        phase.add(party, READ_CELL, rows * scene.columns[party])
+        phase.add(party, daemons.JOB, 1.0)
+    return phase
 
 
 @dataclass
@@ -153,26 +138,24 @@ class _Clock:
         alone: dict[str, float] = defaultdict(float)  # seconds on one core
         once: dict[str, float] = defaultdict(float)  # of workers that begin
         shared: dict[str, float] = defaultdict(float)  # seconds of all cores together
-        for party, works in phase.works.items():
-            for name, count in works.items():
-                scheme, _, operation = name.rpartition(": ")
-                ciphers = bool(scheme) and operation in OPERATIONS
-                times = cores if operation == TABLES else 1.0
-                parallel = ciphers or name in needs.PARALLEL
-                (shared if parallel else alone)[party] += count * price[name] * times
-                if parallel:
-                    self._note(once, party, ciphers=ciphers and not is_lattice(scheme))
-        for (sender, receiver), count in phase.messages.items():
-            octets = phase.sent[sender, receiver]
+        for party, name, count in phase.works():
+            scheme, _, operation = name.rpartition(": ")
+            ciphers = bool(scheme) and operation in OPERATIONS
+            times = cores if operation == TABLES else 1.0
+            parallel = ciphers or name == SHARED
+            each = 1.0 if name in (ALONE, SHARED) else price[name] * times
+            (shared if parallel else alone)[party] += count * each
+            if parallel and count:
+                self._note(once, party, ciphers=ciphers and needs_tables(scheme))
+        for (sender, receiver), octets, count in phase.sent():
             each = (count * price[daemons.MESSAGE] + octets * price[daemons.BYTE]) / 2
             alone[sender] += each
             alone[receiver] += each
-        calls = phase.calls * price[daemons.CALL]
-        busy = {p: alone[p] + shared[p] + calls for p in phase.works}
-        chain = max((alone[p] + shared[p] / cores for p in phase.works), default=0.0)
+        busy = {p: alone[p] + shared[p] for p in {*alone, *shared}}
+        chain = max((alone[p] + shared[p] / cores for p in busy), default=0.0)
         # Of the messages that wait for one another, the other party's half.
         chain += phase.exchanges * (price[daemons.MESSAGE] / 2 + 2 * price[FSYNC])
-        chain += phase.calls * (price[daemons.CALL] + price[daemons.LEAD] + price[FSYNC])
+        chain += phase.calls * (price[daemons.LEAD] + price[FSYNC])
         seconds = chain + self._network(phase)
         if not self.place.apart:
             led = phase.calls * price[daemons.LEAD]
@@ -185,10 +168,10 @@ class _Clock:
             name=phase.name,
             seconds=seconds * phase.times + spawned,
             cpu_seconds={p: own * phase.times + once.get(p, 0.0) for p, own in busy.items()},
-            repeats=phase.times > 1,
+            repeats=phase.round is not None,
         )
 
-    def memory(self, stages: Sequence[Needs]) -> dict[str, float]:
+    def memory(self, stages: Sequence[Stage]) -> dict[str, float]:
         """The most that each party holds."""
         found = {}
         for party in self.scene.parties:
@@ -218,7 +201,7 @@ class _Clock:
         if place.bytes_per_s is None:
             return waits
         ways: dict[tuple[str, str], float] = defaultdict(float)
-        for (sender, receiver), octets in phase.sent.items():
+        for (sender, receiver), octets, _ in phase.sent():
             ways["up", sender] += octets
             ways["down", receiver] += octets
         return waits + max(ways.values(), default=0.0) / place.bytes_per_s
@@ -234,9 +217,20 @@ def _seconds(took: Sequence[Took], protocol: Protocol, params: Any) -> dict[str,
         own = [one for one in took if one.stage == protocol.name]
         trees = forest.starts(params)[-1] if isinstance(params, TreeParams) else params.n_estimators
         key = "per_tree" if isinstance(params, TreeParams) else "per_round"
-        repeated = sum(one.seconds for one in own if one.repeats or trees == 1)
+        repeated = sum(one.seconds for one in own if one.repeats)
         found[key] = repeated / max(1.0, float(trees))
     return found
+
+
+def _merged(took: Sequence[Took]) -> list[Took]:
+    """Phases of the same name as one, in the order in which they begin."""
+    found: dict[tuple[str, str], list[Took]] = {}
+    for one in took:
+        found.setdefault((one.stage, one.name), []).append(one)
+    return [
+        replace(own[0], seconds=sum(one.seconds for one in own), cpu_seconds=_by_party(own))
+        for own in found.values()
+    ]
 
 
 def _by_party(took: Sequence[Took]) -> dict[str, float]:
@@ -250,6 +244,6 @@ def _by_party(took: Sequence[Took]) -> dict[str, float]:
 def _bytes(phases: Sequence[Phase]) -> dict[str, float]:
     found: dict[str, float] = defaultdict(float)
     for phase in phases:
-        for (sender, receiver), octets in phase.sent.items():
-            found[f"{sender}->{receiver}"] += octets * phase.times * WIRE_SHARE
+        for (sender, receiver), octets, _ in phase.sent():
+            found[f"{sender}->{receiver}"] += octets * phase.times
     return dict(found)

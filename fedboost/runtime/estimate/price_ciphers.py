@@ -1,4 +1,4 @@
-"""A batch of every operation of an encryption scheme, as a job does them (`encrypted.needs`)."""
+"""A batch of every operation of an encryption scheme, as a job does them (`counting_cipher`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial
-from fedboost.encrypted import needs
+from fedboost.runtime.estimate import counting_cipher as operations
 
 Batch = Callable[[], float]  # does some of one primitive and says how many that were
 Timed = Callable[[Batch], float]
@@ -60,8 +60,8 @@ def _modular(name: str, bits: int, timed: Timed) -> Iterator[tuple[str, float]]:
     batches.encrypted()
     first = time.process_time() - started
     price = timed(batches.encrypted)
-    yield needs.ENCRYPT, price
-    yield needs.START, max(0.0, first - MODULAR_ROWS * price)
+    yield operations.ENCRYPT, price
+    yield operations.START, max(0.0, first - MODULAR_ROWS * price)
     for operation, batch in batches.named():
         yield operation, timed(batch)
 
@@ -87,22 +87,22 @@ class Operations:
 
     def named(self) -> Iterator[tuple[str, Batch]]:
         """The others, by name."""
-        yield needs.RECEIVE, lambda: float(len(self._received()))
+        yield operations.RECEIVE, lambda: float(len(self._received()))
         many = Ciphertexts.concat([self._received()] * COPIES)
         bins = np.random.default_rng(2).integers(0, BINS, (len(many), COLUMNS), dtype=np.int32)
         cells = bins + BINS * np.arange(COLUMNS, dtype=np.int32)
         few = np.arange(0, len(many), SPARSE)
-        for name, chosen in ((needs.ADD, np.arange(len(many))), (needs.ADD_FEW, few)):
+        for name, chosen in ((operations.ADD, np.arange(len(many))), (operations.ADD_FEW, few)):
             yield name, partial(self._added, many, chosen, cells[chosen])
         sums = self.public.segment_sum(many, np.arange(len(many)), cells, BINS * COLUMNS)
-        yield needs.SUBTRACT, lambda: float(len(self.public.subtract(sums, sums[::-1])))
+        yield operations.SUBTRACT, lambda: float(len(self.public.subtract(sums, sums[::-1])))
         offsets = np.arange(0, len(sums) + 1, BINS)
-        yield needs.RUN, lambda: float(len(self.public.prefix_sums(sums, offsets)))
+        yield operations.RUN, lambda: float(len(self.public.prefix_sums(sums, offsets)))
         asked = sums[np.resize(np.arange(len(sums)), CANDIDATES)]
         released = self._released(asked)
-        yield needs.ANSWER, lambda: float(len(self._released(asked)) and CANDIDATES)
+        yield operations.ANSWER, lambda: float(len(self._released(asked)) and CANDIDATES)
         yield (
-            needs.DECRYPT,
+            operations.DECRYPT,
             lambda: float(len(self.key.decrypt(released, self.layout, [CANDIDATES]))),
         )
 
@@ -136,30 +136,30 @@ def _ring(own: LatticeParameters, timed: Timed) -> Iterator[tuple[str, float]]:
         b"".join(block.to_bytes() for block in fresh.encrypt())
         return RING_ROWS
 
-    yield needs.ENCRYPT, timed(encrypted)
-    yield needs.START, 0.0
+    yield operations.ENCRYPT, timed(encrypted)
+    yield operations.START, 0.0
     secret = TreeSecret(tree, budget, messages, secrets)
     octets = b"".join(block.to_bytes() for block in secret.encrypt())
     yield (
-        needs.RECEIVE,
+        operations.RECEIVE,
         timed(lambda: float(len(EncryptedRows.received(tree, octets, messages.shape)))),
     )
     held = EncryptedRows.received(tree, octets, messages.shape)
     bins = draw.integers(0, BINS, (RING_ROWS, COLUMNS), dtype=np.int32)
     few = np.flatnonzero(draw.random(RING_ROWS) < 1 / SPARSE)
-    for name, chosen in ((needs.ADD, np.arange(RING_ROWS)), (needs.ADD_FEW, few)):
+    for name, chosen in ((operations.ADD, np.arange(RING_ROWS)), (operations.ADD_FEW, few)):
         yield name, timed(partial(_summed, held, chosen, bins[chosen]))
     cells = LatticeSums.concat(list(held.segment_sums(few, bins[few], BINS)))
-    yield needs.SUBTRACT, timed(lambda: float(len(cells.subtract(cells[::-1]))))
+    yield operations.SUBTRACT, timed(lambda: float(len(cells.subtract(cells[::-1]))))
     offsets = np.arange(0, len(cells) + 1, BINS)
-    yield needs.RUN, timed(lambda: float(len(cells.prefix_sums(offsets))))
+    yield operations.RUN, timed(lambda: float(len(cells.prefix_sums(offsets))))
     running = cells.prefix_sums(offsets)
     key = TreeKey.received(tree, 0, secret.public_keys(0), OUTPUTS)
     width = budget.width(len(few))
     count = len(running)
-    yield needs.ANSWER, timed(lambda: float(len(key.release(running, width, host))))
+    yield operations.ANSWER, timed(lambda: float(len(key.release(running, width, host))))
     answers = key.release(running, width, host).to_bytes()
-    yield needs.DECRYPT, timed(lambda: float(len(decrypt(secret, answers, count, len(few)))))
+    yield operations.DECRYPT, timed(lambda: float(len(decrypt(secret, answers, count, len(few)))))
 
 
 def _summed(held: EncryptedRows, rows: Any, bins: Any) -> float:

@@ -30,12 +30,13 @@ from fedboost.messages.job_pb2 import JobJournal
 from fedboost.runtime.client.client import CoordinatorClient, result_of
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR, DATASET
+from fedboost.runtime.estimate.phases import ASKED
 from fedboost.runtime.process.workers import ProcessWorkers
 from fedboost.settings import parse
 
 # Processor seconds: of a party that is asked for a step, of the coordinator that asks everybody, of
 # sender and receiver together.
-CALL, LEAD = "answer a call", "call a step"
+CALL, LEAD = ASKED, "call a step"
 MESSAGE, BYTE = "send a message", "send a byte"
 JOB = "begin and end a job"  # processor seconds of a party
 MEMORY, KERNELS = "memory of a daemon", "memory of compiled kernels"  # bytes

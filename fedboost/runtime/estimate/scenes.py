@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import cached_property
+from typing import Literal
 
 from fedboost import protocols
-from fedboost.core import binning, local, objectives
-from fedboost.core.grove import planted
-from fedboost.core.growth import Rules
-from fedboost.core.local import Watched
-from fedboost.core.objectives import Summary
-from fedboost.core.params import TreeParams
-from fedboost.core.sampling import of_groups
+from fedboost.core.params import BoostingParams
 from fedboost.data.frame import Frame
 from fedboost.data.loading import load_with_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, FedboostError
-from fedboost.flow import GUEST, Role
+from fedboost.flow import GUEST, Role, RowsUsed
 from fedboost.job import JobSpec
-from fedboost.needs import GrowthCounts, Scene
+from fedboost.runtime.estimate.samples import Sample, Scene, made, of_frames
+from fedboost.runtime.estimate.stages import Stage, rehearse
 from fedboost.settings import parse
 
-REHEARSED_ROUNDS = 2  # the later rounds of a job grow like these
-REHEARSED_ROWS = 120_000  # more are not looked at
-REHEARSED_CELLS = 30_000_000
+MEETS: dict[RowsUsed, Literal["none", "pairs", "all"]] = {
+    RowsUsed.OWN: "none",
+    RowsUsed.GUESTS: "pairs",
+    RowsUsed.COMMON: "all",
+}
+MADE_UP = (
+    "every column has as many bins as it may, and no missing values",
+    "trees grow as wide as those on numbers at random",
+)
 
 
 @dataclass(frozen=True)
@@ -41,17 +40,38 @@ class Said:
 
 @dataclass
 class Setting:
-    """A scene, and what it rests on."""
+    """A job and its tables, and what is assumed of them."""
 
+    spec: JobSpec
     scene: Scene
+    sample: Sample | None  # None: nothing of them is at hand
     assumed: list[str] = field(default_factory=list)
+
+    @cached_property
+    def stages(self) -> list[Stage]:
+        """What the job's stages take, rehearsed once; a ConfigError for a job that cannot be."""
+        params = parse(protocols.named(self.spec.protocol).params, self.spec.params,
+                       section="params")  # fmt: skip
+        if self.sample is not None:
+            try:
+                return rehearse(self.spec, params, self.sample)
+            except ConfigError:
+                raise
+            except FedboostError as error:  # tables of which the job itself would be refused
+                self.assumed.append(f"the tables are made up: {error}")
+        self.assumed += MADE_UP
+        rows_apart = protocols.named(self.spec.protocol).rows is RowsUsed.OWN
+        if not isinstance(params, BoostingParams):
+            raise ConfigError(
+                f"a job of {self.spec.protocol} cannot be estimated",
+                todo="estimate one that trains",
+            )
+        return rehearse(self.spec, params, made(self.scene, params, rows_apart=rows_apart))
 
 
 def from_tables(spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Setting:
-    """Of tables at hand: rows in common, bins, and how the first trees grow, in the clear."""
-    protocol = protocols.named(spec.protocol)
+    """Of tables at hand: rows in common, bins, and trees as they grow on some of the rows."""
     table = spec.parties.table()
-    params = parse(protocol.params, spec.params, section="params")
     frames = {
         party: _read(spec, party, sources[party], table.role_of(party))
         for party in spec.parties.with_data
@@ -59,21 +79,13 @@ def from_tables(spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Setting:
     rows = {party: frame.n_rows for party, frame in frames.items()}
     columns = {party: len(frame.columns) for party, frame in frames.items()}
     common, shared = _in_common(spec, frames)
-    bins = {party: _bins(params, frame, _role(spec, party)) for party, frame in frames.items()}
-    scene = _scene(spec, rows, columns, common=common, shared=shared, bins=bins)
-    setting = Setting(scene)
-    if isinstance(params, TreeParams):
-        grown = _rehearsed(spec, params, frames)
-        if grown is not None:
-            scene = Scene(**{**scene.__dict__, "growth": grown})
-            setting = Setting(scene)
-    return setting
+    scene = _scene(spec, rows, columns, common=common, shared=shared)
+    return Setting(spec, scene, of_frames(scene, frames))
 
 
 def from_words(spec: JobSpec, said: Said) -> Setting:
     """Of tables that nobody has here; what is not said is assumed, and said to be."""
     protocol = protocols.named(spec.protocol)
-    params = parse(protocol.params, spec.params, section="params")
     strangers = sorted({*said.rows, *said.columns} - set(spec.parties.with_data))
     if strangers:
         raise ConfigError(
@@ -95,15 +107,12 @@ def from_words(spec: JobSpec, said: Said) -> Setting:
     least = min(said.rows.values())
     guest = spec.parties.table().guest
     shared = {host: min(said.rows[host], said.rows[guest]) for host in spec.parties.hosts}
-    common = said.rows[guest] if protocol.is_hybrid or protocol.is_horizontal else least
-    bins = {party: (float(_max_bin(params, _role(spec, party))), 0.0) for party in said.rows}
-    scene = _scene(spec, said.rows, said.columns, common=common, shared=shared, bins=bins)
-    assumed = [
-        "all ids of the smaller table are in common",
-        "every column has as many bins as it may, and no missing values",
-        f"trees grow as wide as {GrowthCounts.SURVIVE:.0%} of what each layer could have",
-    ]
-    return Setting(scene, assumed if not protocol.is_horizontal else assumed[1:])
+    common = said.rows[guest] if protocol.rows is not RowsUsed.COMMON else least
+    scene = _scene(spec, said.rows, said.columns, common=common, shared=shared)
+    assumed = (
+        [] if protocol.rows is RowsUsed.OWN else ["all ids of the smaller table are in common"]
+    )
+    return Setting(spec, scene, None, assumed)
 
 
 def _scene(
@@ -113,9 +122,8 @@ def _scene(
     *,
     common: int,
     shared: Mapping[str, int],
-    bins: Mapping[str, tuple[float, float]],
 ) -> Scene:
-    held, table = spec.validation, spec.parties.table()
+    held, table, protocol = spec.validation, spec.parties.table(), protocols.named(spec.protocol)
     share = 0.0
     if held is not None:
         share = held.fraction if held.fraction is not None else 1.0 / (held.folds or 1)
@@ -124,12 +132,10 @@ def _scene(
         hosts=table.hosts,
         rows=dict(rows),
         columns=dict(columns),
-        bins={party: own for party, (own, _) in bins.items()},
-        missing={party: lacks for party, (_, lacks) in bins.items()},
         common=common,
         shared=dict(shared),
         held_out=share,
-        aggregator=table.aggregator,
+        meet=MEETS[protocol.rows],
     )
 
 
@@ -140,15 +146,9 @@ def _read(spec: JobSpec, party: str, source: SourceSpec, role: Role | None) -> F
         spec.data[party],
         party=party,
         needs_label=role in protocol.labelled,
-        needs_features=role is not GUEST or protocol.is_horizontal,
+        needs_features=role is not GUEST or protocol.rows is RowsUsed.OWN,
     )
     return frame
-
-
-def _role(spec: JobSpec, party: str) -> Role:
-    role = spec.parties.table().role_of(party)
-    assert role is not None
-    return role
 
 
 def _in_common(spec: JobSpec, frames: Mapping[str, Frame]) -> tuple[int, dict[str, int]]:
@@ -157,108 +157,6 @@ def _in_common(spec: JobSpec, frames: Mapping[str, Frame]) -> tuple[int, dict[st
     ids = {party: set(frame.ids) for party, frame in frames.items()}
     own = ids[table.guest]
     shared = {host: len(own & ids[host]) for host in table.hosts}
-    if protocol.is_horizontal or protocol.is_hybrid:
+    if protocol.rows is not RowsUsed.COMMON:
         return len(own), shared
     return len(set.intersection(*ids.values())), shared
-
-
-def _bins(params: Any, frame: Frame, role: Role) -> tuple[float, float]:
-    """Bins of a column on average, and the share of columns with missing values."""
-    most = _max_bin(params, role)
-    if not frame.columns or frame.is_sparse:
-        return float(most), 0.0
-    rows: NDArray[np.float32] = frame.values[:REHEARSED_ROWS]
-    fitted = binning.fit(rows, most, frame.categorical)
-    return float(fitted.n_bins.mean()), float(np.isnan(rows).any(axis=0).mean())
-
-
-def _max_bin(params: Any, role: Role) -> int:
-    buckets = getattr(params, "buckets", None)
-    if buckets is not None and role is not GUEST:
-        return int(buckets)
-    return int(getattr(params, "max_bin", 32))
-
-
-def _rehearsed(
-    spec: JobSpec, params: TreeParams, frames: Mapping[str, Frame]
-) -> GrowthCounts | None:
-    """How the first trees grow on the tables as if they were one; None where they are too large,
-    or no such trees grow.
-    """
-    if any(frame.is_sparse for frame in frames.values()):
-        return None
-    if protocols.named(spec.protocol).is_hybrid:  # the guest grows its layers alone
-        guest = spec.parties.table().guest
-        frames = {guest: frames[guest]}
-    table = _pooled(spec, frames)
-    if table is None or table.values.size > REHEARSED_CELLS:
-        return None
-    own = {key: value for key, value in spec.params.items() if key in TreeParams.model_fields}
-    upper, lower = getattr(params, "guest_depth", 0), getattr(params, "host_depth", 0)
-    if protocols.named(spec.protocol).is_hybrid:
-        own["max_depth"] = upper
-    elif getattr(params, "mode", "") == "layered":
-        own["max_depth"] = upper + lower
-    try:
-        return _grown(parse(TreeParams, own | {"n_estimators": REHEARSED_ROUNDS}), table)
-    except FedboostError:
-        return None
-
-
-def _pooled(spec: JobSpec, frames: Mapping[str, Frame]) -> local.TrainingTable | None:
-    """One table of the rows to learn from; a horizontal job's rows one below the other."""
-    guest = frames[spec.parties.table().guest]
-    if protocols.named(spec.protocol).is_horizontal:
-        values = np.concatenate([frame.values for frame in frames.values()])
-        label = np.concatenate([_label(frame) for frame in frames.values()])
-        rows = np.arange(min(len(label), REHEARSED_ROWS))
-        return local.TrainingTable(values[rows], label[rows], categorical=guest.categorical)
-    ids = set.intersection(*(set(frame.ids) for frame in frames.values()))
-    chosen = sorted(ids)[:REHEARSED_ROWS]
-    if not chosen:
-        return None
-    held = spec.validation
-    if held is not None:
-        out = held.rows(chosen)
-        chosen = [row for row, is_out in zip(chosen, out.tolist(), strict=True) if not is_out]
-    parts, kinds, first = [], [], 0
-    for frame in frames.values():
-        place = {row: number for number, row in enumerate(frame.ids)}
-        parts.append(frame.values[[place[row] for row in chosen]])
-        kinds += [first + column for column in frame.categorical]
-        first += len(frame.columns)
-    place = {row: number for number, row in enumerate(guest.ids)}
-    label = _label(guest)[[place[row] for row in chosen]]
-    return local.TrainingTable(np.concatenate(parts, axis=1), label, categorical=tuple(kinds))
-
-
-def _label(frame: Frame) -> NDArray[np.float64]:
-    assert frame.label is not None
-    return frame.label
-
-
-def _grown(params: TreeParams, table: local.TrainingTable) -> GrowthCounts:
-    """Layers of some rounds' trees: nodes that were open, and rows that were added up."""
-    summary = Summary.of(params, table.y, table.weights)
-    objective = objectives.start(params, summary)
-    cuts = binning.fit(table.values, params.max_bin, table.categorical)
-    fixed = objectives.encoding(params, objective, summary)
-    rules, seen = Rules(params, cuts, fixed), Watched.of(table, cuts, objective)
-    opened, added = np.zeros(params.max_depth), np.zeros(params.max_depth)
-    groups, trees = (table.values.shape[1],), 0
-    for number in range(params.n_estimators):
-        g, h = objective.gradients(seen.margin, seen.y, seen.weight)
-        sample = of_groups(params, g, number, seen.row_groups)
-        grown = []
-        for growing in planted(rules, seen.bins, (g, h), sample, number, groups):
-            layer = 0
-            while not growing.is_over:
-                asked = growing.shape[0]
-                opened[layer] += asked if layer == 0 else 2 * asked
-                added[layer] += growing.rows_asked / max(1, len(growing.rows))
-                growing.take(growing.sums())
-                layer += 1
-            grown.append(growing.tree())
-            trees += 1
-        seen.advance(grown, cuts.missing)
-    return GrowthCounts(tuple((opened / trees).tolist()), tuple((added / trees).tolist()))

@@ -112,7 +112,7 @@ class SignedJob:
         held = self.manifest.spec.validation
         if held is None or frame is None:
             return np.zeros(0 if frame is None else frame.n_rows, np.bool_)
-        return held.rows(frame.ids, by_id=self.protocol.is_hybrid)
+        return held.rows(frame.ids, by_id=self.protocol.rows is flow.RowsUsed.GUESTS)
 
     def params_of(self, stage: str) -> Any:
         """The settings of a stage: the job's own, or those that its protocol gives an earlier one.

@@ -1,1 +1,9 @@
-"""The disclosure ledger: rows of what left and came, signed heads, comparison between parties."""
+"""The disclosure ledger: rows of what left and came, signed heads, comparison between parties.
+
+Modules:
+    comparison    compares two parties' ledgers
+    ledger        the hash chain of what left and came
+    messages      rows of the ledger from messages
+    recalled      asks peers whether our ledger lacks rows
+    signed_heads  signed statements of where ledgers stand
+"""

@@ -1,1 +1,25 @@
-"""A party's side of jobs: its node, a job's state and files, the session of a stage."""
+"""A party's side of jobs: its node, a job's state and files, the session of a stage.
+
+Modules:
+    admission    limits what peers send at once
+    answers      does what is asked once, and repeats the answer
+    asked        steps that are at work
+    files        a job's files
+    finishing    the share of the result, and the end of a job
+    halting      pauses, failures, cancellations and denials
+    inbox        messages that have arrived and are not used yet
+    job          one job: its attempt, session, table and files
+    job_states   every move of a job, in one table
+    jobs         the jobs at work, and who may speak of them
+    model_store  lists models and hands out shards
+    node         what coordinator, peers and owner may ask
+    outbox       sends messages and notes them in the ledger
+    parts        what all jobs of a party share
+    releases     a host's consent to a merged model
+    results      what a stage leaves
+    roles        a party's roles and steps in one stage
+    session      one party's side of one stage
+    stages       opens, keeps and closes stages
+    starting     proposals and the beginnings of attempts
+    table        a party's rows in one job
+"""

@@ -60,7 +60,8 @@ class JobTable:
             selection,
             party=signed.party,
             needs_label=signed.role in signed.protocol.labelled,
-            needs_features=signed.role is not flow.GUEST or signed.protocol.is_horizontal,
+            needs_features=signed.role is not flow.GUEST
+            or signed.protocol.rows is flow.RowsUsed.OWN,
         )
         for note in self.frame.notes:
             log.info("%s: %s", signed.id, note)

@@ -1,1 +1,11 @@
-"""One process: clocks, logs, threads, worker processes and how it ends."""
+"""One process: clocks, logs, threads, worker processes and how it ends.
+
+Modules:
+    bridge    lets threads wait for the event loop
+    clock     the clock of all waits
+    deadline  ends a process in time
+    logs      log lines as text or JSON
+    memory    the peak of memory
+    threads   threads for kernels
+    workers   worker processes for bulk arithmetic
+"""

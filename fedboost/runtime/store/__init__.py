@@ -1,1 +1,13 @@
-"""A daemon's memory on disk: jobs, checkpoints, secrets, what jobs have left for later jobs."""
+"""A daemon's memory on disk: jobs, checkpoints, secrets, what jobs have left for later jobs.
+
+Modules:
+    checkpoints     checkpoints, checked by hash
+    disclosures     disclosures that later jobs use again
+    forgetting      deletes jobs and models that are over
+    lock            one daemon per store
+    rows_in_common  alignments that later jobs use again
+    schema          tables of the database, by version
+    sealing         sealed secrets of jobs
+    store           jobs and journals in the database
+    transcripts     transcripts for audits
+"""

@@ -1,1 +1,15 @@
-"""Links between daemons: addresses, identities, mutual TLS, gRPC on both sides."""
+"""Links between daemons: addresses, identities, mutual TLS, gRPC on both sides.
+
+Modules:
+    addresses    names, addresses and timers
+    authority    a development CA
+    ca_rotation  replaces a CA by the next one
+    channel      calls to other daemons, with retries
+    faults       errors as messages
+    health       the gRPC health service
+    identity     certificates, names, roles and signatures
+    peers        calls to parties
+    server       serves gRPC and checks who calls
+    status       errors as gRPC codes
+    tls          TLS files and revocations
+"""

@@ -43,6 +43,27 @@ def test_every_package_and_module_has_a_layer(package):
     assert there - set(contract.get("exhaustive_ignores", ())) == named
 
 
+def modules_of(folder):
+    """Modules and packages in a package, generated ones apart."""
+    modules = {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
+    packages = {path.parent.name for path in folder.glob("*/__init__.py")}
+    return {name for name in modules if "_pb2" not in name} | packages
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [path.parent for path in sorted((ROOT / "fedboost").rglob("__init__.py"))],
+    ids=lambda folder: str(folder.relative_to(ROOT)),
+)
+def test_a_package_says_what_each_of_its_modules_is_for(folder):
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    _, _, listed = text.partition("\n\nModules:\n")
+    lines = [re.fullmatch(r"    (\w+) {2,}(\S.{7,})", line) for line in listed.splitlines()]
+    assert all(lines), listed
+    names = [line[1] for line in lines if line is not None]
+    assert names == sorted(modules_of(folder))
+
+
 def test_nothing_but_the_two_tables_of_states_moves_a_job():
     movers = set()
     for path in (ROOT / "fedboost").rglob("*.py"):

@@ -11,7 +11,7 @@ from fedboost import protocols
 from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import validation_rows, validation_rows_by_id
 from fedboost.flow import GUEST as GUEST_ROLE
-from fedboost.flow import HOST, START, Artefact, Out, Protocol, Step
+from fedboost.flow import HOST, START, Artefact, Out, Protocol, RowsUsed, Step
 from fedboost.messages.job_pb2 import Told
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
@@ -70,7 +70,7 @@ def seats(monkeypatch):
         before=("align-pairs",),
         leaves="predictions",
         labelled=(),
-        is_hybrid=True,
+        rows=RowsUsed.GUESTS,
     )
     monkeypatch.setitem(protocols.known(), NAME, protocol)
     return seen

@@ -1,0 +1,390 @@
+"""A cipher that encrypts nothing and counts: what an estimate runs a walk with.
+
+Rows, cells and sums are numbers in the clear, so that trees grow as they do in the job. What they
+would take under the job's scheme is counted, by `cipher_sizes`: operations by party, bytes held,
+and bytes that a message would have more than it has here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from numpy.typing import NDArray
+
+from fedboost.crypto.api import Adder, Index, Pairs
+from fedboost.crypto.secrets import Secrets
+from fedboost.encrypted import schemes
+from fedboost.encrypted.host_noise import HostNoise, NoiseScale
+from fedboost.encrypted.params import EncryptedTreeParams
+from fedboost.encrypted.sides import (
+    Cipher,
+    Expected,
+    GuestRows,
+    GuestSide,
+    HostRows,
+    HostSide,
+    NodeSums,
+    Rounding,
+    Sums,
+)
+from fedboost.messages.protocol import encrypted_pb2 as pb
+from fedboost.runtime.estimate.cipher_sizes import Sizes, cipher_name, public_octets, sizes_of
+
+# Of a ciphertext each: a row, a cell or a sum may take several.
+ENCRYPT, RECEIVE, ADD, ADD_FEW = "encrypt", "receive", "add", "add, few rows"
+SUBTRACT, RUN, ANSWER, DECRYPT = "subtract", "prefix sum", "answer", "decrypt"
+START = "tables of a key"  # for each core of a party that encrypts or answers
+OPERATIONS = (ENCRYPT, RECEIVE, ADD, ADD_FEW, SUBTRACT, RUN, ANSWER, DECRYPT, START)
+FEW = 0.5  # of the rows: a layer that adds up fewer reads them scattered
+WORD = 8  # bytes of a number as messages carry it here
+
+
+@dataclass
+class Tally:
+    """What one party has done with the cipher, and what it holds under it."""
+
+    counts: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    seconds: float = 0.0  # that counting itself has taken
+    held: float = 0.0  # bytes
+    most: float = 0.0
+
+    def hold(self, octets: float) -> None:
+        """Notes that so many more are held; fewer where it is negative."""
+        self.held += octets
+        self.most = max(self.most, self.held)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Whatever runs inside stands for the cipher's own work, whose time is not the step's."""
+        started = time.thread_time()
+        try:
+            yield
+        finally:
+            self.seconds += time.thread_time() - started
+
+
+class Clear:
+    """Rows, cells or sums in the clear, int64 (n, 2·outputs), of so many bytes each if encrypted.
+
+    What is only a part of another one, `whole`, holds nothing of its own.
+    """
+
+    def __init__(self, tally: Tally, data: Sums, octets: float, whole: Clear | None = None) -> None:
+        self.tally, self.data, self.octets, self.whole = tally, data, octets, whole
+        self._own = 0.0 if whole is not None else octets * len(data)
+        tally.hold(self._own)
+
+    def __del__(self) -> None:
+        self.tally.hold(-self._own)
+
+    def like(self, data: Sums) -> Clear:
+        """Others of the same kind."""
+        return Clear(self.tally, data, self.octets)
+
+    def joined(self, others: Sequence[Clear]) -> Clear:
+        """These and all the others, one after the other."""
+        with self.tally.aside():
+            return self.like(np.concatenate([self.data, *(one.data for one in others)]))
+
+    def replaced(self, places: NDArray[np.integer], values: Clear) -> Clear:
+        """A copy with others at these places."""
+        with self.tally.aside():
+            data = self.data.copy()
+            data[places] = values.data
+            return self.like(data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: Index) -> Clear:
+        with self.tally.aside():
+            whole = self if isinstance(index, slice) else None
+            return Clear(self.tally, self.data[index], self.octets, whole)
+
+
+@dataclass(frozen=True)
+class CountingAdder(Adder[Clear]):
+    """Sums of what is in the clear, counted as the scheme's."""
+
+    cipher: CountingCipher
+    sizes: Sizes
+
+    def segment_sum(
+        self, held: Clear, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
+    ) -> Clear:
+        """See `Adder`."""
+        with held.tally.aside():
+            few = len(rows) < FEW * len(held)
+            self._count(ADD_FEW if few else ADD, int(np.count_nonzero(cells >= 0)))
+            sums = np.zeros((n_cells + 1, held.data.shape[1]), np.int64)  # the last: of no cell
+            values = held.data[rows]
+            for cell in cells.T:
+                for output in range(sums.shape[1]):
+                    np.add.at(sums[:, output], cell, values[:, output])
+            return Clear(held.tally, sums[:-1], self.sizes.cell_octets)
+
+    def add(self, a: Clear, b: Clear) -> Clear:
+        """See `Adder`."""
+        with a.tally.aside():
+            self._count(RUN, len(a))
+            return a.like(a.data + b.data)
+
+    def subtract(self, a: Clear, b: Clear) -> Clear:
+        """See `Adder`."""
+        with a.tally.aside():
+            self._count(SUBTRACT, len(a))
+            return a.like(a.data - b.data)
+
+    def prefix_sums(self, cells: Clear, offsets: NDArray[np.integer]) -> Clear:
+        """See `Adder`."""
+        with cells.tally.aside():
+            self._count(RUN, len(cells))
+            running = np.cumsum(cells.data, axis=0)
+            before = np.concatenate([np.zeros_like(running[:1]), running])[offsets[:-1]]
+            return cells.like(running - np.repeat(before, np.diff(offsets), axis=0))
+
+    def pairs(self, pairs: Pairs[Clear]) -> Clear:
+        """See `Adder`."""
+        with pairs.a.tally.aside():
+            both = pairs.both
+            self._count(RUN, len(both))
+            sums = pairs.a.data[pairs.first]
+            sums[both] += pairs.b.data[pairs.second[both]]
+            return pairs.a.like(sums)
+
+    def _count(self, operation: str, items: float) -> None:
+        self.cipher.count(operation, items * self.sizes.lanes)
+
+
+@dataclass(frozen=True)
+class CountingGuestRows(GuestRows):
+    """Gradients in the clear, which travel as large as the scheme makes them."""
+
+    cipher: CountingCipher
+    sizes: Sizes
+    tree: int
+    gh: Sums
+
+    def parts(self) -> Iterator[pb.EncryptedGradients]:
+        """In parts as large as the scheme's."""
+        each = self.sizes.rows_each
+        for first in range(0, max(1, len(self.gh)), each):
+            with self.cipher.tally.aside():
+                own = self.gh[first : first + each]
+                count = len(own) * self.per_row
+                self.cipher.count(ENCRYPT, count)
+                rows = _written(own, count, len(own) * self.sizes.row_octets)
+            yield pb.EncryptedGradients(tree=self.tree, first_row=first, rows=rows)
+
+    @property
+    def per_row(self) -> int:
+        """As many as the scheme's."""
+        return self.sizes.lanes
+
+    def key_for(self, host: str) -> bytes:
+        """As large as the scheme's."""
+        del host
+        return bytes(self.sizes.tree_key_octets)
+
+    def count(self, sums: Sequence[int]) -> int:
+        """As many as the scheme's."""
+        return self.sizes.answers(sums)
+
+    def octets(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
+        """What they take here."""
+        del nodes
+        return sum(sums) * self.cipher.item_octets
+
+    def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
+        """The numbers that answers carry."""
+        del nodes
+        with self.cipher.tally.aside():
+            self.cipher.count(DECRYPT, self.sizes.decryptions(sum(sums)))
+            return self.cipher.read(answers)
+
+    def octets_max(self, sums: Sequence[int]) -> int:
+        """What they take here."""
+        return sum(sums) * self.cipher.item_octets
+
+
+@dataclass(frozen=True)
+class CountingGuest(GuestSide):
+    """What an estimate's guest encrypts with."""
+
+    cipher: CountingCipher
+    value_bits: int
+    nonces: tuple[bytes, ...]
+
+    def told(self, first_tree: int) -> pb.EncryptionKey:
+        """A key of the scheme's size."""
+        return pb.EncryptionKey(
+            scheme=self.cipher.params.encryption.scheme,
+            key=bytes(0 if self.nonces else self.cipher.key_octets),
+            value_bits=self.value_bits,
+            first_tree=first_tree,
+            nonces=self.nonces,
+        )
+
+    def rounding(self, number: int) -> Rounding:
+        """The scheme's."""
+        own = self.cipher
+        secrets = own.secrets.child("rounding", number)
+        return schemes.of(own.params).rounding(self.value_bits, secrets)
+
+    def rows(self, tree: int, gh: Sums, n_rows: int) -> CountingGuestRows:
+        """Counted when their parts are asked for."""
+        return CountingGuestRows(self.cipher, self.cipher.sizes(n_rows), tree, gh)
+
+
+@dataclass(frozen=True)
+class CountingHostRows(HostRows[Clear]):
+    """Gradients at a host."""
+
+    cipher: CountingCipher
+    sizes: Sizes
+    held: Clear
+    noise: HostNoise | None = None
+
+    @property
+    def adds(self) -> CountingAdder:
+        """What counts additions."""
+        return CountingAdder(self.cipher, self.sizes)
+
+    @property
+    def cell_octets(self) -> int:
+        """As large as the scheme's."""
+        return self.sizes.cell_octets
+
+    def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> Clear:
+        """See `Adder.segment_sum`."""
+        return self.adds.segment_sum(self.held, rows, cells, n_cells)
+
+    def blind(self, nodes: Sequence[NodeSums[Clear]]) -> Iterator[pb.Ciphertexts]:
+        """In parts as large as the scheme's."""
+        cut = self.sizes.parts([(len(node.sums), self.cipher.grown(node.rows)) for node in nodes])
+        for part in cut:
+            values = []
+            for number, inside in part.sums:
+                node = nodes[number]
+                noise = 0 if node.noise is None else node.noise[inside]
+                values.append(self.adds.pairs(node.sums[inside]).data + noise)
+            with self.cipher.tally.aside():
+                items = np.concatenate(values)
+                self.cipher.count(ANSWER, self.sizes.releases(len(items)))
+                message = _written(items, part.ciphertexts, part.octets)
+            yield message
+
+
+@dataclass(frozen=True)
+class CountingHost(HostSide):
+    """What an estimate's host takes rows in with."""
+
+    cipher: CountingCipher
+    own: Sizes
+    noise: HostNoise | None = None
+
+    @property
+    def per_row(self) -> int:
+        """As many as the scheme's."""
+        return self.own.lanes
+
+    def received(self, data: bytes, rows: int) -> Clear:
+        """The numbers that a part carries."""
+        with self.cipher.tally.aside():
+            self.cipher.count(RECEIVE, rows * self.per_row)
+            return Clear(self.cipher.tally, self.cipher.read(data), self.own.held_octets)
+
+    def rows(self, parts: Sequence[Clear], tree: int, key: bytes) -> CountingHostRows:
+        """All of them."""
+        del tree, key
+        held = parts[0].joined(parts[1:])
+        return CountingHostRows(self.cipher, self.own, held, self.noise)
+
+    @property
+    def octets_max(self) -> int:
+        """What the rows of a part take here."""
+        return self.own.rows_each * self.cipher.item_octets
+
+
+@dataclass(frozen=True)
+class CountingCipher(Cipher):
+    """The job's scheme at one party of a rehearsal on `share` of the job's rows."""
+
+    params: EncryptedTreeParams
+    secrets: Secrets  # the party's own for the job
+    tally: Tally
+    share: float
+
+    def guest(self, value_bits: int, nonces: tuple[bytes, ...]) -> CountingGuest:
+        """See `Cipher`."""
+        self.count(START, 1.0)
+        return CountingGuest(self, value_bits, nonces)
+
+    def host(self, got: pb.EncryptionKey, n_rows: int) -> CountingHost:
+        """See `Cipher`."""
+        self.count(START, 1.0)
+        noise = None
+        if self.params.host_noise:
+            scale = NoiseScale.of(self.params, got.value_bits)
+            noise = HostNoise(scale, self.secrets.child("host noise"))
+        return CountingHost(self, self.sizes(n_rows), noise)
+
+    def grown(self, rows: int) -> int:
+        """How many rows the job has where the rehearsal has so many."""
+        return max(1, round(rows / self.share))
+
+    def sizes(self, n_rows: int) -> Sizes:
+        """Those of a host that has so many rows here."""
+        return sizes_of(self.params, max(2, self.grown(n_rows)))
+
+    @property
+    def key_octets(self) -> int:
+        """Of a public key with its proof."""
+        return public_octets(self.params)
+
+    @property
+    def item_octets(self) -> int:
+        """Bytes of a row or a sum as messages carry it here: its numbers, and `_written`'s one."""
+        return WORD * (2 * self.params.n_outputs // self.params.trees_per_round + 1)
+
+    def count(self, operation: str, times: float) -> None:
+        """Notes an operation of the scheme."""
+        self.tally.counts[f"{cipher_name(self.params)}: {operation}"] += times
+
+    def read(self, data: bytes) -> Sums:
+        """The numbers in what `_written` wrote."""
+        items = np.frombuffer(data, np.int64).reshape(-1, self.item_octets // WORD)
+        return items[:, :-1].copy()
+
+    def octets(self, message: Message) -> int:
+        """Bytes of a message as the scheme makes it."""
+        found = message.ByteSize()
+        for one in _ciphertexts(message):
+            items = np.frombuffer(one.data, np.int64).reshape(-1, self.item_octets // WORD)
+            found += int(items[:, -1].sum()) - len(one.data)
+        return found
+
+
+def _written(items: Sums, ciphertexts: int, octets: float) -> pb.Ciphertexts:
+    """Items with a last number each: together, how many bytes they take under the scheme."""
+    written = np.zeros((len(items), items.shape[1] + 1), np.int64)
+    written[:, :-1] = items
+    written[:1, -1] = round(octets)
+    return pb.Ciphertexts(count=ciphertexts, data=written.tobytes())
+
+
+def _ciphertexts(message: Message) -> Iterator[pb.Ciphertexts]:
+    if isinstance(message, pb.Ciphertexts):
+        yield message
+        return
+    for about, value in message.ListFields():
+        if about.type == FieldDescriptor.TYPE_MESSAGE:
+            for one in value if about.is_repeated else (value,):
+                yield from _ciphertexts(one)

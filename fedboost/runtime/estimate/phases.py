@@ -1,0 +1,120 @@
+"""What a stretch of a walk takes: counts, seconds and bytes, and how they grow with the rows."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from google.protobuf.message import Message
+
+from fedboost.flow import Step
+
+# Seconds of a step on one core, and of its workers, which share them; and a call to a party.
+ALONE, SHARED, ASKED = "seconds of a step", "seconds of workers", "answer a call"
+
+Link = tuple[str, str]  # from whom to whom
+Shares = tuple[float, float]  # of the rows, the second one larger
+Amount = tuple[str, str, str]  # what kind; whose, or from whom; of what, or to whom
+STEADY = 0.75  # of a count at twice the rows: it does not go with them
+DONE, BYTES, MESSAGES = "done", "bytes", "messages"
+
+
+@dataclass
+class Phase:
+    """What parties do at about the same time, before the next phase; `times` in the job."""
+
+    stage: str
+    name: str
+    place: tuple[int, ...] = ()  # which round of each loop around it
+    amounts: dict[Amount, float] = field(default_factory=lambda: defaultdict(float))
+    calls: float = 0.0  # of the coordinator, one behind the other
+    exchanges: float = 0.0  # of messages, one behind the other: each waits for the network once
+    times: float = 1.0
+    round: int | None = None  # of the walk's main loop
+    in_batches: bool = False  # several rounds of it are asked for at once
+    steps: list[Step] = field(default_factory=list)
+
+    def add(self, party: str, what: str, count: float) -> None:
+        """So much more at a party: of a primitive, or seconds."""
+        self.amounts[DONE, party, what] += count
+
+    def send(self, link: Link, octets: float, messages: float) -> None:
+        """So many bytes from one to another, in so many messages."""
+        self.amounts[(BYTES, *link)] += octets
+        self.amounts[(MESSAGES, *link)] += messages
+
+    def repeat(self, times: float) -> None:
+        """It comes so many times in the job; in batches, it takes as much more at once."""
+        if not self.in_batches:
+            self.times = times
+            return
+        for amount in self.amounts:
+            self.amounts[amount] *= 1.0 if ASKED in amount else times
+
+    def works(self) -> Iterator[tuple[str, str, float]]:
+        """Party, primitive, how often."""
+        for (kind, party, what), count in self.amounts.items():
+            if kind == DONE:
+                yield party, what, count
+
+    def sent(self) -> Iterator[tuple[Link, float, float]]:
+        """Link, bytes, messages."""
+        for (kind, sender, receiver), octets in self.amounts.items():
+            if kind == BYTES:
+                yield (sender, receiver), octets, self.amounts[MESSAGES, sender, receiver]
+
+    @property
+    def gives(self) -> set[type[Message]]:
+        """The messages that its steps give."""
+        return {step.gives for step in self.steps if step.gives is not None}
+
+
+def grown(fewer: Sequence[Phase], more: Sequence[Phase], shares: Shares) -> list[Phase]:
+    """Phases of the whole job, from those on two shares of its rows.
+
+    Seconds of steps are taken to grow evenly with the rows above a part that does not. Counts go
+    with the rows, or with what there is for each node: bins, of which more rows make few more.
+    """
+    known, number = {}, Counter[tuple[str, tuple[int, ...]]]()
+    for phase in fewer:
+        key = phase.name, phase.place
+        known[*key, number[key]] = phase
+        number[key] += 1
+    number.clear()
+    found = []
+    for phase in more:
+        key = phase.name, phase.place
+        before = known.get((*key, number[key]), phase)
+        number[key] += 1
+        amounts: dict[Amount, float] = defaultdict(float)
+        for amount, count in phase.amounts.items():
+            less = before.amounts.get(amount, 0.0)
+            amounts[amount] = _grown(amount[2], less, count, shares)
+        found.append(replace(phase, amounts=amounts))
+    return found
+
+
+def _grown(what: str, less: float, more: float, shares: Shares) -> float:
+    """One of a phase's amounts at all rows; kernels' seconds go with them, the least of two."""
+    if what == SHARED:
+        return min(less / shares[0], more / shares[1])
+    if what != ALONE and less > STEADY * more:
+        return more
+    return line(less, more, shares)
+
+
+def line(less: float, more: float, shares: Shares) -> float:
+    """A value at all rows, from those at two shares of them: it does not fall, and does not grow
+    faster than the rows.
+    """
+    first, second = shares
+    if second >= 1.0 or first >= second:
+        return more
+    slope = (more - less) / (second - first)
+    return max(more, min(more / second, more + slope * (1.0 - second)))
+
+
+def primitives(phases: Iterable[Phase]) -> set[str]:
+    """Every primitive that somebody needs; seconds are none."""
+    return {what for one in phases for _, what, _ in one.works()} - {ALONE, SHARED}

@@ -1,0 +1,324 @@
+"""A stage's walk with its real roles in this process, on small tables: what each step takes.
+
+The walk is the protocol's, the steps are the roles'; only the cipher counts instead of encrypting
+(`counting_cipher`), and messages are measured instead of sent. Steps' own work is timed, that of
+workers apart; a change of a protocol changes its estimate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import tracemalloc
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
+from typing import Any, TypeVar
+
+import numpy as np
+from google.protobuf.message import Message
+from numpy.typing import NDArray
+
+from fedboost import flow
+from fedboost.crypto.secrets import Secrets
+from fedboost.crypto.workers import Deferred, Serial
+from fedboost.data.frame import Frame
+from fedboost.flow import START, Artefact, Keeps, Out, Seat, Step, Table
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.estimate.counting_cipher import CountingCipher, Tally
+from fedboost.runtime.estimate.phases import ALONE, ASKED, SHARED, Phase
+from fedboost.runtime.party.roles import Roles
+
+SIGNATURE_OCTETS = 780  # of a party's, with its certificate
+BEGIN, KEEP, FINISH = "begin", "keep", "finish"  # phases that are no steps
+
+T = TypeVar("T")
+Parts = list[Message]
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Who walks through what: a stage with its tables."""
+
+    protocol: flow.Protocol
+    params: Any
+    table: Table
+    frames: Mapping[str, Frame]
+    validation: Mapping[str, NDArray[np.bool_]]
+    artefacts: Mapping[str, Mapping[str, Artefact]]  # by party
+    limits: Mapping[str, Policy]
+    share: float = 1.0  # of the job's rows
+
+
+class TimedWorkers(Serial):
+    """Workers that are this process and know how long they have worked."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def map(self, kernel: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
+        """See `Workers`."""
+        started = time.thread_time()
+        found = super().map(kernel, tasks)
+        self.seconds += time.thread_time() - started
+        return found
+
+    def submit(self, kernel: Callable[..., T], *task: Any) -> Deferred[T]:
+        """See `Workers`; done at once."""
+        (found,) = self.map(kernel, [task])
+        return Deferred(lambda: found, ())
+
+    @property
+    def threads(self) -> TimedWorkers:
+        """The caller's own."""
+        return self
+
+
+@dataclass
+class Actor:
+    """One party at its stage."""
+
+    roles: Roles
+    tally: Tally
+    workers: TimedWorkers
+    kept: int = 0  # bytes that its steps have left in memory
+    most: int = 0
+
+    def timed(self, phase: Phase, party: str, work: Callable[[], T]) -> T:
+        """What some work gives, its time and memory noted."""
+        aside, worked = self.tally.seconds, self.workers.seconds
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        started = time.thread_time()
+        given = work()
+        spent = time.thread_time() - started
+        after, peak = tracemalloc.get_traced_memory()
+        self.most = max(self.most, self.kept + peak - before)
+        self.kept += after - before
+        shared = self.workers.seconds - worked
+        phase.add(party, ALONE, max(0.0, spent - shared - (self.tally.seconds - aside)))
+        phase.add(party, SHARED, shared)
+        for operation, count in self.tally.counts.items():
+            phase.add(party, operation, count)
+        self.tally.counts.clear()
+        return given
+
+
+@dataclass
+class Rehearsal(flow.Run):
+    """A walk under way; `phases` is what it has taken."""
+
+    cast: Cast
+    phases: list[Phase] = field(default_factory=list)
+    left: dict[str, Artefact] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        cast = self.cast
+        self.table, self.params, self.protocol = cast.table, cast.params, cast.protocol
+        self.actors = {party: _actor(cast, party) for party in cast.table.of(tuple(flow.Role))}
+        self._mail: dict[tuple[str, str], dict[str, deque[Parts]]] = defaultdict(dict)
+        self._counters: list[int] = []
+        self._ended = ""
+        self._sent = 0  # messages
+        self._calling = False  # whether the step to come is the first of its call
+
+    async def run(self) -> None:
+        """Begins, walks, finishes."""
+        began = self._phase(BEGIN)
+        for party, actor in self.actors.items():
+            for part in actor.roles:
+                part.state = actor.timed(began, party, partial(part.module.begin, part.seat))
+        await self.protocol.walk(self)
+        done = self._phase(FINISH)
+        for party, actor in self.actors.items():
+            own = actor.roles.main
+            self.left[party] = actor.timed(done, party, partial(own.module.finish, own.state))
+
+    async def __call__(
+        self,
+        *steps: Step,
+        at: str | None = None,
+        among: tuple[str, ...] = (),
+        spares: bool = False,
+    ) -> None:
+        """Does the steps in their order, at party after party."""
+        self._calling = True
+        asked: set[str] = set()
+        for step in steps:
+            phase, sent = self._phase_of(step), self._sent
+            for party in (at,) if at is not None else self.table.among(step.roles, among):
+                if party not in asked:
+                    phase.add(party, ASKED, 1.0)
+                    asked.add(party)
+                self._perform(step, party, among, phase)
+            phase.exchanges += self._sent > sent
+
+    def _perform(self, step: Step, party: str, among: tuple[str, ...], phase: Phase) -> None:
+        actor = self.actors[party]
+        roles = actor.roles
+        part = roles.of(step)
+        given = [part.state]
+        if step.takes is not None:
+            given.append(self._collect(step, party, among))
+        if step.hears:
+            given.append(self.table.among(step.hears, among))
+
+        def work() -> list[Out]:
+            out: Out | Iterator[Out] = getattr(part.module, step.name)(*given)
+            return [*out] if isinstance(out, Iterator) else [out]
+
+        parts: dict[str, Parts] = defaultdict(list)
+        for out in actor.timed(phase, party, work):
+            if out.told is not None:
+                self._ended = out.told.ends or self._ended
+            if out.send is None:
+                continue
+            messages = out.send
+            if not isinstance(messages, Mapping):
+                messages = dict.fromkeys(roles.receivers(step, among), messages)
+            for peer, message in messages.items():
+                parts[peer].append(message)
+        self._deliver(step, party, parts, phase)
+
+    def _deliver(self, step: Step, sender: str, sent: Mapping[str, Parts], phase: Phase) -> None:
+        for receiver, parts in sent.items():
+            assert step.gives is not None
+            box = self._mail[receiver, step.gives.DESCRIPTOR.full_name]
+            box.setdefault(sender, deque()).append(parts)
+            if receiver != sender:
+                cipher = self.actors[sender].roles.main.seat.cipher
+                octets = sum(float(cipher.octets(part)) for part in parts)
+                phase.send((sender, receiver), octets, float(len(parts)))
+                self._sent += len(parts)
+
+    def _collect(self, step: Step, party: str, among: tuple[str, ...]) -> object:
+        """What the step takes, as a session has it."""
+        assert step.takes is not None
+        roles = self.actors[party].roles
+        box = self._mail[party, step.takes.DESCRIPTOR.full_name]
+        arrived = sorted(sender for sender, waiting in box.items() if waiting)
+        senders = arrived if step.tolerates or step.one_sender else roles.senders(step, among)
+        got = {sender: box[sender].popleft() for sender in senders}
+        alone = roles.one_gives(step) or step.one_sender
+        if roles.takes_parts(step) and not step.tolerates:
+            return iter(got[senders[0]]) if alone else _side_by_side(got)
+        messages = {sender: parts[0] for sender, parts in got.items()}
+        return messages[senders[0]] if alone and not step.tolerates else messages
+
+    def _phase_of(self, step: Step) -> Phase:
+        """The phase that a step belongs to: what runs at about the same time.
+
+        A new one where the step waits for the coordinator or for what the one before has given;
+        not where this comes as a stream, which is used while it is made.
+        """
+        phase = self.phases[-1]
+        waits = step.takes is not None and step.takes in phase.gives
+        reads_on = waits and any(one.streams for one in phase.steps if one.gives is step.takes)
+        if (waits or self._calling) and not reads_on:
+            phase = self._phase(step.name)
+        phase.steps.append(step)
+        phase.calls += self._calling
+        self._calling = False
+        return phase
+
+    def _phase(self, name: str) -> Phase:
+        phase = Phase(self.protocol.name, name, tuple(self._counters))
+        self.phases.append(phase)
+        return phase
+
+    def keep(self, keeps: Keeps = Keeps.NOW_AND_THEN) -> None:
+        """Nothing: a rehearsal is not resumed."""
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether rounds are asked for at once."""
+        return True
+
+    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
+        """As many as there are; those of the walk's main loop are what is multiplied."""
+        is_main = not self._counters and keeps is not Keeps.NOTHING
+        for index in range(most):
+            if self._ended == name:
+                break
+            first = len(self.phases)
+            self._counters.append(index)
+            yield index
+            if is_main and keeps is None:  # after each of them, all parties keep where they stand
+                kept = self._phase(KEEP)
+                kept.calls += 1
+                for party in self.actors:
+                    kept.add(party, ASKED, 1.0)
+            self._counters.pop()
+            for phase in self.phases[first:] if is_main else ():
+                phase.round, phase.in_batches = index, most >= flow.UNBOUNDED
+        if self._ended == name:
+            self._ended = ""
+
+    @property
+    def held(self) -> dict[str, tuple[float, float]]:
+        """By party the most bytes that it held: of its own, if that was traced; and encrypted."""
+        return {name: (float(own.most), own.tally.most) for name, own in self.actors.items()}
+
+
+@dataclass(frozen=True)
+class _Hand:
+    """Signs for nobody but ourselves; implements `flow.Signer`."""
+
+    def sign(self, text: bytes) -> bytes:
+        """As long as a signature with its certificate."""
+        return hashlib.sha256(text).digest().ljust(SIGNATURE_OCTETS)
+
+    def check(self, party: str, text: bytes, signature: bytes) -> None:
+        """Nothing to refuse."""
+
+
+@dataclass
+class _Notes:
+    """A notebook in memory; implements `flow.Notebook`."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def read(self) -> dict[str, Any]:
+        """What was written last."""
+        return self.facts
+
+    def write(self, facts: dict[str, Any]) -> None:
+        """Keeps it."""
+        self.facts = facts
+
+
+def _actor(cast: Cast, party: str) -> Actor:
+    tally, workers = Tally(), TimedWorkers()
+    secrets = Secrets(hashlib.sha256(party.encode()).digest())
+    seat = Seat(
+        party=party,
+        role=cast.table.roles_of(party)[0],
+        table=cast.table,
+        params=cast.params,
+        frame=cast.frames.get(party),
+        validation=cast.validation.get(party, np.zeros(0, np.bool_)),
+        secrets=secrets.child("stage"),
+        job_secrets=secrets.child("job"),
+        lasting_secrets=secrets.child("lasting").child,
+        job="estimate",
+        origin=bytes(32),
+        context=bytes(32),
+        place=START,
+        kept={},
+        signer=_Hand(),
+        notebook=_Notes(),
+        workers=workers,
+        artefacts=cast.artefacts.get(party, {}),
+        limits=cast.limits[party],
+        cipher=CountingCipher(cast.params, secrets.child("job"), tally, cast.share),
+    )
+    return Actor(Roles(cast.protocol, seat), tally, workers)
+
+
+def _side_by_side(streams: Mapping[str, Parts]) -> Iterator[dict[str, Message]]:
+    """Part after part of several streams, each time of those that have not ended."""
+    for parts in zip_longest(*streams.values()):
+        every = zip(streams, parts, strict=True)
+        yield {sender: part for sender, part in every if part is not None}
