@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from benchmarks import tables
+from benchmarks import rule_shares, tables
 from benchmarks.plus_tables import Row
 from fedboost.core import binning, local
 from fedboost.core.binning import Binning
@@ -75,9 +75,9 @@ def measured(name: str, params: TreeParams, rows: int) -> Row:
     hosts = host_columns(name, data.columns)
     trained = local.train(data.table, params)
     trees = [tree for one in trained.rounds for tree in one]
-    told, limit = gains_of(trained, trees, data.table), meta_rules.chance(trained.binning)
+    told, limit = gains_of(trained, trees, data.table), rule_shares.chance(trained.binning)
     leaves = meta_rules.found(trees)
-    ended = meta_rules.determined([one.rule for one in leaves], trees)
+    ended = rule_shares.determined([one.rule for one in leaves], trees)
     coarse = binning.fit(data.table.values, COARSE, data.table.categorical)
     readings = {
         "leaf": leaves,
@@ -91,8 +91,8 @@ def measured(name: str, params: TreeParams, rows: int) -> Row:
     def shares(found: Sequence[RuleMatch]) -> dict[str, Any]:
         best = max(found, key=lambda one: len(one.trees), default=None)
         return {
-            "share": meta_rules.largest_share(found, len(trees)),
-            "repeated": meta_rules.repeated_share(found, len(trees)),
+            "share": rule_shares.largest_share(found, len(trees)),
+            "repeated": rule_shares.repeated_share(found, len(trees)),
             "rule": data.words(best.rule, trained.binning) if best else "",
         }
 
@@ -139,7 +139,7 @@ def gains_of(trained: Trained, trees: Sequence[Tree], table: local.TrainingTable
         rules = meta_rules.node_rules(tree)
         leaves = tree.leaf_of_bins(bins, cuts.missing)
         for nodes in _layers(tree, leaves):
-            found = meta_rules.further_gains(nodes, bins, table.y, cuts)
+            found = rule_shares.further_gains(nodes, bins, table.y, cuts)
             gains |= {rules[node]: told for node, told in found.items()}
     return gains
 

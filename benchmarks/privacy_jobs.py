@@ -183,10 +183,22 @@ def measure_sums(name: str, plan: Plan) -> list[Row]:
     return rows
 
 
+def ruled_out(equations: linear.Equations) -> NDArray[np.float64]:
+    """What sums of nobody say, float64 (rows,): of their rows none is sought, of others all alike.
+
+    Under minimum groups such sums come from splits of the same column on the way to a node, whose
+    divided rows tell as much by themselves.
+    """
+    x = np.full(len(equations.rows), equations.chance)
+    (empty,) = np.nonzero(equations.sums == 0.0)
+    x[equations.matrix[empty].indices] = 0.0
+    return x
+
+
 def _in_a_tree(releases: KnownReleases, columns: int, known: Coefficients) -> list[Row]:
     """What linear programming itself finds with neighbour linking, and divided rows alone."""
     rows = []
-    for name, solve in ((PROGRAMME, linear.corner), (DIVISIONS, linear.ruled_out)):
+    for name, solve in ((PROGRAMME, linear.corner), (DIVISIONS, ruled_out)):
         asked = AttackPlan(("neighbours",), columns, solve)
         found = _as_rows(attacks.of_host(releases, asked, known))
         rows += [{**row, "linking": name} for row in found]

@@ -17,7 +17,6 @@ Modules:
     kernels       marks functions that numba compiles at their first call
     messages      generated messages, and what each reveals
     model         models on disk: inspection, prediction, export
-    needs         counts of primitives, from which estimates are made
     pages         pages in the browser for users and owners
     printable     makes text from elsewhere safe to print
     protocols     the protocols, a folder each
@@ -25,6 +24,7 @@ Modules:
     runtime       daemons: network, disk, clock, policies
     sdk           estimators and clients for Python
     settings      strict models of files, jobs and parameters
+    slot          attributes that exist only between two steps
     state         saves and loads what a checkpoint keeps of dataclasses
     strict_yaml   reads YAML without its surprises
     sweep         many jobs over a grid of settings

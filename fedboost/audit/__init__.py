@@ -7,7 +7,6 @@ Modules:
     clustering  ranks labels from how rows are grouped in nodes
     findings    results of attacks, in numbers and words
     linear      solves for rows from the sums that were released
-    linking     finds out which sums belong to the same node
     membership  tells training rows from others by their loss
     releases    what a host released, read from its transcript
     transcript  reads a party's transcript of a job

@@ -172,19 +172,6 @@ def corner(equations: Equations) -> Floats:
 SOLVERS: dict[str, Solver] = {"nearest": nearest, "corner": corner}
 
 
-def ruled_out(equations: Equations) -> Floats:
-    """Return what sums of zero say, float64 (rows,): none of their rows is sought, all others are
-    alike.
-
-    Under minimum groups such sums come from splits of the same column on the way to a node, whose
-    divided rows tell as much by themselves.
-    """
-    x = np.full(len(equations.rows), equations.chance)
-    (empty,) = np.nonzero(equations.sums == 0.0)
-    x[equations.matrix[empty].indices] = 0.0
-    return x
-
-
 def precision(guess: Floats, truth: Bits, seed: int = 0) -> float:
     """Return the share of true rows among the rows with the largest guesses, as many as are true.
 

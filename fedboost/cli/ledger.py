@@ -16,7 +16,8 @@ from rich.text import Text
 from fedboost.cli.groups import ledger_group
 from fedboost.printable import printable
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.runtime.ledger.ledger import Ledger, Row
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.ledger.rows import Row
 from fedboost.settings import load
 
 CONFIG = click.option(

@@ -22,7 +22,7 @@ from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import faults
 
 if TYPE_CHECKING:
-    from fedboost.runtime.ledger.ledger import Row
+    from fedboost.runtime.ledger.rows import Row
 
 
 async def follow(client: Jobs, job: str, *, after: int = 0) -> JobStatus:

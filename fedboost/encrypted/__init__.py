@@ -15,6 +15,7 @@ SecureBoost+ (Chen et al., 2021), sections 2 and 4.
 Modules:
     answer_steps  steps of hosts whose leaf values are masked
     answers       a host's answers of one layer: sums and row divisions
+    candidates    candidates of one node, in canonical and in secret order
     cells         which rows add to which cells of a histogram
     grove         trees that grow together, their nodes numbered as one
     growth        where rows stand in a tree, for guest and host
@@ -25,12 +26,13 @@ Modules:
     leaf_answers  leaf values that only become visible as sums
     leaf_values   leaf values that a host keeps encrypted
     meter         counts the equations that released sums are
-    offers        candidate splits that a host offers
+    offers        what the guest reads of candidates and chooses
     packed        both sides of schemes that encrypt numbers
     params        settings that encrypted protocols share
-    precision     precision of gradients under each scheme
     record        keeps a transcript for audits
+    release       the one way out for a host's sums
     ring          both sides of the lattice schemes
     rounds        a guest's rounds: margins, metrics, early stopping
+    schemes       schemes that a job may name
     sides         the interface of a scheme for guest and host
 """

@@ -16,7 +16,7 @@ from fedboost.report import audit, units
 from fedboost.report.disclosure import protection
 from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import Band, Column, Row, absent, details, names, section, table
-from fedboost.runtime.ledger.ledger import Amount
+from fedboost.runtime.ledger.rows import Amount
 from fedboost.runtime.policy.decisions import REASON_CHARS_MAX, Decision
 from fedboost.runtime.store.store import FINAL, JobState, StoredJob
 

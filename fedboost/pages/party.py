@@ -27,8 +27,9 @@ from fedboost.pages.token import page_of, token
 from fedboost.report.html import Html
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.ledger import signed_heads
-from fedboost.runtime.ledger.ledger import Amount, Head, Ledger
-from fedboost.runtime.ledger.ledger import Row as LedgerRow
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.ledger.rows import Amount, Head
+from fedboost.runtime.ledger.rows import Row as LedgerRow
 from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.policy.judgement import checker
 from fedboost.runtime.policy.reading import owned
@@ -36,7 +37,6 @@ from fedboost.runtime.store.store import FINAL, StoredJob
 from fedboost.runtime.store.transcripts import Transcripts
 from fedboost.runtime.transport.identity import Peer
 
-HTML = "text/html"
 SAID = {  # what was done, by a word in the address
     "approved": "You have approved the job.",
     "denied": "You have denied the job.",

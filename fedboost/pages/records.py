@@ -16,8 +16,8 @@ from fedboost.report.story import COLOURS
 from fedboost.report.tables import Column, Row, absent, details, table
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.ledger.ledger import Head
-from fedboost.runtime.ledger.ledger import Row as LedgerRow
+from fedboost.runtime.ledger.rows import Head
+from fedboost.runtime.ledger.rows import Row as LedgerRow
 from fedboost.runtime.policy.account import AccountEntry, totals
 
 ROWS_PER_PAGE = 50

@@ -10,7 +10,6 @@ Modules:
     fitted      what a fitted estimator shows
     holdout     validation rows that a program chooses
     horizontal  estimators over parties with the same columns
-    importance  importance of columns where all shards are here
     jobs        status, events and metrics of a job
     keeping     saves and loads estimators
     labels      labels, weights and class names
@@ -22,7 +21,6 @@ Modules:
     places      addresses and certificates
     progress    progress in notebooks and terminals
     refusals    errors that are ValueErrors too
-    scoring     predictions where all shards are here
     seats       who has which table
     simulation  runs a job in this process
     tables      tables of numpy, scipy, pandas, polars or Arrow

@@ -18,7 +18,7 @@ from fedboost.report.disclosure import BARE
 from fedboost.report.html import Html, join, tag
 from fedboost.report.story import read
 from fedboost.report.tables import Column, table
-from fedboost.runtime.ledger.ledger import Row
+from fedboost.runtime.ledger.rows import Row
 
 WIDTH = 110  # of the text that a terminal prints
 

@@ -32,7 +32,7 @@ from fedboost.messages.job_pb2 import Event, JobJournal
 from fedboost.model import shards
 from fedboost.report.story import read
 from fedboost.runtime.cluster import local
-from fedboost.runtime.ledger.ledger import Row
+from fedboost.runtime.ledger.rows import Row
 from fedboost.runtime.process.workers import ProcessWorkers
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import faults

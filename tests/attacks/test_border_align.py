@@ -121,7 +121,8 @@ PAIR = job_spec(
 
 def left_with_ids(folder, monkeypatch):
     """How many ids a guest can open that names none, and how many the host's account says."""
-    meet, opened = pairs_guest.meet, list[int]()
+    meet = pairs_guest.meet
+    opened: list[int] = []
 
     def leaves(me, got):
         meet(me, got)

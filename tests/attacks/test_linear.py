@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedboost.audit import attacks, linear
-from fedboost.audit.linking import matched
 from fedboost.errors import PolicyError
 from fedboost.runtime.config.policy import Policy
 from tests.support.federated import now
+from tests.support.linking import matched
 from tests.support.released import coarsened
 from tests.support.released import made as released
 from tests.support.secureboost_jobs import made

@@ -109,6 +109,7 @@ class Adversary(Schedule):
         self.asks_owner = self.limits.approve == "always"
         self._larger = self.draw.choice((0, 0, 1, 2))  # layers and rounds beyond the job
         self._kinds: dict[str, str] = {}  # of jobs
+        self._guests: dict[str, str] = {}
         self._models: dict[str, tuple[str, str]] = {}  # jobs that left one: guest, kind
         self._stolen: set[str] = set()  # predictions for another than the model's guest
 
@@ -191,7 +192,7 @@ class Adversary(Schedule):
         spec = spec.model_copy(update={"name": f"{kind}-{self.draw.randrange(3)}"})
         self.did.append(f"job {spec.name} of {guest} over {data[HOST]['dataset']}")
         job, state = await self.carry(spec)
-        self._kinds[job] = kind
+        self._kinds[job], self._guests[job] = kind, guest
         if kind == "predict" and self._models[params["model"]][0] != guest:
             self._stolen.add(job)
         return job, state
@@ -310,8 +311,13 @@ class Adversary(Schedule):
         fewest = self.observer.fewest_opened(HOST)
         assert fewest >= self.limits.intersection_min, "fewer ids opened than allowed"
         assert not self.observer.strange_points(HOST), "opened what nobody had sent"
-        for guest, sets in self.observer.alignments(HOST).items():
-            assert sets <= self.aligned.get(guest, 0), "alignments that nobody counted"
+        asked = self.observer.alignments_asked()
+        for guest in GUESTS:
+            counted = self.aligned.get(guest, 0)
+            sets = self.observer.alignments(HOST).get(guest, 0)
+            assert sets <= counted, "alignments that nobody counted"
+            tried = sum(count for job, count in asked.items() if self._guests[job] == guest)
+            assert counted <= tried, "alignments that nobody asked for"
         most_runs = max(self.aligned.values(), default=0)
         assert most_runs <= self.limits.alignments_per_day, "more alignments than allowed"
 

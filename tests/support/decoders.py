@@ -40,7 +40,8 @@ from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.submitted import read_spec
 from fedboost.runtime.ledger import comparison, signed_heads
-from fedboost.runtime.ledger.ledger import DisclosureRow, Head, KeptHead, Ledger
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.ledger.rows import DisclosureRow, Head, KeptHead
 from fedboost.runtime.ledger.signed_heads import PairDigest, Statement
 from fedboost.runtime.party import releases
 from fedboost.runtime.store.checkpoints import Checkpoints

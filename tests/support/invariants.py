@@ -17,7 +17,7 @@ import numpy as np
 
 from fedboost.flow import Artefact
 from fedboost.messages.exchange_pb2 import Chunk, Parcel
-from fedboost.runtime.ledger.ledger import Row
+from fedboost.runtime.ledger.rows import Row
 from fedboost.runtime.ledger.signed_heads import entry
 from tests.support.toys import AGGREGATOR, PARTIES, ROWS, SIZES, Left, Toy
 

@@ -143,6 +143,7 @@ class Schedule:
             async with town(self.folder, spec, sources, TIMERS) as self.town:
                 self.rule()
                 await self.jobs()
+                await self.town.settles()
                 node = self.town.node(self.victim)
                 self.entries = node.spending.account.entries()
                 self.noted = Counter(
@@ -189,6 +190,7 @@ class Schedule:
 
     async def _mischief(self, job: str, spec: JobSpec) -> None:
         """What befalls people between two attempts."""
+        await self.town.settles()
         other = self.draw.choice([name for name in spec.parties.everybody if name != self.victim])
         if self.draw.random() < 0.4:
             self.did.append(f"{other} has lost the job")
@@ -201,12 +203,12 @@ class Schedule:
             self.did.append(f"{other} has lost its store")
             await self.town.lose_store(other)
             self._owed.pop(other, None)
-        if self.draw.random() < 0.15:
+        if self.draw.random() < 0.2:
             known = [j for j in self.town.node(self.victim).store.jobs() if j.id == job]
-            kept = self.draw.choice((None, *known))
+            kept = self.draw.choice((None, *known, *known))
             self.did.append(f"the coordinator has lost {'all' if kept is None else 'other jobs'}")
             if kept is not None:  # and maybe, how often it was tried
-                kept = replace(kept, attempt=self.draw.choice((0, kept.attempt)))
+                kept = replace(kept, attempt=self.draw.choice((0, 0, kept.attempt)))
             await self.town.lose_coordinator(kept)
         if self.draw.random() < 0.3:
             await self.dies()
@@ -275,6 +277,7 @@ class Schedule:
         return answer
 
     async def _denies(self, job: str) -> None:
+        await self.town.settles()
         node = self.town.node(self.victim)
         with suppress(FedboostError):
             await node.deny(OWNER, DenyRequest(id=job))
@@ -333,6 +336,8 @@ class Schedule:
         """A call as it is; the observer hears what the victim answers."""
         node = self.town.node(party)
         arrived = type(request).FromString(wire.encode(request))
+        if party == self.victim:
+            self.observer.asks(name, request)
         try:
             reply = await getattr(node, name)(LEADER, arrived)
         except BaseException:

@@ -83,6 +83,7 @@ class Observer:
     left: list[Left] = field(default_factory=list)
     answers: dict[tuple[Any, ...], Answer] = field(default_factory=dict)
     unanswered: set[str] = field(default_factory=set)  # jobs of which a call was refused
+    asked: list[tuple[str, int]] = field(default_factory=list)  # job and era of an alignment
     closed: list[Closed] = field(default_factory=list)
     deepest: dict[str, int] = field(default_factory=dict)  # layers of which sums were told, by job
     _now: int = 0
@@ -101,6 +102,11 @@ class Observer:
     def kept(self) -> list[Left]:
         """What has left and come in the eras that are remembered."""
         return [one for one in self.left if one.era in self._remembered]
+
+    def asks(self, name: str, request: Any) -> None:
+        """The coordinator calls a party; nothing has been answered yet."""
+        if name == "open_stage" and request.stage in ALIGNMENTS:
+            self.asked.append((request.job, self._now))
 
     def hears(self, name: str, request: Any, reply: Any) -> None:
         """What a party answers to a call of the coordinator's."""
@@ -316,6 +322,10 @@ class Observer:
             for e in (one.envelope for one in self._leaving(host, kind))
         }
         return Counter(peer for peer, *_ in told)
+
+    def alignments_asked(self) -> dict[str, int]:
+        """Of each job how often its alignment was opened, or tried to."""
+        return Counter(job for job, era in self.asked if era in self._remembered)
 
     def ids_in_common(self, ids: Sequence[bytes]) -> dict[tuple[str, int], list[bytes]]:
         """Which of some ids a guest has named in each job and attempt, in canonical order."""

@@ -77,6 +77,11 @@ class Town:
         self.closing.push_async_callback(again.pause_all)
         self.cluster.parties[name] = again
 
+    async def settles(self) -> None:
+        """Returns once nobody is on the way back."""
+        async with self.restarting:
+            pass
+
     async def back_up(self, name: str) -> None:
         """The same, and its store is copied before it comes back."""
         await self.restart(name, lambda folder: self._copy(folder, self.backups / name))

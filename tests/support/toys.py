@@ -29,7 +29,8 @@ from fedboost.messages.job_pb2 import Event
 from fedboost.model import shards
 from fedboost.runtime.cluster.local import COORDINATOR, DATASET, USER
 from fedboost.runtime.ledger import comparison, signed_heads
-from fedboost.runtime.ledger.ledger import Ledger, Row
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.ledger.rows import Row
 from fedboost.runtime.policy.judgement import check_signed_at
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.authority import Leaf, Term

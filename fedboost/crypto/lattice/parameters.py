@@ -23,7 +23,6 @@ MODULUS_BITS_MOST = {2048: 53, 4096: 109, 8192: 218, 16384: 438}
 WORD_BITS = 64  # polynomials are arrays of machine words, whose overflow must be harmless
 ERROR_BITS_LEAST = 21  # a centred binomial error of 2 · 21 bits has σ = 3.24, and 3.2 is asked
 FLOOD_LEAST = 2.0**20  # what drowns a sum of row errors: 3.3e3 for 2^20 rows
-MESSAGE_ROOM_BITS = 29  # above the scale, for messages and their sums
 
 
 @dataclass(frozen=True)

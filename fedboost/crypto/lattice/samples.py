@@ -14,7 +14,6 @@ from fedboost.kernels import inlined, kernel
 
 ERROR_OCTETS = 6  # 48 bits of each error, of which 2 · error_bits count
 FLOOD_OCTETS = 16  # two uniform numbers of 53 bits
-ERROR_BITS_MOST = 8 * ERROR_OCTETS // 2
 _TRITS = 5  # an octet below 3^5 holds five ternary numbers
 _ACCEPTED = 3**_TRITS
 _SPARE = 32

@@ -1,6 +1,13 @@
-"""What models are made of: one `ModelKind` for each, found by the facts of a shard.
+"""Kinds of models: one `ModelKind` for each, found by the facts of a shard.
 
-`kind` says what each of them answers. A new one is a module beside these and an entry in `KINDS`.
+A new kind is a module beside these and an entry in `KINDS`.
+
+Modules:
+    hybrid    trees with a guest's and hosts' parts
+    kind      the interface of a kind
+    networks  networks that every party holds whole
+    vertical  trees whose splits belong to several parties
+    whole     trees that every party holds whole
 """
 
 from __future__ import annotations

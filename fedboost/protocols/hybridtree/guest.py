@@ -66,7 +66,7 @@ CHECKPOINT = HybridTreeGuestState  # what `snapshot` keeps
 
 
 @dataclass
-class GrowingTree:
+class OpenTree:
     """The tree that grows: our upper layers, and below them each host's."""
 
     top: Tree
@@ -93,7 +93,7 @@ class Guest(Rounds):
     under_way: dict[str, list[GuestTreeState]] = field(default_factory=dict)
     side = Slot[GuestSide]("a key of this attempt")
     key = Slot[PrivateKey]("a key under which hosts keep leaf values")  # with unscored splits
-    growing = Slot[GrowingTree]("a tree that grows")
+    growing = Slot[OpenTree]("a tree that grows")
 
     @property
     def is_scored(self) -> bool:
@@ -205,7 +205,7 @@ def grow_top(me: Guest) -> Out:
     for host, trees in me.under_way.items():
         groves[host].load_state(trees)
     me.under_way = {}
-    me.growing = GrowingTree(top, leaves, groves)
+    me.growing = OpenTree(top, leaves, groves)
     return Out()
 
 

@@ -64,7 +64,7 @@ CHECKPOINT = SecureBoostGuestState  # what `snapshot` keeps
 
 
 @dataclass(frozen=True)
-class GrowingTrees:
+class OpenTrees:
     """The trees that grow at once, and what the hosts are shown of them."""
 
     grove: GuestGrove
@@ -83,7 +83,7 @@ class Guest(Rounds):
     trees_closed: int = 0
     under_way: SecureBoostGuestTrees | None = None  # that an earlier attempt has left
     side = Slot[GuestSide]("a key of this attempt")
-    growing = Slot[GrowingTrees]("trees that grow")
+    growing = Slot[OpenTrees]("trees that grow")
     encrypted = Slot[GuestRows]("gradients that hosts have")
 
     @property
@@ -306,7 +306,7 @@ def _plant(me: Guest) -> None:
         grove.load_state(me.under_way.trees)
         restore_into(shown, me.under_way.shown)
         me.under_way = None
-    me.growing = GrowingTrees(grove, shown)
+    me.growing = OpenTrees(grove, shown)
 
 
 def _note_tree(me: Guest, slot: int, tree: GuestTree) -> None:

@@ -6,7 +6,6 @@ whatever jobs and peers say, and none of them is a column, a row or a secret.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -80,14 +79,6 @@ _ALL = (
            "epsilon of a row of a data set, over all jobs that told noisy values of it", "party"),
     Family("fedboost_worker_memory_peak_bytes", "gauge", (),
            "peak memory of the worker processes together", "party"),
-)  # fmt: skip
-
-FAMILIES: Mapping[str, Family] = {family.name: family for family in _ALL}
-
-# What the client library says of the process itself, on Linux.
-PROCESS = (
-    "process_cpu_seconds_total", "process_resident_memory_bytes", "process_virtual_memory_bytes",
-    "process_start_time_seconds", "process_open_fds", "process_max_fds",
 )  # fmt: skip
 
 

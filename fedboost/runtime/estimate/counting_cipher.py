@@ -47,7 +47,7 @@ WORD = 8  # bytes of a number as messages carry it here
 
 
 @dataclass
-class Tally:
+class CipherTally:
     """What one party has done with the cipher, and what it holds under it."""
 
     counts: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -76,7 +76,9 @@ class Clear:
     What is only a part of another one, `whole`, holds nothing of its own.
     """
 
-    def __init__(self, tally: Tally, data: Sums, octets: float, whole: Clear | None = None) -> None:
+    def __init__(
+        self, tally: CipherTally, data: Sums, octets: float, whole: Clear | None = None
+    ) -> None:
         self.tally, self.data, self.octets, self.whole = tally, data, octets, whole
         self._own = 0.0 if whole is not None else octets * len(data)
         tally.hold(self._own)
@@ -319,7 +321,7 @@ class CountingCipher(Cipher):
 
     params: EncryptedTreeParams
     secrets: Secrets  # the party's own for the job
-    tally: Tally
+    tally: CipherTally
     share: float
 
     def guest(self, value_bits: int, nonces: tuple[bytes, ...]) -> CountingGuest:

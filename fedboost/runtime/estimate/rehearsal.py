@@ -27,7 +27,7 @@ from fedboost.crypto.workers import Deferred, Serial
 from fedboost.data.frame import Frame
 from fedboost.flow import START, Artefact, Keeps, Out, Seat, Step, Table
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.estimate.counting_cipher import CountingCipher, Tally
+from fedboost.runtime.estimate.counting_cipher import CipherTally, CountingCipher
 from fedboost.runtime.estimate.phases import ALONE, ASKED, SHARED, Phase
 from fedboost.runtime.party.roles import Roles
 
@@ -81,7 +81,7 @@ class Actor:
     """One party at its stage."""
 
     roles: Roles
-    tally: Tally
+    tally: CipherTally
     workers: TimedWorkers
     kept: int = 0  # bytes that its steps have left in memory
     most: int = 0
@@ -290,7 +290,7 @@ class _Notes:
 
 
 def _actor(cast: Cast, party: str) -> Actor:
-    tally, workers = Tally(), TimedWorkers()
+    tally, workers = CipherTally(), TimedWorkers()
     secrets = Secrets(hashlib.sha256(party.encode()).digest())
     seat = Seat(
         party=party,

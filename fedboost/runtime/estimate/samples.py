@@ -62,14 +62,14 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Sample:
+class TableSample:
     """A share of a job's rows, party by party in canonical order, as stages find them."""
 
     scene: Scene
     frames: Mapping[str, Frame]
     share: float
 
-    def thinned(self, each: int) -> Sample:
+    def thinned(self, each: int) -> TableSample:
         """One row of so many; all of them where there are few. Parties keep the same ids."""
         if max(frame.n_rows for frame in self.frames.values()) < each * THINNED_LEAST:
             return self
@@ -104,7 +104,7 @@ class Sample:
         return Artefact(arrays={"rows": np.arange(guest.n_rows), **rows})
 
 
-def of_frames(scene: Scene, frames: Mapping[str, Frame]) -> Sample:
+def of_frames(scene: Scene, frames: Mapping[str, Frame]) -> TableSample:
     """Some rows of tables at hand, cut to those in common."""
     ids = {party: set(frame.ids) for party, frame in frames.items()}
     common = ids[scene.guest] if scene.meet == "pairs" else set.intersection(*ids.values())
@@ -115,10 +115,10 @@ def of_frames(scene: Scene, frames: Mapping[str, Frame]) -> Sample:
     kept = _thinned(scene, found, scene.thinning())
     share = kept[scene.guest].n_rows / max(1, scene.learnt(scene.guest))
     in_order = {party: frame.take(canonical_order(frame.ids)) for party, frame in kept.items()}
-    return Sample(scene, in_order, share)
+    return TableSample(scene, in_order, share)
 
 
-def made(scene: Scene, params: BoostingParams, *, rows_apart: bool) -> Sample:
+def made(scene: Scene, params: BoostingParams, *, rows_apart: bool) -> TableSample:
     """Tables of numbers at random; `rows_apart` where each party has rows and labels of its own."""
     share = scene.thinning()
     counts = {party: _count(scene.learnt(party), share) for party in scene.parties}
@@ -136,10 +136,10 @@ def made(scene: Scene, params: BoostingParams, *, rows_apart: bool) -> Sample:
         names = tuple(f"{of}-{column}" for column in range(values.shape[1]))
         ids = [b"%d-%09d" % (place, row) for row in range(count)]
         frames[party] = Frame(ids, np.asfortranarray(values), names, label, ("id",))
-    return Sample(scene, {party: frames[party] for party in scene.parties}, share)
+    return TableSample(scene, {party: frames[party] for party in scene.parties}, share)
 
 
-def set_sizes(sample: Sample, each: int) -> tuple[dict[str, Frame], float]:
+def set_sizes(sample: TableSample, each: int) -> tuple[dict[str, Frame], float]:
     """Sets of ids that are in common as those of the job, and the share of it that they are."""
     scene = sample.scene
     share = min(1.0, IDS / each / max(scene.rows.values()))

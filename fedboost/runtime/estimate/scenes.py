@@ -15,7 +15,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import GUEST, Role, RowsUsed
 from fedboost.job import JobSpec
-from fedboost.runtime.estimate.samples import Sample, Scene, made, of_frames
+from fedboost.runtime.estimate.samples import Scene, TableSample, made, of_frames
 from fedboost.runtime.estimate.stages import Stage, rehearse
 from fedboost.settings import parse
 
@@ -44,7 +44,7 @@ class Setting:
 
     spec: JobSpec
     scene: Scene
-    sample: Sample | None  # None: nothing of them is at hand
+    sample: TableSample | None  # None: nothing of them is at hand
     assumed: list[str] = field(default_factory=list)
 
     @cached_property

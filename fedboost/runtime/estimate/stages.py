@@ -19,7 +19,7 @@ from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import permissive
 from fedboost.runtime.estimate.phases import Phase, grown, line
 from fedboost.runtime.estimate.rehearsal import Cast, Rehearsal
-from fedboost.runtime.estimate.samples import Sample, set_sizes
+from fedboost.runtime.estimate.samples import TableSample, set_sizes
 from fedboost.settings import parse
 
 ROUNDS = 2  # the later rounds of a job grow like these
@@ -39,7 +39,7 @@ class Stage:
     assumed: Sequence[str] = ()
 
 
-def rehearse(spec: JobSpec, params: Any, sample: Sample) -> list[Stage]:
+def rehearse(spec: JobSpec, params: Any, sample: TableSample) -> list[Stage]:
     """The stages of a job; a ConfigError where it trains nothing."""
     protocol = protocols.named(spec.protocol)
     if protocol.leaves != "model":
@@ -57,7 +57,7 @@ def rehearse(spec: JobSpec, params: Any, sample: Sample) -> list[Stage]:
     return found
 
 
-def _aligned(spec: JobSpec, name: str, sample: Sample) -> Stage:
+def _aligned(spec: JobSpec, name: str, sample: TableSample) -> Stage:
     """An alignment of sets of ids that lie to one another as the tables' do."""
     protocol = protocols.named(name)
     params = parse(protocol.params, {}, section="params")
@@ -71,7 +71,7 @@ def _aligned(spec: JobSpec, name: str, sample: Sample) -> Stage:
     return replace(found, memory={p: ID_COPIES * own for p, own in found.memory.items()})
 
 
-def _trained(spec: JobSpec, protocol: Protocol, params: Any, sample: Sample) -> Stage:
+def _trained(spec: JobSpec, protocol: Protocol, params: Any, sample: TableSample) -> Stage:
     table, assumed = spec.parties.table(), list[str]()
     if getattr(params, "split", "") == "unscored":
         assumed += ["unscored splits: counted like scored ones, though hosts choose by themselves"]
@@ -96,7 +96,7 @@ def _trained(spec: JobSpec, protocol: Protocol, params: Any, sample: Sample) -> 
     return replace(found, assumed=assumed)
 
 
-def _cast(spec: JobSpec, protocol: Protocol, params: Any, sample: Sample) -> Cast:
+def _cast(spec: JobSpec, protocol: Protocol, params: Any, sample: TableSample) -> Cast:
     """The job on a sample; with what an earlier job has disclosed, if it uses that."""
     artefacts: dict[str, dict[str, Artefact]] = {}
     if protocol.rows is RowsUsed.GUESTS:

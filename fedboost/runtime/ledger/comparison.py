@@ -19,15 +19,8 @@ from pydantic import AwareDatetime, Base64Bytes, ValidationError
 from fedboost.errors import DataError, PeerError
 from fedboost.job import Name
 from fedboost.runtime.ledger import signed_heads
-from fedboost.runtime.ledger.ledger import (
-    GENESIS,
-    KeptHead,
-    Ledger,
-    Row,
-    chained,
-    content_hash,
-    row_hash,
-)
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.ledger.rows import GENESIS, KeptHead, Row, chained, content_hash, row_hash
 from fedboost.runtime.ledger.signed_heads import Check, Statement
 from fedboost.settings import Settings
 

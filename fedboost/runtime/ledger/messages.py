@@ -10,7 +10,7 @@ from fedboost import wire
 from fedboost.flow import About
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.reveals import REVEALS
-from fedboost.runtime.ledger.ledger import DisclosureRow
+from fedboost.runtime.ledger.rows import DisclosureRow
 
 
 @dataclass(frozen=True)

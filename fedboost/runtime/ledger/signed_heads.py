@@ -23,7 +23,8 @@ from fedboost.flow import Place, Signer
 from fedboost.job import Name
 from fedboost.messages.party_pb2 import SignedHead
 from fedboost.runtime.jobs.signed import SignedJob
-from fedboost.runtime.ledger.ledger import TEXT_CHARS_MAX, Head, KeptHead, Ledger, Row, broken
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.ledger.rows import TEXT_CHARS_MAX, Head, KeptHead, Row, broken
 from fedboost.settings import Settings
 from fedboost.wire import COUNT_MAX
 

@@ -20,7 +20,7 @@ from fedboost.messages.job_pb2 import Metric
 from fedboost.messages.party_pb2 import OwnedModel, OwnedModels, ShardPiece
 from fedboost.model import shards
 from fedboost.model.shards import Packed
-from fedboost.runtime.ledger.ledger import SALT_BYTES, DisclosureRow
+from fedboost.runtime.ledger.rows import SALT_BYTES, DisclosureRow
 
 STEP = "fetch_model"  # what the ledger calls it; no step of a job
 REVEALS = "to an approver of this party, the party's own shard of the model."

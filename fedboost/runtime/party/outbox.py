@@ -14,8 +14,8 @@ from fedboost import wire
 from fedboost.errors import ProtocolError, UnreachableError
 from fedboost.flow import About, Out, Step
 from fedboost.messages.exchange_pb2 import Envelope
-from fedboost.runtime.ledger.ledger import SALT_BYTES
 from fedboost.runtime.ledger.messages import Noted
+from fedboost.runtime.ledger.rows import SALT_BYTES
 
 if TYPE_CHECKING:
     from fedboost.crypto.secrets import Secrets

@@ -24,7 +24,8 @@ from fedboost.job import Name
 from fedboost.model import kinds
 from fedboost.model.export import FILE_BYTES_MAX, HostShard, host_shard, needed_alone
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.runtime.ledger.ledger import SALT_BYTES, Direction, DisclosureRow, Ledger
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.ledger.rows import SALT_BYTES, Direction, DisclosureRow
 from fedboost.runtime.policy.judgement import SEPARATOR, Signatures, Trust, check_signed_at
 from fedboost.runtime.transport.identity import verify_certificate
 from fedboost.runtime.transport.tls import Revocations, TlsFiles, load_identity

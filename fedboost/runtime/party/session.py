@@ -24,8 +24,8 @@ from fedboost.flow import About, Artefact, Out, Seat, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import StepCost, Told
 from fedboost.messages.party_pb2 import StepCall, StepReply, TurnReply
-from fedboost.runtime.ledger.ledger import SALT_BYTES
 from fedboost.runtime.ledger.messages import Noted
+from fedboost.runtime.ledger.rows import SALT_BYTES
 from fedboost.runtime.party.asked import Started, StepRequest
 from fedboost.runtime.party.inbox import PARTS_WAITING_MAX, Arrived, Inbox, Key
 from fedboost.runtime.party.outbox import Links, MessagePlace, Outbox, Record, Sent, Terms

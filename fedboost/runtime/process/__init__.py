@@ -1,6 +1,7 @@
 """One process: clocks, logs, threads, worker processes and how it ends.
 
 Modules:
+    absent    hides packages that daemons do without
     bridge    lets threads wait for the event loop
     clock     the clock of all waits
     deadline  ends a process in time

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.privacy_jobs import ruled_out
 from fedboost.audit import attacks, linear
 from fedboost.audit.attacks import AttackPlan, AttackTarget
 from fedboost.audit.findings import LINKINGS, SUMS
@@ -168,6 +169,6 @@ def test_divided_rows_alone_rule_out_and_rank_nothing():
     given = made(2000, 3)
     known = linear.generic(2, given.n_rows, given.values)
     equations = linear.of_bin(given, 0, one_bin(given).cells, range(3), known)
-    guess = linear.ruled_out(equations)
+    guess = ruled_out(equations)
     assert not equations.truth[guess == 0.0].any()
     assert set(guess.tolist()) <= {0.0, equations.chance}

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedboost.audit.linking import chains, matched
+from tests.support.linking import chains, matched
 from tests.support.released import made
 
 N_BINS, VALUES = 12, 2

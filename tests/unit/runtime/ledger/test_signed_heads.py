@@ -25,7 +25,8 @@ from fedboost.errors import ConfigError, DataError, PeerError
 from fedboost.messages.party_pb2 import SignedHead
 from fedboost.runtime.cluster import local
 from fedboost.runtime.ledger import comparison, signed_heads
-from fedboost.runtime.ledger.ledger import GENESIS, DisclosureRow, Head, Ledger, row_hash
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.ledger.rows import GENESIS, DisclosureRow, Head, row_hash
 from fedboost.runtime.policy.judgement import check_signed_at
 from fedboost.runtime.transport.tls import load_identity
 from tests.support.federated import job_spec, now

@@ -1,0 +1,167 @@
+"""Rows of the ledger, what is kept beside them, and the hashes that chain them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from fedboost.errors import DataError
+
+Direction: TypeAlias = Literal["out", "in"]
+
+GENESIS = hashlib.sha256(b"fedboost ledger 2").hexdigest()  # what the first row follows
+SALT_BYTES = 16
+TEXT_CHARS_MAX = 2000  # of one column; a peer cannot fill the disk with a name
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisclosureRow:
+    """What one payload told whom."""
+
+    direction: Direction
+    job: str
+    attempt: int = 0  # of none: the job is over
+    stage: str = ""
+    step: str  # that gave it
+    number: int = 0  # of that step in its stage and attempt, as the coordinator counts
+    part: int = 0  # of a stream; 0 of a whole message
+    kind: str  # the message's type
+    peer: str
+    bytes: int  # of the payload
+    values: int  # how many numbers, ids or ciphertexts it holds
+    rows: int | None = None  # how many people it is about; None here and below: not known, or none
+    groups: int | None = None  # over how many of their groups it says something each
+    smallest_group: int | None = None  # rows in the smallest of them
+    epsilon: float | None = None  # of its noise, a value
+    protection: str  # a word: "paillier-2048 blinded", "curve25519", "plain"
+    reveals: str  # the message's own sentence on what it reveals
+    sha256: str  # of the payload, in hex
+    salt: str  # its sender's, in hex: without it nobody can guess a payload from a row's hash
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the ledger, in the order of its columns."""
+
+    n: int  # from 1
+    at: str  # UTC, ISO 8601
+    direction: str
+    job: str
+    attempt: int
+    stage: str
+    step: str
+    number: int
+    part: int
+    kind: str
+    peer: str
+    bytes: int
+    values: int
+    rows: int | None
+    groups: int | None
+    smallest_group: int | None
+    epsilon: float | None
+    protection: str
+    reveals: str
+    sha256: str
+    salt: str
+    previous: str
+    hash: str
+
+    @property
+    def sentence(self) -> str:
+        """The row for a person: who was told what, of how many people, how protected."""
+        way = f"Sent to {self.peer}" if self.direction == "out" else f"Received from {self.peer}"
+        facts = [f"{self.bytes:,} bytes"]
+        if self.rows is not None:
+            facts.append(f"about {self.rows:,} rows")
+        if self.groups is not None:
+            facts.append(f"{self.groups:,} groups")
+        if self.smallest_group is not None:
+            facts.append(f"the smallest of {self.smallest_group:,} rows")
+        if self.epsilon is not None:
+            facts.append(f"epsilon {self.epsilon:g} a value")
+        return f"{way} ({', '.join(facts)}): {self.reveals} Protected: {self.protection}"
+
+
+@dataclass(frozen=True)
+class Amount:
+    """All rows of one kind of message, one way, with one peer."""
+
+    direction: str
+    peer: str
+    kind: str
+    messages: int
+    bytes: int
+    values: int
+
+
+@dataclass(frozen=True)
+class Head:
+    """The end of the chain: how many rows, and the last one's hash."""
+
+    n: int
+    hash: str
+
+
+@dataclass(frozen=True)
+class KeptHead:
+    """A head that a party has signed, as it came; see `heads` for what the text says."""
+
+    job: str
+    party: str
+    text: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A row that this party has signed and its ledger lacks: its store was restored."""
+
+    hash: str
+    n: int
+    job: str
+    peer: str  # who has kept the signature
+    found: str  # UTC, ISO 8601
+    seen: str = ""  # when the owner said so; empty: not yet
+
+
+def row_hash(row: Row) -> str:
+    """SHA-256, in hex, over every column of the row but its own hash."""
+    return chained(row.previous, content_hash(row))
+
+
+def content_hash(row: Row) -> str:
+    """SHA-256, in hex, over what the row says, names of columns included.
+
+    Its salt keeps it from telling anything of the row to whoever does not know both.
+    """
+    content = {key: value for key, value in vars(row).items() if key not in ("previous", "hash")}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def chained(previous: str, content: str) -> str:
+    """The hash of a row whose content has that hash, behind a row of that hash."""
+    return hashlib.sha256(f"{previous} {content}".encode()).hexdigest()
+
+
+def broken(n: int, what: str) -> DataError:
+    """The error that names the first row of a chain that is not as it was."""
+    return DataError(
+        f"the ledger is broken: row {n} {what}",
+        todo="do not trust rows from here on; compare with the peers' ledgers",
+        row=n,
+    )
+
+
+def check_row(disclosure: DisclosureRow) -> None:
+    """Refuses a row that could not be stored as it is, so that the chain would break."""
+    assert disclosure.direction in ("out", "in")
+    assert len(disclosure.sha256) == 64
+    assert len(disclosure.salt) == 2 * SALT_BYTES
+    assert all(value >= 0 for value in vars(disclosure).values() if isinstance(value, int))
+    for text in (value for value in vars(disclosure).values() if isinstance(value, str)):
+        if len(text) > TEXT_CHARS_MAX or "\0" in text:
+            raise DataError(f"a ledger's text has at most {TEXT_CHARS_MAX} characters and no NUL")
