@@ -1,5 +1,5 @@
-"""What the site does beyond MkDocs: pages for the project's files that documents link to, and for
-notebooks; drawings as a part of their page, so that they follow its colours.
+"""Hooks of the site beyond MkDocs: pages for linked files of the project and for notebooks;
+drawings as a part of their page, so that they follow its colours.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LANGUAGES = {".yaml": "yaml", ".py": "python", ".sh": "bash", ".proto": "protobu
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds a page for each notebook, and each file or folder outside docs/ that is linked to."""
+    """Add a page for each notebook, and each file or folder outside docs/ that is linked to."""
     waiting = [DOCS / file.src_uri for file in files if file.src_uri.endswith(".md")]
     seen = set(waiting)
     for path in (DOCS / "notebooks").glob("*.ipynb"):
@@ -43,14 +43,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links that leave docs/ lead to the pages made of what they name."""
+    """Turn links that leave docs/ into links to their pages."""
     if page.file.generated_by is not None:
         return markdown  # its links were turned when it was made
     return _turned(markdown, DOCS / page.file.src_uri)
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Puts each drawing of docs/pictures/ into the page itself."""
+    """Put each drawing of docs/pictures/ into the page itself."""
 
     def drawn(found: re.Match[str]) -> str:
         svg = (DOCS / found[2]).read_text(encoding="utf-8")
@@ -60,7 +60,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 
 def _linked(path: Path) -> Iterator[Path]:
-    """What a document links to, and all that lies in a folder."""
+    """Yield the files that a document links to, or all files of a folder."""
     if path.is_dir():
         yield from sorted(p for p in path.iterdir() if p.name != "__pycache__")
     elif path.suffix == ".md":
@@ -69,7 +69,7 @@ def _linked(path: Path) -> Iterator[Path]:
 
 
 def _turned(markdown: str, path: Path) -> str:
-    """The text of the document at `path` with links as the site has them."""
+    """Return the text of the document at `path` with links as the site has them."""
 
     def turned(found: re.Match[str]) -> str:
         target = Path(os.path.normpath(path.parent / found[2]))
@@ -84,8 +84,8 @@ def _turned(markdown: str, path: Path) -> str:
 
 
 def _uri(path: Path) -> str:
-    """Where the site has what lies at `path`."""
-    if path == DOCS / "README.md" or path == DOCS:
+    """Return the place of `path` in the site."""
+    if path == DOCS:
         return "index.md"
     if path.is_relative_to(DOCS):
         page = path.with_suffix(".md") if path.suffix == ".ipynb" else path
@@ -95,7 +95,7 @@ def _uri(path: Path) -> str:
 
 
 def _notebook(path: Path) -> str:
-    """A notebook as a page: texts, code, and what it printed and drew when it ran last."""
+    """Return a notebook as a page: texts, code, and the outputs of its last run."""
     parts = []
     for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type == "markdown":
@@ -107,7 +107,7 @@ def _notebook(path: Path) -> str:
 
 
 def _output(output: nbformat.NotebookNode) -> str:
-    """What a cell has left, in the richest form that needs no script."""
+    """Return the output of a cell, in the richest form that needs no script."""
     data = output.get("data", {})
     if "image/png" in data:
         return f"![output](data:image/png;base64,{''.join(data['image/png'].split())})"
@@ -119,7 +119,7 @@ def _output(output: nbformat.NotebookNode) -> str:
 
 
 def _page(path: Path) -> str:
-    """A page for a file or a folder outside docs/."""
+    """Return a page for a file or a folder outside docs/."""
     name = path.relative_to(ROOT).as_posix()
     if path.is_dir():
         links = (f"- [{p.name}]({os.path.relpath(_uri(p), 'files')})" for p in _linked(path))

@@ -1,4 +1,4 @@
-"""`python -m tests.families`: the table of docs/testing.md, counted by collecting every tier.
+"""`python -m tests.families`: the table of the page of tests, counted by collecting every tier.
 
 With the report of a run (`--junitxml`), its seconds are written anew, too. The
 table of what is known lies in the document: a test holds the run's own column to it.
@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 from tests.tiers import Tier
 
 ROOT = Path(__file__).resolve().parent.parent
-FILE = ROOT / "docs" / "testing.md"
+FILE = ROOT / "docs" / "development" / "tests.md"
 BLOCK = re.compile(r"(<!-- generated: families -->\n).*?(<!-- end -->)", re.DOTALL)
 COUNTED = re.compile(r"^(tests/\S+\.py): (\d+)$", re.MULTILINE)
 HEAD = (

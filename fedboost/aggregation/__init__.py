@@ -20,7 +20,7 @@ and sums; a sum over fewer parties than an earlier one of the same statistic is 
 are bound to a history that each contributor keeps itself: the job, its contributors, what each sum
 is of, and all totals so far. Whoever stands elsewhere is named before the first sum, and whoever is
 told something else gets noise. A tag inside each vector names an aggregator that tells a false
-total (docs/privacy.md, D10).
+total (docs/explanation/sums-under-masks.md).
 
 Protocols add the steps that give a vector and take its total.
 

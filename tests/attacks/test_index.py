@@ -1,4 +1,4 @@
-"""The list of attacks names tests that there are, and docs/privacy.md the attacks of the list."""
+"""The list of attacks names tests that there are, and the page of defences the listed attacks."""
 
 import importlib
 import inspect
@@ -12,7 +12,7 @@ from fedboost.runtime.config.policy import Policy
 from tests.conftest import ROOT
 
 INDEX = Path(__file__).with_name("README.md")
-PRIVACY = ROOT / "docs" / "privacy.md"
+DEFENCES = ROOT / "docs" / "explanation" / "defences.md"
 NEVER_RUN = {"skip", "long", "xfail"}  # marks of tests that do not run in every change
 
 
@@ -78,8 +78,8 @@ def test_every_test_of_this_folder_belongs_to_an_attack():
 
 
 def defences():
-    """What docs/privacy.md says of each defence, by its name."""
-    parts = re.split(r"^### (D\d+) .*$", PRIVACY.read_text(), flags=re.MULTILINE)[1:]
+    """Return what the page of defences says of each, by its name."""
+    parts = re.split(r"^### (D\d+) .*$", DEFENCES.read_text(), flags=re.MULTILINE)[1:]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
@@ -93,6 +93,6 @@ def test_the_document_has_every_defence_with_its_attacks():
 
 
 def test_the_document_names_every_key_of_a_policy():
-    text = PRIVACY.read_text()
+    text = DEFENCES.read_text()
     for key in Policy.model_fields:
         assert f"`{key}`" in text, key

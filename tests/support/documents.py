@@ -1,6 +1,6 @@
 """A reader who does what a document shows: its blocks in order, in one empty folder.
 
-    python -m tests.support.documents docs/machines.md
+    python -m tests.support.documents docs/tutorials/two-machines.md
 
 - ```console: what follows `$` is typed into one shell; lines shown below a command must come out
   of it, in that order, where `…` stands for anything. A command that fails ends the reading.
@@ -8,6 +8,7 @@
 - ```yaml and others with title="FILE": written to that file, unless the project has one of that
   path; then the block is a listing of it, which `make docs` writes.
 - <!-- read first: FILE.md -->: what that document shows is done before, in the same shell.
+  Pages that need the same daemons form a chain, so that one reading starts them for all.
 
 `fedboost` and `python` are forks of a process that has imported fedboost (tests/warm.py); the
 shell, its pipes, variables, jobs and exit codes are real. A command that ends with `&` and serves
@@ -84,28 +85,28 @@ class UnlikeShownError(Exception):
 
 
 def everywhere() -> list[Path]:
-    """The documents whose every block is run."""
+    """List the documents whose every block is run."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def first_of(document: Path) -> Path | None:
-    """The document whose blocks come before this one's."""
+    """Return the document whose blocks come before this one's."""
     found = FIRST.search(document.read_text())
     return document.parent / found[1] if found else None
 
 
 def runs(document: Path) -> bool:
-    """Whether a reader has anything to do in it."""
+    """Return whether a reader has anything to do in it."""
     return any(_acts(block) for block in blocks(document.read_text()))
 
 
 def not_run(command: str) -> str | None:
-    """The first words of a command that works in a clone alone; None for one that is run."""
+    """Return the first words of a command that works only in a clone; None for others."""
     return next((words for words in NOT_RUN if f"{command} ".startswith(f"{words} ")), None)
 
 
 def deeds(document: Path) -> set[str]:
-    """The files that a reader of it writes and the commands that are run, without assignments."""
+    """Return the files that a reader writes and the commands that run, without assignments."""
     done = set()
     for block in filter(_acts, blocks(document.read_text())):
         if block.language in SHELLS and block.title is None:
@@ -145,7 +146,7 @@ class Reader:
         self.python: Typed | None = None
 
     def read(self, document: Path) -> None:
-        """Does all that the document shows, what comes before it included."""
+        """Do all that the document shows, after the document before it."""
         before = first_of(document)
         if before is not None:
             self.read(before)
@@ -164,11 +165,11 @@ class Reader:
                         self._type(document, command)
 
     def output(self) -> Path:
-        """A file for what a command prints."""
+        """Return a new file for the output of a command."""
         return self.outputs / str(len(list(self.outputs.iterdir())))
 
     def close(self) -> None:
-        """Stops whatever still runs."""
+        """Stop all processes that still run."""
         if self.python is not None:
             self.python.stop("")
         self.shell.stop("kill $(jobs -p) 2>/dev/null; wait\n")
@@ -216,7 +217,7 @@ class Typed:
         os.close(self.told)
 
     def order(self, text: str) -> str:
-        """What it tells of the order: its exit code, or in words that there is none."""
+        """Return the exit code of the order, or in words that there is none."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(text.encode())
@@ -228,7 +229,7 @@ class Typed:
         return os.read(self.answers, 64).decode().strip() or "the end of the process"
 
     def stop(self, last: str) -> None:
-        """Ends it, after a last order, and whatever it has started."""
+        """End it after a last order, with all that it started."""
         assert self.process.stdin is not None
         with contextlib.suppress(subprocess.TimeoutExpired, BrokenPipeError):
             self.process.communicate(last.encode(), timeout=ENDS_S_MAX)
@@ -239,7 +240,7 @@ class Typed:
 
 
 def unprinted(shown: tuple[str, ...], printed: str) -> str | None:
-    """The first shown line that is not among the printed ones behind those shown before it."""
+    """Return the first shown line that is missing after those shown before it."""
     rest = [" ".join(line.split()) for line in printed.splitlines()]
     for line in shown:
         parts = " ".join(line.split()).split("…")
@@ -252,13 +253,13 @@ def unprinted(shown: tuple[str, ...], printed: str) -> str | None:
 
 
 def run(document: Path) -> subprocess.CompletedProcess[str]:
-    """Has a process of its own read a document; its exit code is 0 where all is as shown."""
+    """Read a document in a process of its own; exit code 0: all is as shown."""
     args = ("-m", "tests.support.documents", READ_HERE, document)
     return warm.server().run(*args, cwd=ROOT, new_session=True)
 
 
 def main(args: list[str]) -> int:
-    """Reads one document; gives the exit status."""
+    """Read one document; return the exit status."""
     if READ_HERE not in args:
         done = run(Path(args[0]).resolve())
         sys.stderr.write(done.stderr)
@@ -286,7 +287,7 @@ def main(args: list[str]) -> int:
 
 
 def _alone() -> bool:
-    """Moves into a network of our own, where nobody else can take our ports, if we may have one."""
+    """Move into a network of our own, where nobody else can take our ports, if we may."""
     user, group = os.getuid(), os.getgid()
     if ctypes.CDLL(None).unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
         return False
@@ -304,7 +305,7 @@ def _unlike(where: str, what: str, output: Path) -> UnlikeShownError:
 
 
 def _listening() -> int:
-    """How many sockets listen in the processes of our session."""
+    """Count the sockets that listen in the processes of our session."""
     tables = [Path("/proc/self/net") / name for name in ("tcp", "tcp6")]
     rows = [row for table in tables if table.exists() for row in table.read_text().splitlines()]
     listen = {f"socket:[{row.split()[9]}]" for row in rows if row.split()[3] == "0A"}

@@ -10,7 +10,7 @@ host    rows.Rows            what came, and the polynomials a, which both sides 
 guest   decryption.decrypt   sums of m, exact
 ```
 
-docs/lattice.md says why each step is there.
+docs/explanation/lattice.md says why each step is there.
 
 Modules:
     answers      a host's answers: rounded, re-randomised, flooded with noise

@@ -82,7 +82,7 @@ def test_every_scheme_is_measured_in_the_same_operations(hasty, monkeypatch):
         assert set(NAMES) <= set(row["ns"])
         assert min(row["ns"].values()) >= 0.0
     octets = {row["scheme"]: row[CANDIDATE_BYTES] for row in rows}
-    assert octets[LATTICE] == 9486  # docs/lattice.md, a million rows
+    assert octets[LATTICE] == 9486  # docs/explanation/lattice-numbers.md, a million rows
     assert octets[LATTICE] / 2 > octets[PAILLIER]
 
 

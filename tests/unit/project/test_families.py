@@ -1,4 +1,4 @@
-"""The table of families in docs/testing.md is true, and every tier holds the ones before it."""
+"""The table of families in the page of tests is true, and each tier holds those before it."""
 
 import re
 

@@ -396,7 +396,7 @@ def test_labels_in_queries_are_those_of_the_metric():
 
 
 def test_the_documents_list_every_metric_with_its_labels():
-    text = (ROOT / "docs" / "metrics.md").read_text()
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     for family in FAMILIES.values():
         named = ", ".join(f"`{label}`" for label in family.labels) or "none"
         row = f"| `{family.name}` | {family.kind} | {named} | {family.says} |"
