@@ -159,6 +159,10 @@ def test_the_disclosure_table_is_fresh(generate):
     assert generate.MESSAGES.read_text() == generate.render(), "run: make docs"
 
 
+def test_the_index_of_decisions_is_fresh(generate):
+    assert (generate.DECISIONS / "index.md").read_text() == generate.decisions(), "run: make docs"
+
+
 def test_the_listings_are_the_files(generate):
     text = generate.GUIDE.read_text()
     assert text == generate.listed(text), "run: make docs"
