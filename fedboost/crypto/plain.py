@@ -14,6 +14,7 @@ from fedboost.errors import PeerError
 WIDTH = 32  # bytes
 PLAINTEXT_BITS = 8 * WIDTH - 1
 KEY = b"plain"
+KEY_BITS = KEY_BITS_MIN = 0  # it has no key
 
 
 class _Itself:

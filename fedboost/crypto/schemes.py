@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from fedboost.crypto import iterative_affine, okamoto_uchiyama, paillier, plain
 from fedboost.crypto.api import PrivateKey, PublicKey
@@ -30,51 +31,41 @@ class KeyScheme:
     load_public: Callable[[bytes, int, Workers], PublicKey]  # (from the peer, key_bits, workers)
 
 
+class _Module(Protocol):
+    """What the module of a scheme has."""
+
+    KEY_BITS: int
+    KEY_BITS_MIN: int
+
+    def plaintext_bits(self, key_bits: int, /) -> int: ...
+
+    def generate(self, key_bits: int, workers: Workers, /) -> PrivateKey: ...
+
+    def load_private(self, octets: bytes, workers: Workers, /) -> PrivateKey: ...
+
+    def load_public(self, octets: bytes, key_bits: int, workers: Workers, /) -> PublicKey: ...
+
+
+def _of(module: _Module, name: str, *, secure: bool, multiplies: bool) -> KeyScheme:
+    return KeyScheme(
+        name=name,
+        secure=secure,
+        multiplies=multiplies,
+        key_bits=module.KEY_BITS,
+        key_bits_min=module.KEY_BITS_MIN,
+        plaintext_bits=module.plaintext_bits,
+        generate=module.generate,
+        load_private=module.load_private,
+        load_public=module.load_public,
+    )
+
+
 _ALL = (
-    KeyScheme(
-        name="paillier",
-        secure=True,
-        multiplies=True,
-        key_bits=paillier.KEY_BITS,
-        key_bits_min=paillier.KEY_BITS_MIN,
-        plaintext_bits=paillier.plaintext_bits,
-        generate=paillier.generate,
-        load_private=paillier.load_private,
-        load_public=paillier.load_public,
-    ),
-    KeyScheme(
-        name="okamoto-uchiyama",
-        secure=True,
-        multiplies=True,
-        key_bits=okamoto_uchiyama.KEY_BITS,
-        key_bits_min=okamoto_uchiyama.KEY_BITS_MIN,
-        plaintext_bits=okamoto_uchiyama.plaintext_bits,
-        generate=okamoto_uchiyama.generate,
-        load_private=okamoto_uchiyama.load_private,
-        load_public=okamoto_uchiyama.load_public,
-    ),
-    KeyScheme(
-        name="iterative-affine",  # broken: see its module
-        secure=False,
-        multiplies=False,
-        key_bits=iterative_affine.KEY_BITS,
-        key_bits_min=iterative_affine.KEY_BITS_MIN,
-        plaintext_bits=iterative_affine.plaintext_bits,
-        generate=iterative_affine.generate,
-        load_private=iterative_affine.load_private,
-        load_public=iterative_affine.load_public,
-    ),
-    KeyScheme(
-        name="plain",
-        secure=False,
-        multiplies=True,
-        key_bits=0,
-        key_bits_min=0,
-        plaintext_bits=plain.plaintext_bits,
-        generate=plain.generate,
-        load_private=plain.load_private,
-        load_public=plain.load_public,
-    ),
+    _of(paillier, "paillier", secure=True, multiplies=True),
+    _of(okamoto_uchiyama, "okamoto-uchiyama", secure=True, multiplies=True),
+    # Broken: see its module.
+    _of(iterative_affine, "iterative-affine", secure=False, multiplies=False),
+    _of(plain, "plain", secure=False, multiplies=True),
 )
 SCHEMES: Mapping[str, KeyScheme] = {scheme.name: scheme for scheme in _ALL}
 
