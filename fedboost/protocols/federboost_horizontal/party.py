@@ -138,7 +138,7 @@ def count_rows(me: Party) -> Iterator[Out]:
 
 def read_counts(me: Party, got: Iterator[Total]) -> Out:
     """Return how many rows all of us have."""
-    total = me.sums.open_total(got, (1 << 31) * len(me.sums.members))
+    total = me.sums.total_before_rounds(got, (1 << 31) * len(me.sums.members))
     me.counts = counting.read(total, len(me.table.names))
     labels.check_held_out(me.params, me.counts.validation > 0)
     if me.params.reuse is None:
@@ -158,7 +158,7 @@ def read_labels(me: Party, got: Iterator[Total]) -> Out:
     """Return what all labels add up to; then where columns are cut, if nobody has to
     search for it.
     """
-    total = me.sums.open_total(got, counting.most(me.counts))
+    total = me.sums.total_before_rounds(got, counting.most(me.counts))
     me.summary = counting.summary(me.params, me.counts, total)
     objectives.start(me.params, me.summary)  # refuses labels before anybody searches for cuts
     if DISCLOSURE in me.seat.artefacts:
@@ -182,7 +182,7 @@ def count_below(me: Party) -> Iterator[Out]:
 
 def narrow(me: Party, got: Iterator[Total]) -> Out:
     """Takes the search a step on."""
-    total = me.sums.open_total(got, me.counts.train)
+    total = me.sums.total_before_rounds(got, me.counts.train)
     me.search.take(total)
     return _found(me)
 

@@ -131,7 +131,7 @@ def count_rows(me: Party) -> Iterator[Out]:
 
 def read_counts(me: Party, got: Iterator[Total]) -> Out:
     """Return how many rows all of us have."""
-    total = me.sums.open_total(got, (1 << 31) * len(me.sums.members))
+    total = me.sums.total_before_rounds(got, (1 << 31) * len(me.sums.members))
     words_each = len(columns.EXPONENTS)
     me.counts = counting.read(total, len(me.names) * words_each)
     labels.check_held_out(me.params, me.counts.validation > 0)
@@ -156,7 +156,7 @@ def read_columns(me: Party, got: Iterator[Total]) -> Out:
     standardised.
     """
     counts = me.counts
-    total = me.sums.open_total(got, 1 << 62)
+    total = me.sums.total_before_rounds(got, 1 << 62)
     label_words = 2 + (me.params.num_class or 0)
     me.summary = counting.summary(me.params, counts, total[:label_words])
     objectives.start(me.params, me.summary)  # refuses labels before anybody draws a network
@@ -173,7 +173,7 @@ def show_reach(me: Party) -> Iterator[Out]:
 
 def read_reach(me: Party, got: Iterator[Total]) -> Out:
     """Return how far it may go for anybody's."""
-    total = me.sums.open_total(got, len(me.sums.members))
+    total = me.sums.total_before_rounds(got, len(me.sums.members))
     _plant(me, counting.bound(total, "row's sum of values"))
     return Out()
 
