@@ -10,14 +10,18 @@ fails is in the case's name:
 
 import logging
 import random
+from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedboost.crypto.noise import IdNoise
+from fedboost.errors import UnreachableError
 from fedboost.model import shards
 from fedboost.protocols.align import host as align_host
+from fedboost.protocols.federboost_vertical import guest as federboost_guest
+from fedboost.protocols.predict import guest as predict_guest
 from fedboost.protocols.secureboost import host as secureboost_host
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs.signed import SignedJob
@@ -33,7 +37,7 @@ from fedboost.runtime.policy.judgement import Judge
 from fedboost.runtime.policy.reading import owned
 from fedboost.runtime.policy.spending import Spending
 from tests import tiers
-from tests.support import adversary, labels_adversary
+from tests.support import adversary, labels_adversary, lies
 from tests.tiers import Tier
 from tests.unit.crypto.test_intersection import taken_off
 
@@ -79,7 +83,7 @@ def test_no_schedule_that_hypothesis_finds_leaves_the_border(tmp_path_factory, d
     adversary.carried_out(draw, tmp_path_factory.mktemp("town"))
 
 
-# What is there in place of a defence
+# What is there in place of a defence, and what its schedules lean towards
 
 
 def _always(instead):
@@ -99,6 +103,7 @@ def _denied_later(patched):
         return owned(node.config, node.store.job(request.id))
 
     patched.setattr(PartyNode, "deny", deny)
+    patched.setattr(lies, "DENIES", 0.05)
 
 
 def _attempts_again(patched):
@@ -107,6 +112,7 @@ def _attempts_again(patched):
         states._happens(states._store.job(id_), PartyJobEvent.BEGUN)
 
     patched.setattr(PartyJobStates, "begins", begins)
+    patched.setattr(lies, "FORGETS", 0.9)
 
 
 def _charged_before_a_restart(patched):
@@ -135,12 +141,28 @@ def _any_point(patched):
     patched.setattr(align_host, "given_back", opened)
 
 
+def _other_tables(patched, module, step):
+    """Two of three attempts end at a step of the guest's, and the next one meets another table."""
+    for name in ("LOSES", "CHANGES"):
+        patched.setattr(lies, name, 1.0)
+    real, calls = getattr(module, step), count()
+
+    def dies(me, *got):
+        if next(calls) % 3:
+            raise UnreachableError("the guest's daemon died", party=me.seat.party)
+        return real(me, *got)
+
+    patched.setattr(module, step, dies)
+
+
 def _noise_by_place(patched):
     by_id = IdNoise.__init__
 
     def by_place(me, secrets, ids):
         by_id(me, secrets, (b"%d" % place for place, _ in enumerate(ids)))
 
+    _only("noise")(patched)
+    _other_tables(patched, federboost_guest, "receive_buckets")
     patched.setattr(IdNoise, "__init__", by_place)
     patched.setattr(JobFiles, "pin", _always(True))
 
@@ -153,7 +175,10 @@ def _any_guest(patched):
 
 
 def _other_rows(patched):
+    _only("sums")(patched)
     patched.setattr(JobFiles, "pin", _always(True))
+    patched.setattr(adversary, "CALM", 1.0)
+    _other_tables(patched, predict_guest, "close_batch")
 
 
 def _each_alone(patched):
@@ -166,13 +191,28 @@ def _each_name(patched):
     patched.setattr(accounts, "SAME", "dataset = :dataset")
 
 
-def _put(owner, name, instead=None):
-    return lambda patched: patched.setattr(owner, name, _always(instead))
+def _only(*kinds):
+    """Schedules that lean towards what is to be shown train by these protocols alone."""
+
+    def leans(patched):
+        known = {kind: adversary.KINDS[kind] for kind in kinds or adversary.KINDS}
+        patched.setattr(adversary, "KINDS", known)
+
+    return leans
 
 
-def _unlimited(name):
+def _put(owner, name, instead=None, *kinds):
+    def off(patched):
+        _only(*kinds)(patched)
+        patched.setattr(owner, name, _always(instead))
+
+    return off
+
+
+def _unlimited(name, *kinds):
     def off(patched):
         _no_forecast(patched)
+        _only(*kinds)(patched)
         patched.setattr(Policy, name, _always(None))
 
     return off
@@ -191,16 +231,16 @@ OFF = {
         _put(accounts, "has_left", True),
         "ε are more than the account says",
     ),
-    "sums have a limit": (_unlimited("judge_told_sums"), "more sums than"),
+    "sums have a limit": (_unlimited("judge_told_sums", "sums"), "more sums than"),
     "for guests that compare notes": (_each_alone, "more sums than"),
     "and for a table of two names": (_each_name, "more sums than|more ε than"),
-    "noise has a limit": (_unlimited("judge_told_noise"), "more ε than"),
+    "noise has a limit": (_unlimited("judge_told_noise", "noise"), "more ε than"),
     "noise belongs to ids": (_noise_by_place, "noise was drawn anew"),
     "trees have so many layers": (
-        _put(secureboost_host, "_layers", 99),
+        _put(secureboost_host, "_layers", 99, "sums"),
         "more layers than the job has",
     ),
-    "predictions have a limit": (_unlimited("judge_rows"), "more rows than"),
+    "predictions have a limit": (_unlimited("judge_rows", "sums"), "more rows than"),
     "rows are those of the beginning": (_other_rows, "rows that nobody counted|the account says"),
     "models belong to guests": (_any_guest, "another than the model's guest"),
     "alignments are counted": (

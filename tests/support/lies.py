@@ -56,6 +56,8 @@ FORGED = 0.06  # of the victim's calls and messages
 LOST = 0.04  # of the others' calls
 APPROVED, DENIED = 0.75, 0.12  # of the proposals that an owner looks at
 DENIES = 0.003  # of the victim's calls, whatever was decided before
+FORGETS = 0.2  # of the times between two attempts, the coordinator
+LOSES, CHANGES = 0.4, 0.4  # one of the others loses the job, has another table
 CALM = 0.5  # of the schedules begin with a job in which nobody lies
 LEADER = Peer("coordinator", local.COORDINATOR, fingerprint="", serial=0)
 OWNER = Peer("user", local.USER, fingerprint="", serial=0)
@@ -192,18 +194,18 @@ class Schedule:
         """What befalls people between two attempts."""
         await self.town.settles()
         other = self.draw.choice([name for name in spec.parties.everybody if name != self.victim])
-        if self.draw.random() < 0.4:
+        if self.draw.random() < LOSES:
             self.did.append(f"{other} has lost the job")
             node = self.town.node(other)
             node.under_way.pop(job, None)
             shutil.rmtree(node.store.folder / "jobs" / job, ignore_errors=True)
-        if self.draw.random() < 0.4:
+        if self.draw.random() < CHANGES:
             self.did.append(self.changes_table(other))
         if self.draw.random() < 0.05:
             self.did.append(f"{other} has lost its store")
             await self.town.lose_store(other)
             self._owed.pop(other, None)
-        if self.draw.random() < 0.2:
+        if self.draw.random() < FORGETS:
             known = [j for j in self.town.node(self.victim).store.jobs() if j.id == job]
             kept = self.draw.choice((None, *known, *known))
             self.did.append(f"the coordinator has lost {'all' if kept is None else 'other jobs'}")
