@@ -314,14 +314,17 @@ def null_space(rows: NDArray[np.int64]) -> NDArray[np.int64]:
             else row
             for row in left
         ]
-    return np.array([row[width:] for row in left], np.int64).reshape(-1, count)
+    return np.array([row[width:] for row in left], np.int64).reshape(len(left), count)
+
+
+def rank(rows: NDArray[np.int64]) -> int:
+    """How many rows are independent, over the integers."""
+    return len(rows) - len(null_space(rows))
 
 
 def isolated(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:
     """Whether a combination is about one of the two alone: not 0 in one, 0 in the other."""
-    whole = np.linalg.matrix_rank(np.hstack([first, second])) if len(first) else 0
-    ranks = [np.linalg.matrix_rank(own) if len(own) else 0 for own in (first, second)]
-    return bool(whole > min(ranks))
+    return rank(np.hstack([first, second])) > min(rank(first), rank(second))
 
 
 def run(draw: random.Random) -> Schedule:
