@@ -232,7 +232,7 @@ class Contributor:
             raise PeerError("a total is beyond what its parts can add up to")
         return values
 
-    def open_total(self, got: Iterator[Total], most: int) -> Vector:
+    def total_before_rounds(self, got: Iterator[Total], most: int) -> Vector:
         """The same of a sum in front of the rounds, which nobody may keep closed."""
         total = self.total(got, most)
         if total is None:

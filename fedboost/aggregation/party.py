@@ -32,14 +32,12 @@ class Adds(Protocol):
 
 
 def tell_standing(me: Adds) -> Out:
-    """Return where our record of the sums stands."""
+    """Send where our record of the sums stands."""
     return Out(send=me.sums.stand())
 
 
 def compare_standings(me: Adds, got: Mapping[str, Standing]) -> Out:
-    """Return whether the others' records are ours: sums go on, or the model ends, only among
-    equals.
-    """
+    """Check that the others' records are ours: sums go on, or the model ends, only among equals."""
     me.sums.meet(got)
     return Out()
 
@@ -72,7 +70,7 @@ def hold_shares(me: Adds, got: Mapping[str, DealtShares], present: tuple[str, ..
 
 
 def sign_survivors(me: Adds, present: tuple[str, ...]) -> Out:
-    """Return who is left, as we were told, under our signature."""
+    """Sign who is left, as we were told."""
     return Out(send=me.sums.sign(present))
 
 
@@ -90,9 +88,7 @@ def bytes_max(_: Adds, __: str) -> int:
 
 
 def given(me: Adds, vector: Vector, what: Statistic) -> Iterator[Out]:
-    """Yield what a step sends of its vector, part by part; the first one is charged
-    with all of it.
-    """
+    """Send a step's vector, part by part; the first one is charged with all of it."""
     rows = me.sums.rows
     charges = (Charge(Spent.TOTALS, len(vector) / max(1, rows)),)
     about = About(rows, charges=charges if len(vector) else ())

@@ -34,7 +34,7 @@ def hear_answer_keys(me: HasMasks, got: Mapping[str, AnswerKey]) -> Out:
 
 
 def learn_shared(me: HasMasks, got: SharedRows) -> Out:
-    """Return which of our rows the other hosts have as well."""
+    """Note which of our rows the other hosts have as well."""
     me.answering.learn(got, me.n_rows)
     return Out()
 

@@ -160,9 +160,7 @@ class Rounds(RoundsState):
         return loop if self.stopping.stop else ""
 
     def told(self) -> Told:
-        """Return what the rounds came to: metrics of the one that the model keeps,
-        counts, curves.
-        """
+        """Report the rounds: metrics of the one that the model keeps, counts, curves."""
         best = self.best_round
         told = Told(best=words.as_metrics(self.history[best]))
         told.counts.add(name="rounds", count=best + 1)

@@ -52,7 +52,7 @@ class Batches(ABC):
         return Out(told=self.all_told())
 
     def all_told(self) -> Told:
-        """Return what the coordinator hears once there is no further batch."""
+        """Report the totals to the coordinator once there is no further batch."""
         counts = [Count(name="predicted", count=self.values.shape[0])]
         return Told(ends="batch", counts=counts)
 

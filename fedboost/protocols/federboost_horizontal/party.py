@@ -127,7 +127,7 @@ def match_columns(me: Party, got: Columns) -> Out:
 
 
 def count_rows(me: Party) -> Iterator[Out]:
-    """Return how many rows we have, and how large labels and weights are."""
+    """Send how many rows we have, and how large labels and weights are."""
     label, weight, scaled = labels_of(me.seat)
     me.ranked = Ranked.of(me.table.values[me.seat.parts["train"]])
     present, largest = me.ranked.present(), np.maximum(weight, scaled)
@@ -137,8 +137,8 @@ def count_rows(me: Party) -> Iterator[Out]:
 
 
 def read_counts(me: Party, got: Iterator[Total]) -> Out:
-    """Return how many rows all of us have."""
-    total = me.sums.open_total(got, (1 << 31) * len(me.sums.members))
+    """Read how many rows all of us have."""
+    total = me.sums.total_before_rounds(got, (1 << 31) * len(me.sums.members))
     me.counts = counting.read(total, len(me.table.names))
     labels.check_held_out(me.params, me.counts.validation > 0)
     if me.params.reuse is None:
@@ -147,7 +147,7 @@ def read_counts(me: Party, got: Iterator[Total]) -> Out:
 
 
 def sum_labels(me: Party) -> Iterator[Out]:
-    """Yield what our labels and weights add up to."""
+    """Send the sums of our labels and weights."""
     label, _, weight = labels_of(me.seat)
     train = me.seat.parts["train"]
     share = counting.of_labels(me.params, me.counts, label[train], weight[train])
@@ -155,10 +155,10 @@ def sum_labels(me: Party) -> Iterator[Out]:
 
 
 def read_labels(me: Party, got: Iterator[Total]) -> Out:
-    """Return what all labels add up to; then where columns are cut, if nobody has to
+    """Read the sums of all labels; then find where columns are cut, if nobody has to
     search for it.
     """
-    total = me.sums.open_total(got, counting.most(me.counts))
+    total = me.sums.total_before_rounds(got, counting.most(me.counts))
     me.summary = counting.summary(me.params, me.counts, total)
     objectives.start(me.params, me.summary)  # refuses labels before anybody searches for cuts
     if DISCLOSURE in me.seat.artefacts:
@@ -174,7 +174,7 @@ def read_labels(me: Party, got: Iterator[Total]) -> Out:
 
 
 def count_below(me: Party) -> Iterator[Out]:
-    """Return how many of our values are below each probe of the search."""
+    """Send how many of our values are below each probe of the search."""
     probes = me.search.probes()
     below = me.ranked.at(me.table.searched).below(probes)
     yield from given(me, below, Statistic("count_below"))
@@ -182,7 +182,7 @@ def count_below(me: Party) -> Iterator[Out]:
 
 def narrow(me: Party, got: Iterator[Total]) -> Out:
     """Takes the search a step on."""
-    total = me.sums.open_total(got, me.counts.train)
+    total = me.sums.total_before_rounds(got, me.counts.train)
     me.search.take(total)
     return _found(me)
 
@@ -197,7 +197,7 @@ def hold_shares(me: Party, got: Mapping[str, DealtShares], present: tuple[str, .
 
 
 def sign_survivors(me: Party, present: tuple[str, ...]) -> Out:
-    """Return who is left, as we were told, under our signature; the same holds."""
+    """Sign who is left, as we were told; the same rules hold."""
     _check_begun(me, present)
     return adding.sign_survivors(me, present)
 
@@ -246,7 +246,7 @@ def read_metrics(me: Party, got: Iterator[Total]) -> Out:
 
 
 def close_model(me: Party) -> Out:
-    """Return what the model came to, from the guest alone."""
+    """Report the finished model, from the guest alone."""
     if not me.is_guest:
         return Out()
     trained, counts = me.training.trained, me.counts

@@ -116,7 +116,7 @@ def grow_trees(me: Guest) -> Out:
 
 
 def close_model(me: Guest) -> Out:
-    """Return what the model came to; to every host the splits of its own columns."""
+    """Report the finished model; send every host the splits of its own columns."""
     training, params = me.training, me.params
     nodes = _nodes(me)
     best = training.best_round

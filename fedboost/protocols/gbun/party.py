@@ -107,7 +107,7 @@ def begin(seat: Seat) -> Party:
 
 
 def show_inputs(me: Party) -> Out:
-    """Return how our rows are read."""
+    """Send how our rows are read."""
     return Out(send=Inputs(sparse=me.is_sparse, names=me.names))
 
 
@@ -121,7 +121,7 @@ def match_inputs(me: Party, got: Inputs) -> Out:
 
 
 def count_rows(me: Party) -> Iterator[Out]:
-    """Return how many rows we have, and how large labels, weights and columns are."""
+    """Send how many rows we have, and how large labels, weights and columns are."""
     label, weight, scaled = labels_of(me.seat)
     own = np.empty(0, np.int64) if me.is_sparse else columns.exceeded(_dense(me, "train"))
     largest = np.maximum(weight, scaled)
@@ -130,8 +130,8 @@ def count_rows(me: Party) -> Iterator[Out]:
 
 
 def read_counts(me: Party, got: Iterator[Total]) -> Out:
-    """Return how many rows all of us have."""
-    total = me.sums.open_total(got, (1 << 31) * len(me.sums.members))
+    """Read how many rows all of us have."""
+    total = me.sums.total_before_rounds(got, (1 << 31) * len(me.sums.members))
     words_each = len(columns.EXPONENTS)
     me.counts = counting.read(total, len(me.names) * words_each)
     labels.check_held_out(me.params, me.counts.validation > 0)
@@ -140,7 +140,7 @@ def read_counts(me: Party, got: Iterator[Total]) -> Out:
 
 
 def sum_columns(me: Party) -> Iterator[Out]:
-    """Yield what our labels, weights and columns add up to."""
+    """Send the sums of our labels, weights and columns."""
     counts = me.counts
     label, _, weight = labels_of(me.seat)
     train = me.seat.parts["train"]
@@ -152,11 +152,9 @@ def sum_columns(me: Party) -> Iterator[Out]:
 
 
 def read_columns(me: Party, got: Iterator[Total]) -> Out:
-    """Return what all of them add up to: where an objective starts, and how columns are
-    standardised.
-    """
+    """Read the sums of all columns: where an objective starts, and how columns are standardised."""
     counts = me.counts
-    total = me.sums.open_total(got, 1 << 62)
+    total = me.sums.total_before_rounds(got, 1 << 62)
     label_words = 2 + (me.params.num_class or 0)
     me.summary = counting.summary(me.params, counts, total[:label_words])
     objectives.start(me.params, me.summary)  # refuses labels before anybody draws a network
@@ -172,8 +170,8 @@ def show_reach(me: Party) -> Iterator[Out]:
 
 
 def read_reach(me: Party, got: Iterator[Total]) -> Out:
-    """Return how far it may go for anybody's."""
-    total = me.sums.open_total(got, len(me.sums.members))
+    """Read how far an output may go for anybody's rows."""
+    total = me.sums.total_before_rounds(got, len(me.sums.members))
     _plant(me, counting.bound(total, "row's sum of values"))
     return Out()
 
@@ -182,7 +180,7 @@ def read_reach(me: Party, got: Iterator[Total]) -> Out:
 
 
 def sum_outputs(me: Party) -> Iterator[Out]:
-    """Yield what a new network's outputs and their squares add up to over our rows."""
+    """Send the sums of a new network's outputs and their squares over our rows."""
     training = me.training
     fresh, unit = 2 * training.number, training.units_of_outputs()
     what = Statistic("sum_outputs", (training.number,), fresh=fresh, unit=unit)
@@ -190,7 +188,7 @@ def sum_outputs(me: Party) -> Iterator[Out]:
 
 
 def normalise(me: Party, got: Iterator[Total]) -> Out:
-    """Return what normalises the network, as everybody knows it."""
+    """Normalise the network by everybody's sums."""
     me.training.normalise(me.sums.total(got, 1 << 62))
     return Out()
 
@@ -235,7 +233,7 @@ def read_metrics(me: Party, got: Iterator[Total]) -> Out:
 
 
 def close_model(me: Party) -> Out:
-    """Return what the model came to, from the guest alone."""
+    """Report the finished model, from the guest alone."""
     if not me.is_guest:
         return Out()
     trained, counts = me.training.trained, me.counts

@@ -147,7 +147,7 @@ def begin(seat: Seat) -> Guest:
 
 
 def hear_nonces(me: Guest, got: Mapping[str, encrypted_pb2.Nonce]) -> Out:
-    """Return what the hosts give for public polynomials."""
+    """Read what the hosts give for public polynomials."""
     me.nonces = keys.read_nonces(me.seat, got)
     return Out()
 
@@ -277,9 +277,7 @@ def grow_nodes(me: Guest, got: Mapping[str, encrypted_pb2.RowDivisions]) -> Out:
 
 
 def add_values(me: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Out:
-    """Return what the hosts' leaves add to each row, summed over its hosts before anybody could
-    look.
-    """
+    """Add what the hosts' leaves give each row, summed over its hosts before anybody could look."""
     held = {host: view.rows for host, view in me.views.items()}
     packing = me.precision.layout(me.key.plaintext_bits)
     total = leaf_answers.read_answers(got, me.key, packing, held, len(me.y))
@@ -318,7 +316,7 @@ def close_round(me: Guest) -> Out:
 
 
 def close_model(me: Guest) -> Out:
-    """Return what the model came to: metrics of the round it keeps, curves, importance."""
+    """Report the finished model: metrics of the round it keeps, curves, importance."""
     told, (tops, below) = me.told(), _kept(me)
     seen = [one.node for one in below] if me.is_scored else []
     told.importance.extend(words.importance(me.seat, [*tops, *seen]))

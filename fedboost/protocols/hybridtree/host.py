@@ -135,8 +135,8 @@ def accept_key(me: Host, got: EncryptionKey) -> Out:
 
 
 def receive_gradients(me: Host, got: Iterator[BottomRows]) -> Out:
-    """Return where the own rows stand, and their packed gradients, checked; a new tree begins, or
-    one goes on that an earlier attempt has left.
+    """Read where the own rows stand, and their packed gradients, checked; a new tree begins, or one
+    goes on that an earlier attempt has left.
     """
     gradients: Gradients | None = None
     grove = me.grove
@@ -171,7 +171,7 @@ def sum_candidates(me: Host) -> Iterator[Out]:
 
 
 def divide_rows(me: Host, got: ChosenSplits) -> Out:
-    """Return how the rows of the won nodes divide; of tied candidates the lowest column and bin
+    """Send how the rows of the won nodes divide; of tied candidates the lowest column and bin
     count.
     """
     won = read_choices(got.won, me.grove.offered)

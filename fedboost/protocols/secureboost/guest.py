@@ -125,7 +125,7 @@ def begin(seat: Seat) -> Guest:
 
 
 def hear_nonces(me: Guest, got: Mapping[str, pb.Nonce]) -> Out:
-    """Return what the hosts give for public polynomials."""
+    """Read what the hosts give for public polynomials."""
     me.nonces = keys.read_nonces(me.seat, got)
     return Out()
 
@@ -238,7 +238,7 @@ def close_round(me: Guest) -> Out:
 
 
 def close_model(me: Guest) -> Out:
-    """Return what the model came to: metrics of the round it keeps, curves, importance."""
+    """Report the finished model: metrics of the round it keeps, curves, importance."""
     told = me.told()
     told.importance.extend(words.importance(me.seat, _kept(me)))
     return Out(told=told)

@@ -141,7 +141,7 @@ def sum_candidates(me: Host, got: Frontier) -> Iterator[Out]:
 
 
 def divide_rows(me: Host, got: pb.WonSplits) -> Out:
-    """Return how the rows of the won nodes divide; of tied candidates the lowest column and bin
+    """Send how the rows of the won nodes divide; of tied candidates the lowest column and bin
     count.
     """
     won = read_choices(got, me.grove.offered)

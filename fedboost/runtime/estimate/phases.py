@@ -76,23 +76,31 @@ def grown(fewer: Sequence[Phase], more: Sequence[Phase], shares: Shares) -> list
     Seconds of steps are taken to grow evenly with the rows above a part that does not. Counts go
     with the rows, or with what there is for each node: bins, of which more rows make few more.
     """
-    known, number = {}, Counter[tuple[str, tuple[int, ...]]]()
-    for phase in fewer:
-        key = phase.name, phase.place
-        known[*key, number[key]] = phase
-        number[key] += 1
-    number.clear()
+    known = dict(_numbered(fewer))
+    above: dict[tuple[str, tuple[int, ...]], Phase] = {}
     found = []
-    for phase in more:
-        key = phase.name, phase.place
-        before = known.get((*key, number[key]), phase)
-        number[key] += 1
+    for key, phase in _numbered(more):
+        before = known.get(key, phase)
+        loop = phase.name, phase.place[:-1] or phase.place
         amounts: dict[Amount, float] = defaultdict(float)
         for amount, count in phase.amounts.items():
             less = before.amounts.get(amount, 0.0)
             amounts[amount] = _grown(amount[2], less, count, shares)
-        found.append(replace(phase, amounts=amounts))
+            most = above[loop].amounts.get(amount, 0.0) if loop in above else 0.0
+            if most and phase.round is not None:  # a layer has at most twice the nodes above it
+                amounts[amount] = max(count, min(amounts[amount], 2.0 * most))
+        above[loop] = replace(phase, amounts=amounts)
+        found.append(above[loop])
     return found
+
+
+def _numbered(phases: Sequence[Phase]) -> Iterator[tuple[tuple[str, tuple[int, ...], int], Phase]]:
+    """Phases by name and place, and which of several there."""
+    number = Counter[tuple[str, tuple[int, ...]]]()
+    for phase in phases:
+        key = phase.name, phase.place
+        yield (*key, number[key]), phase
+        number[key] += 1
 
 
 def _grown(what: str, less: float, more: float, shares: Shares) -> float:

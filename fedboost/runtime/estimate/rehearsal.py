@@ -216,7 +216,8 @@ class Rehearsal(flow.Run):
         phase = self.phases[-1]
         waits = step.takes is not None and step.takes in phase.gives
         reads_on = waits and any(one.streams for one in phase.steps if one.gives is step.takes)
-        if (waits or self._calling) and not reads_on:
+        again = step in phase.steps  # the next layer, of several that are asked for at once
+        if again or ((waits or self._calling) and not reads_on):
             phase = self._phase(step.name)
         phase.steps.append(step)
         phase.calls += self._calling

@@ -23,8 +23,9 @@ from fedboost.runtime.estimate.samples import TableSample, set_sizes
 from fedboost.settings import parse
 
 ROUNDS = 2  # the later rounds of a job grow like these
+COLUMNS = 500  # of all tables; with more, or a tree for each class, one round of a kind is enough
 TRACED, TIMED = (8, 2), (2, 1)  # one row of so many, in the rehearsals of memory and of time
-IN_FLIGHT = 5.0  # messages of a stream that their sender has in memory
+IN_FLIGHT = 5.0  # parts of a stream that are in memory as messages
 COPIES = 2.0  # of a message in memory: encoded, and as it is used
 ID_COPIES = 4.5  # of ids and points: numbers and keys, and what worker processes are given
 
@@ -77,7 +78,9 @@ def _trained(spec: JobSpec, protocol: Protocol, params: Any, sample: TableSample
         assumed += ["unscored splits: counted like scored ones, though hosts choose by themselves"]
     kinds = _kinds(protocol, params, table)
     rounds = next(n for n in range(1, len(kinds) + 1) if set(kinds[:n]) == set(kinds))
-    rounds = min(len(kinds), max(ROUNDS, rounds))
+    many_trees = isinstance(params, TreeParams) and params.trees_per_round > 1
+    is_slow = many_trees or sum(sample.scene.columns.values()) > COLUMNS
+    rounds = min(len(kinds), max(1 if is_slow else ROUNDS, rounds))
     short = _shortened(params, rounds)
     traced, timed = (
         [_cast(spec, protocol, short, sample.thinned(each)) for each in shares]
@@ -146,8 +149,8 @@ def _carried(phase: Phase, party: str) -> float:
     """Bytes of messages that a party has in memory."""
     found = 0.0
     for (sender, receiver), octets, messages in phase.sent():
-        found += octets * (receiver == party)
-        found += octets * (sender == party) * min(1.0, IN_FLIGHT / max(1.0, messages))
+        if party in (sender, receiver):
+            found += octets * min(1.0, IN_FLIGHT / max(1.0, messages))
     return found
 
 
