@@ -450,7 +450,21 @@ class Protocol:
 
     def givers(self, kind: type[Message]) -> tuple[Role, ...]:
         """The roles that give messages of that type."""
-        return tuple(dict.fromkeys(r for s in self.flow if s.gives is kind for r in s.roles))
+        return self._givers.get(kind, ())
+
+    @cached_property
+    def streamed(self) -> frozenset[type[Message]]:
+        """The messages that come in parts."""
+        return frozenset(step.gives for step in self.flow if step.gives and step.streams)
+
+    @cached_property
+    def _givers(self) -> dict[type[Message], tuple[Role, ...]]:
+        found: dict[type[Message], tuple[Role, ...]] = {}
+        for step in self.flow:
+            if step.gives is not None:
+                known = found.get(step.gives, ())
+                found[step.gives] = tuple(dict.fromkeys((*known, *step.roles)))
+        return found
 
     @cached_property
     def _by_name(self) -> dict[str, Step]:

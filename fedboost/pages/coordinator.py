@@ -25,12 +25,11 @@ from fedboost.report import page as report
 from fedboost.report.html import Html
 from fedboost.runtime.coordinator.node import CoordinatorNode
 from fedboost.runtime.jobs.submitted import check, read_spec
-from fedboost.runtime.store.store import FINAL, JobState
+from fedboost.runtime.store.store import FINAL, OVER
 from fedboost.runtime.transport.identity import Peer
 from fedboost.settings import parse, yaml_in
 
 FOLLOWS_S = 2.0  # between two looks at a page
-ENDED = (*FINAL, JobState.FAILED)
 SAID = {  # what was done, by a word in the address
     "submitted": "The job is submitted.",
     "all": "The jobs of all guests are submitted.",
@@ -91,8 +90,8 @@ class _Pages:
     async def jobs(self, request: web.Request) -> web.Response:
         """Show all jobs."""
         every = await self._followed.jobs()
-        active = [await self._followed.status(job) for job in every if job.state not in ENDED]
-        ended = [job for job in every if job.state in ENDED]
+        active = [await self._followed.status(job) for job in every if job.state not in OVER]
+        ended = [job for job in every if job.state in OVER]
         at = number(request.query.get("page", "1"))
         said = SAID.get(request.query.get("done", ""), "")
         main = await asyncio.to_thread(board.board, active, ended, at, self._may, said)

@@ -15,8 +15,8 @@ from fedboost.messages.job_pb2 import Event, JobJournal, JobStatus
 from fedboost.runtime.coordinator.costs import condensed
 from fedboost.runtime.coordinator.job_status import at_rest
 from fedboost.runtime.coordinator.journals import Journals
-from fedboost.runtime.coordinator.node import RESTS, CoordinatorNode
-from fedboost.runtime.store.store import StoredJob
+from fedboost.runtime.coordinator.node import CoordinatorNode
+from fedboost.runtime.store.store import RESTS, StoredJob
 from fedboost.runtime.transport.identity import Peer
 
 JOURNALS_MAX = 16  # that are kept at hand, those looked at last

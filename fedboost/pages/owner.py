@@ -18,10 +18,9 @@ from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import Band, Column, Row, absent, details, names, section, table
 from fedboost.runtime.ledger.rows import Amount
 from fedboost.runtime.policy.decisions import REASON_CHARS_MAX, Decision
-from fedboost.runtime.store.store import FINAL, JobState, StoredJob
+from fedboost.runtime.store.store import FINAL, OVER, JobState, StoredJob
 
 PAST_PER_PAGE = 25
-OVER = (*FINAL, JobState.FAILED)
 
 
 @dataclass(frozen=True)
@@ -166,8 +165,7 @@ class Known:
 
 def job(one: OwnedJobView, known: Known, session: BrowserSession, said: str = "") -> list[object]:
     """Show everything that the owner may know of one job."""
-    stored, asking = one.job, known.asking
-    here = f"/jobs/{stored.id}"
+    stored, asking, here = one.job, known.asking, f"/jobs/{one.job.id}"
     since = parts.since(stored.since)
     state = tag("p", parts.badge(stored.state.shown), " for ", since, class_="state-line")
     said_why = tag("p", stored.reason, class_="reason") if stored.reason else ""

@@ -192,6 +192,8 @@ def test_a_refusal_ends_a_job_that_was_about_to_go_on(tmp_path, monkeypatch):
             node = cluster.parties["telco"]
             job = await begun(cluster)
             await until(cluster, job, "running")
+            while not node.store.job(job).attempt:  # what has not begun here cannot be paused
+                await asyncio.sleep(0.01)
             policy = node.config.policy.model_copy(update={"coordinators": ()})
             config = node.config.model_copy(update={"policy": policy})
             node.config = node.judge.config = config

@@ -42,7 +42,7 @@ from tests.simulator.network import Schedule, Trip, Undisturbed
 
 PARTIES = ("bank", "telco", "shop")
 AGGREGATOR = "sum"
-ROWS, COLUMNS = 300, 4
+ROWS, COLUMNS = 150, 4
 SIZES = (16, 64, 256)  # rows of a horizontal job's parties: each has a digit of its own to base 4
 TREES = {"n_estimators": 3, "max_depth": 3, "max_bin": 16}
 OPEN = {"encryption": {"scheme": "plain"}}
@@ -167,15 +167,15 @@ _UNSCORED = Toy(
 _PAILLIER = Toy(
     name="paillier",
     protocol="secureboost",
-    params={**_SQUARED, **_FEW, "encryption": {"scheme": "paillier"}},
-    rows=60,
+    params={**_SQUARED, **_FEW, "max_bin": 4, "encryption": {"scheme": "paillier"}},
+    rows=40,
     is_drawn_again=False,
 )
 _HORIZONTAL = {**TREES, "quantile_tolerance": 4}
 _GBUN = {"n_estimators": 3, "outputs": 8}
 _GOES_ON = {"dropout": "continue", "objective": "binary:logistic"}
 _SQUARES = {"objective": "reg:squarederror"}
-_USED: dict[str, Any] = {"model": "$model", "batch_rows": 200}
+_USED: dict[str, Any] = {"model": "$model", "batch_rows": 100}
 TOYS = {  # the quickest first
     toy.name: toy
     for toy in (

@@ -22,17 +22,16 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 from fedboost.kernels import marked
+from fedboost.crypto.workers import Serial
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster import warming
-from fedboost.runtime.process.workers import ProcessWorkers
 from tests.support import small_jobs
 
 async def run(folder, scheme):
     spec = small_jobs.spec("secureboost", encryption={"scheme": scheme})
     sources = small_jobs.written(folder / "tables", small_jobs.tables("secureboost"))
-    with ProcessWorkers(2) as workers:
-        async with local.cluster(folder, spec, sources, workers) as cluster:
-            return (await cluster.run(spec)).status.state
+    async with local.cluster(folder, spec, sources, Serial()) as cluster:
+        return (await cluster.run(spec)).status.state
 
 def ready():
     return {(one.name, str(types)) for one in marked() for types in one.compiled.signatures}

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from fedboost.messages.job_pb2 import Event, StateChanged
-from fedboost.runtime.store.store import Store
+from fedboost.runtime.store.store import JournalEvent, Store
 
 log = logging.getLogger(__name__)
+
+READ_MAX = 4096  # events that are kept as they were read: reading one takes as long as a small step
 
 
 @dataclass
@@ -34,6 +36,7 @@ class Journals:
         self._store = store
         self.hear: Callable[[Event], None] = lambda _: None  # told of each event that is kept
         self._bells: dict[str, Bell] = {}
+        self._read: dict[tuple[str, int, float], Event] = {}  # by job, number and time
 
     def add(self, job: str, *events: Event) -> None:
         """Appends events, durably."""
@@ -66,13 +69,19 @@ class Journals:
             bell.ring()
 
     def events(self, job: str, after: int = 0) -> list[Event]:
-        """A job's events behind number `after`."""
-        events = []
-        for row in self._store.events(job, after):
+        """A job's events behind number `after`, for whoever changes none of them."""
+        return [self._event(job, row) for row in self._store.events(job, after)]
+
+    def _event(self, job: str, row: JournalEvent) -> Event:
+        key = job, row.n, row.at
+        event = self._read.get(key)
+        if event is None:
             event = ParseDict(row.event, Event())
             event.number, event.at = row.n, row.at
-            events.append(event)
-        return events
+            if len(self._read) == READ_MAX:
+                self._read.clear()
+            self._read[key] = event
+        return event
 
     def states(self, job: str) -> list[StateChanged]:
         """The states that a job has been in, the last one last."""

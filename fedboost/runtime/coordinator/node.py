@@ -21,10 +21,8 @@ from fedboost.runtime.coordinator.journals import Journals
 from fedboost.runtime.jobs.manifest import Submission
 from fedboost.runtime.jobs.submitted import KEY_BYTES, read_spec, sign_submission, submission_id
 from fedboost.runtime.store.forgetting import Forgetting, check_over
-from fedboost.runtime.store.store import JobState, Store
+from fedboost.runtime.store.store import RESTS, Store
 from fedboost.runtime.transport.identity import Identity, Peer, greeting
-
-RESTS = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED, JobState.FINISHED)
 
 
 class CoordinatorNode:

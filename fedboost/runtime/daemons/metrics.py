@@ -29,13 +29,12 @@ from fedboost.messages.job_pb2 import Event, StepDone, Waiting
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig
 from fedboost.runtime.daemons.families import SECONDS, of
 from fedboost.runtime.process.clock import now
-from fedboost.runtime.store.store import JobState, Store
+from fedboost.runtime.store.store import RESTS, JobState, Store
 from fedboost.runtime.transport.addresses import split_address
 from fedboost.runtime.transport.identity import Identity
 
 OTHER = "other"  # stands for every name that our files do not hold
 LOOP_S = 2.0  # an event loop that takes longer is not waited for
-RESTS = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED, JobState.FINISHED)
 
 Reading: TypeAlias = tuple[str, tuple[str, ...], float]  # a gauge's name, its labels, its value
 

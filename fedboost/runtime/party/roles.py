@@ -39,6 +39,12 @@ class Roles:
             for role in seat.table.roles_of(seat.party)
             if role in protocol.modules
         }
+        self._role_in = {
+            step.name: role
+            for step in protocol.flow
+            for role in reversed(step.roles)
+            if role in self._parts
+        }
 
     def __iter__(self) -> Iterator[ActiveRole]:
         return iter(self._parts.values())
@@ -73,11 +79,11 @@ class Roles:
 
     def does(self, step: Step) -> bool:
         """Return whether the step is ours."""
-        return any(role in self._parts for role in step.roles)
+        return step.name in self._role_in
 
     def of(self, step: Step) -> ActiveRole:
         """The role in which we do a step."""
-        return next(self._parts[role] for role in step.roles if role in self._parts)
+        return self._parts[self._role_in[step.name]]
 
     def may_start(self, step: Step) -> bool:
         """Return whether it is the step's turn."""
@@ -96,8 +102,7 @@ class Roles:
 
     def takes_parts(self, step: Step) -> bool:
         """Return whether what the step takes comes as a stream."""
-        giving = (s for s in self.protocol.flow if s.gives is step.takes)
-        return step.takes is not None and any(s.streams for s in giving)
+        return step.takes is not None and step.takes in self.protocol.streamed
 
     def takes_alone(self, step: Step) -> bool:
         """Return whether no other step of ours takes such messages; of several, only a call names

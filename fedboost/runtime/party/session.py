@@ -287,7 +287,7 @@ class Session:
             told, cpu = await loop.run_in_executor(self._threads, self._work, loop, step, call, got)
             seconds = now() - started
             if step.takes is not None and self._roles.takes_parts(step):
-                asked = await asyncio.wrap_future(call)
+                asked = await _heard(call)
                 self._inbox.check_read(step.takes.DESCRIPTOR.full_name, asked.number)
         except asyncio.CancelledError:
             # Of `call`, or of a step that was stopped before a thread was free for it.
@@ -324,7 +324,7 @@ class Session:
         if streams and alone:
             sender = self._roles.senders(step, ())[0]
             return self._parts(kind, sender, await self._inbox.next(kind, sender), loop)
-        call = await asyncio.wrap_future(asked)
+        call = await _heard(asked)
         before = call.number
         expected = self._roles.senders(step, call.among)
         if streams and not step.tolerates:
@@ -435,3 +435,10 @@ class Session:
         return self._bridge.start(
             loop, *self._outbox.send(place, receivers, out, spares=asked.spares)
         )
+
+
+async def _heard(call: Future[StepRequest]) -> StepRequest:
+    """What the coordinator says of a step, mostly at once: few are begun before it asks."""
+    if call.done() and not call.cancelled():
+        return call.result()
+    return await asyncio.wrap_future(call)

@@ -21,12 +21,11 @@ from fedboost.errors import ConfigError, JobError, PolicyError
 from fedboost.model import shards
 from fedboost.runtime.store.disclosures import Disclosures
 from fedboost.runtime.store.rows_in_common import RowsInCommon
-from fedboost.runtime.store.store import GOING, JobState, Store, StoredJob
+from fedboost.runtime.store.store import GOING, OVER, JobState, Store, StoredJob
 from fedboost.runtime.store.transcripts import Transcripts
 
 log = logging.getLogger(__name__)
 
-OVER = (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED)  # what may be forgotten
 DAY_S = 86_400.0
 SCHEMA = """CREATE TABLE IF NOT EXISTS forgotten (
     job TEXT PRIMARY KEY, at REAL NOT NULL, keeps_model INTEGER NOT NULL, whole INTEGER NOT NULL

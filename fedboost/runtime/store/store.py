@@ -58,6 +58,8 @@ class JobState(StrEnum):
 
 
 FINAL = frozenset({JobState.CANCELLED, JobState.FINISHED})
+OVER = (JobState.FAILED, JobState.CANCELLED, JobState.FINISHED)  # what failed can be resumed
+RESTS = (JobState.PAUSED, *OVER)  # at a coordinator: nothing happens
 # May still tell what was expected.
 GOING = (JobState.WAITING, JobState.AGREED, JobState.RUNNING, JobState.PAUSED)
 

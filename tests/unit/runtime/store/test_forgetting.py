@@ -11,8 +11,8 @@ from fedboost.model import shards
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.policy.account import Account
 from fedboost.runtime.store import forgetting as module
-from fedboost.runtime.store.forgetting import DAY_S, OVER, Forgetting, refuse_used
-from fedboost.runtime.store.store import JobState, Store
+from fedboost.runtime.store.forgetting import DAY_S, Forgetting, refuse_used
+from fedboost.runtime.store.store import OVER, JobState, Store
 from tests.unit.runtime.ledger.test_ledger import SENT
 
 NOW = 1_700_000_000.0
