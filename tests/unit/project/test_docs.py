@@ -330,7 +330,7 @@ def test_every_document_stands_in_the_navigation():
     text = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     named = set(re.findall(r"^[^#]*?([\w/.-]+\.md)$", text, re.MULTILINE))
     there = {str(path.with_suffix(".md")) for path in found}
-    assert named == there
+    assert named == {one for one in there if not re.match(r"decisions/\d", one)}  # in its index
 
 
 def test_documents_name_no_path_of_somebodys_machine():
